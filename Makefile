@@ -1,0 +1,102 @@
+# fencepost: what one can do here. `make` alone explains itself.
+#
+# Everything runs in .venv, which is made on first use from a Python >= 3.11 and the versions in
+# constraints.txt. A stamp file remembers what it was made from, so a second `make test` starts at once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+PY    := $(BIN)/python
+STAMP := $(VENV)/.made-from-constraints
+
+# The first interpreter that is new enough. Shims may exist for versions that are not installed: ask them.
+PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 python; do \
+	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+# Arguments for the tests: make test TESTS=tests/wire ARGS="-x -k fence"
+TESTS ?= tests
+ARGS  ?=
+# Test processes side by side. Every test takes its own free ports and folders, so any number is safe.
+JOBS  ?= 2
+
+.PHONY: help
+help: ## Show this page
+	@echo "fencepost: exactly-once for Python data teams"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make test TESTS=tests/wire ARGS='-x -k fence'     some tests only"
+	@echo "  make bench QUICK=1 ONLY=produce                   a short look at one load"
+
+.PHONY: venv
+venv: $(STAMP) ## Make .venv with everything that development needs
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "fencepost needs Python 3.11 or newer, and none was found."; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version) (once)"
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@# The build backend first, so that its version too comes from constraints.txt.
+	@$(PY) -m pip install --quiet --constraint constraints.txt hatchling editables
+	@$(PY) -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## Start a broker, produce, consume in a group, and show it
+	@$(BIN)/fencepost demo
+
+.PHONY: test
+test: $(STAMP) ## Run the tests (no Java needed)
+	@$(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) --dist loadfile $(ARGS)
+
+.PHONY: check
+check: $(STAMP) ## Lint, format, types, and the directions between the rooms
+	@echo "ruff check";          $(BIN)/ruff check --quiet .
+	@echo "ruff format --check"; $(BIN)/ruff format --quiet --check .
+	@echo "mypy --strict";       $(BIN)/mypy
+	@echo "lint-imports";        PYTHONPATH=src $(BIN)/lint-imports --no-logo
+
+.PHONY: format
+format: $(STAMP) ## Bring the code into the house format
+	@$(BIN)/ruff check --quiet --fix . || true
+	@$(BIN)/ruff format .
+
+.PHONY: compat
+compat: $(STAMP) ## Run fencepost and Apache Kafka beside each other (needs Java and Maven)
+	@command -v javac >/dev/null && command -v mvn >/dev/null || { echo "make compat needs Java 17 and Maven."; exit 1; }
+	@$(PY) -m pytest tests/compat -p no:xdist --timeout=300 $(ARGS)
+
+.PHONY: bench
+bench: $(STAMP) ## Measure fencepost beside Apache Kafka (QUICK=1, ONLY=name, SIDES=fencepost)
+	@$(PY) -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(SIDES),--sides $(SIDES)) $(ARGS)
+
+.PHONY: profile
+profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker
+	@$(PY) -m bench.profile $(ARGS)
+
+.PHONY: docs
+docs: $(STAMP) ## Write the generated parts of docs/ again
+	@$(PY) -m tools.write_docs
+
+.PHONY: wheel
+wheel: $(STAMP) ## Build the wheel and try it in a clean environment
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(PY) -m build --quiet --wheel --no-isolation --outdir build/wheel .
+	@$(PYTHON) -m venv build/wheel/venv
+	@build/wheel/venv/bin/python -m pip install --quiet --constraint constraints.txt build/wheel/*.whl
+	@cd build/wheel && venv/bin/fencepost --version && venv/bin/python -c 'import fencepost; fencepost.Broker'
+
+.PHONY: constraints
+constraints: ## Pin the newest versions of everything again (look at the difference before keeping it)
+	@$(PYTHON) tools/pin_versions.py
+
+.PHONY: clean
+clean: ## Remove what was made here, .venv included
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,27 @@
+"""fencepost: exactly-once for Python data teams.
+
+A Kafka-wire-compatible transactional broker that installs with pip, and an exactly-once Kafka pipeline on Spark.
+
+    with fencepost.Broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+Importing this package is cheap: what is heavy is imported by the part that needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fencepost.testing.embedded import Broker
+
+__all__ = ["Broker", "__version__"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    if name == "Broker":
+        from fencepost.testing.embedded import Broker
+
+        return Broker
+    raise AttributeError(f"module 'fencepost' has no attribute {name!r}")

@@ -1,0 +1,94 @@
+"""Where fencepost touches the world: four small protocols, each a constructor argument somewhere.
+
+Rule: no room but `base/system.py`, `simulation/` and the composition root names a concrete clock, disk
+or source of randomness. The network has no protocol of its own: the broker asks the running asyncio loop
+for servers, connections and timers, and uses only what every asyncio loop has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+"""Anything whose bytes can be written without a copy."""
+
+
+class Clock(Protocol):
+    """Wall time for timestamps and deadlines. Never assert that it moves forward (KAFKA-8803)."""
+
+    def now_ms(self) -> int: ...
+
+
+class Dice(Protocol):
+    """Randomness: cluster and topic ids, member ids."""
+
+    def bytes(self, count: int) -> bytes: ...
+
+
+class File(Protocol):
+    """One open file. Offsets are explicit: nobody shares a cursor."""
+
+    def append(self, chunks: Sequence[Buffer]) -> int:
+        """Writes all chunks at the end, or raises OSError; returns the number of bytes written.
+
+        A failed append may have written a part: the caller truncates to the size it knows.
+        """
+        ...
+
+    def read(self, position: int, count: int) -> bytes:
+        """Up to `count` bytes; fewer only at the end of the file."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Returns when everything appended so far would survive a loss of power."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A tree of folders and files. Paths are strings with '/' between their parts."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Opens for reading and appending; FileNotFoundError unless `create`."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a folder, sorted; an absent folder raises FileNotFoundError."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Creates the folder and its parents; no error when it is there."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Deletes a file; no error when it is not there."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomic; replaces `new`."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Makes creations, renames and deletions in this folder survive a loss of power."""
+        ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Replaces the file as a whole: a reader sees the old or the new content, never a mixture.
+
+        With `sync` the new content and its name survive a loss of power once this returns.
+        """
+        ...
+
+    def free_bytes(self, path: str) -> int: ...

@@ -1,0 +1,140 @@
+"""The real clock, dice and disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+
+from fencepost.base.seams import Buffer
+
+_MAX_CHUNKS_PER_WRITE = 1024  # IOV_MAX on Linux and macOS.
+
+
+class SystemClock:
+    """The wall clock of the machine."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class SystemDice:
+    """The randomness of the operating system."""
+
+    def bytes(self, count: int) -> bytes:
+        return secrets.token_bytes(count)
+
+
+class SystemFile:
+    """A file descriptor and nothing more: no buffering, so that what `append` returned from survives kill -9."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def append(self, chunks: Sequence[Buffer]) -> int:
+        if len(chunks) == 1:
+            size = len(chunks[0])
+            written = os.write(self._descriptor, chunks[0])
+            if written == size:
+                return size
+            self._append_rest(memoryview(chunks[0]).cast("B")[written:])
+            return size
+        total = 0
+        for start in range(0, len(chunks), _MAX_CHUNKS_PER_WRITE):
+            total += self._append_some(chunks[start : start + _MAX_CHUNKS_PER_WRITE])
+        return total
+
+    def _append_some(self, chunks: Sequence[Buffer]) -> int:
+        size = sum(len(chunk) for chunk in chunks)
+        written = os.writev(self._descriptor, chunks)
+        if written != size:
+            self._append_rest(memoryview(b"".join(chunks))[written:])
+        return size
+
+    def _append_rest(self, rest: memoryview) -> None:
+        # A short write happens at two gigabytes, on a signal and on a disk that is about to be full.
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def read(self, position: int, count: int) -> bytes:
+        data = os.pread(self._descriptor, count, position)
+        if len(data) == count or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < count:
+            data = os.pread(self._descriptor, count - got, position + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class SystemDisk:
+    """The file system of the machine."""
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return SystemFile(os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dir(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def sync_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if sync:
+            self.sync_dir(os.path.dirname(path))
+
+    def free_bytes(self, path: str) -> int:
+        return shutil.disk_usage(path).free

@@ -1,0 +1,210 @@
+"""Whole requests and responses: header, body and the size in front.
+
+    request   int32 size | int16 key, int16 version, int32 correlation id, client id, [tags] | body
+    response  int32 size | int32 correlation id, [tags] | body
+
+The tags of a header are there from the first flexible version of the API on. The client id keeps the old
+layout of a string for ever, so that a broker can read the header of a request whose version it does not know.
+
+What comes out of a decoder and goes into an encoder is a form in the newest shape (`shapes.py`), whatever
+the version. Encoders give a list of buffers: one bytes object, or several where records are large.
+
+ApiVersions is how two strangers begin, and has rules of its own. Its response has never tags in the header. A
+broker answers a version that it does not know in the layout of version 0 with UNSUPPORTED_VERSION
+(`encode_response(api, 0, ...)`), and `decode_response` understands such an answer.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import WireError
+from fencepost.wire.apis import API, BY_NUMBER, Api, ApiKey
+from fencepost.wire.compile import reader, writer
+from fencepost.wire.reading import skip_tags
+from fencepost.wire.shapes import LOWER_REQUEST, LOWER_RESPONSE, RAISE_REQUEST, RAISE_RESPONSE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fencepost.base.seams import Buffer
+
+_HEADER: Final = struct.Struct(">hhih")
+_SIZED_HEADER: Final = struct.Struct(">ihhih")
+_CORRELATION: Final = struct.Struct(">i")
+_SIZED_CORRELATION: Final = struct.Struct(">ii")
+_ERROR: Final = struct.Struct(">h")
+_SIZE: Final = struct.Struct(">i")
+_API_VERSIONS: Final = API[ApiKey.API_VERSIONS]
+
+Route = tuple[Any, "Callable[[Any, int], Any] | None", bool]
+"""A compiled reader or writer, the change of shape if there is one, and whether the header has tags."""
+
+# By API (or its key) and version, filled at first use: one look-up per message is all that is paid.
+_REQUEST_READERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
+_RESPONSE_READERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
+_REQUEST_WRITERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
+_RESPONSE_WRITERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
+
+
+class RequestHeader(NamedTuple):
+    """Who asks for what, and where the body of the request begins in its frame."""
+
+    api: Api
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_offset: int
+
+    @property
+    def api_key(self) -> ApiKey:
+        return self.api.key
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the body can be decoded. If not, ApiVersions has an answer and all others have none."""
+        return self.api.serves(self.api_version)
+
+
+def read_request_header(frame: memoryview) -> RequestHeader:
+    """The header of a request of any version; WireError for an API that we do not know."""
+    try:
+        key, version, correlation_id, size = _HEADER.unpack_from(frame)
+    except struct.error:
+        raise WireError(f"a request of {len(frame)} bytes has no header") from None
+    api = BY_NUMBER.get(key)
+    if api is None:
+        raise WireError(f"API key {key} is not one that we know")
+    position = 10
+    client_id = None
+    if size >= 0:
+        position += size
+        client_id = _client_id(frame, position)
+    if version >= api.flexible_from:
+        position = _after_tags(frame, position, "the header of a request")
+    return RequestHeader(api, version, correlation_id, client_id, position)
+
+
+def _client_id(frame: memoryview, end: int) -> str:
+    if end > len(frame):
+        raise WireError("the client id is longer than the bytes that came")
+    try:
+        return frame[10:end].tobytes().decode()
+    except UnicodeDecodeError:
+        raise WireError("the client id is not UTF-8") from None
+
+
+def _after_tags(frame: Buffer, position: int, what: str) -> int:
+    """Steps over the tags of a header: nobody has defined one yet."""
+    try:
+        count = frame[position]
+        return position + 1 if count == 0 else skip_tags(frame, position + 1, count, len(frame))
+    except IndexError:
+        raise WireError(f"{what} is cut short") from None
+
+
+def decode_request(api: Api | ApiKey, version: int, frame: memoryview, body_offset: int) -> Any:
+    """The body of a request as a form in the newest shape. The version must be one that we serve."""
+    read, reshape, _ = _REQUEST_READERS.get((api, version)) or _request_reader(api, version)
+    form, _ = read(frame, body_offset)
+    return form if reshape is None else reshape(form, version)
+
+
+def decode_response(api: Api | ApiKey, version: int, frame: memoryview) -> tuple[int, Any]:
+    """The correlation id and the form in the newest shape. The version is that of the request."""
+    correlation_id = read_correlation_id(frame)
+    if (api is ApiKey.API_VERSIONS or api is _API_VERSIONS) and _is_refusal(frame):
+        version = 0
+    route = _RESPONSE_READERS.get((api, version)) or _response_reader(api, version)
+    read, reshape, has_tags = route
+    position = _after_tags(frame, 4, "the header of a response") if has_tags else 4
+    form, _ = read(frame, position)
+    return correlation_id, form if reshape is None else reshape(form, version)
+
+
+def read_correlation_id(frame: memoryview) -> int:
+    """Which request a response answers: needed before its API and version are known."""
+    if len(frame) < 4:
+        raise WireError(f"a response of {len(frame)} bytes has no correlation id")
+    correlation_id: int = _CORRELATION.unpack_from(frame)[0]
+    return correlation_id
+
+
+def _is_refusal(frame: memoryview) -> bool:
+    """Whether an ApiVersions response refuses our version; its error code is first in all versions."""
+    return len(frame) >= 6 and _ERROR.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
+
+
+def encode_request(
+    api: Api | ApiKey, version: int, correlation_id: int, client_id: str | None, form: Any
+) -> list[Buffer]:
+    """A request with its size in front."""
+    route = _REQUEST_WRITERS.get((api, version)) or _request_writer(api, version)
+    write, reshape, has_tags = route
+    name = b"" if client_id is None else client_id.encode()
+    size = -1 if client_id is None else len(name)
+    key = api if isinstance(api, ApiKey) else api.key
+    out = bytearray(_SIZED_HEADER.pack(0, key, version, correlation_id, size))
+    out += name
+    if has_tags:
+        out.append(0)
+    return _finish(write, form if reshape is None else reshape(form, version), out)
+
+
+def encode_response(
+    api: Api | ApiKey, version: int, correlation_id: int, form: Any
+) -> list[Buffer]:
+    """A response with its size in front, for a request of that version."""
+    route = _RESPONSE_WRITERS.get((api, version)) or _response_writer(api, version)
+    write, reshape, has_tags = route
+    out = bytearray(_SIZED_CORRELATION.pack(0, correlation_id))
+    if has_tags:
+        out.append(0)
+    return _finish(write, form if reshape is None else reshape(form, version), out)
+
+
+def _finish(write: Any, form: Any, head: bytearray) -> list[Buffer]:
+    """Writes the body behind the header and the size in front of all."""
+    chunks: list[Buffer] = []
+    tail = write(form, head, chunks)
+    if not chunks:
+        _SIZE.pack_into(head, 0, len(head) - 4)
+        return [bytes(head)]
+    chunks.append(tail)
+    _SIZE.pack_into(head, 0, sum(map(len, chunks)) - 4)
+    return chunks
+
+
+def _served(api: Api | ApiKey, version: int) -> Api:
+    found = API[api] if isinstance(api, ApiKey) else api
+    assert found.serves(version), f"{found} was asked for version {version}"
+    return found
+
+
+def _request_reader(api: Api | ApiKey, version: int) -> Route:
+    found = _served(api, version)
+    route = (reader(found.request, version), RAISE_REQUEST.get(found.key), False)
+    return _REQUEST_READERS.setdefault((api, version), route)
+
+
+def _response_reader(api: Api | ApiKey, version: int) -> Route:
+    found = _served(api, version)
+    has_tags = found.response_header_version(version) == 1
+    route = (reader(found.response, version), RAISE_RESPONSE.get(found.key), has_tags)
+    return _RESPONSE_READERS.setdefault((api, version), route)
+
+
+def _request_writer(api: Api | ApiKey, version: int) -> Route:
+    found = _served(api, version)
+    has_tags = found.request_header_version(version) == 2
+    route = (writer(found.request, version), LOWER_REQUEST.get(found.key), has_tags)
+    return _REQUEST_WRITERS.setdefault((api, version), route)
+
+
+def _response_writer(api: Api | ApiKey, version: int) -> Route:
+    found = _served(api, version)
+    has_tags = found.response_header_version(version) == 1
+    route = (writer(found.response, version), LOWER_RESPONSE.get(found.key), has_tags)
+    return _RESPONSE_WRITERS.setdefault((api, version), route)

@@ -1,0 +1,52 @@
+"""Readers and writers by form and version, made at first use and kept.
+
+`reader` and `writer` are what the codec uses. `encode` and `decode` are for values that stand alone, such as
+the records of the internal topics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fencepost.wire.plan import plan_of
+from fencepost.wire.reading import ReaderSource, refuse_version
+from fencepost.wire.schema import versions_of
+from fencepost.wire.writing import Writer, WriterSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fencepost.base.seams import Buffer
+
+F = TypeVar("F")
+
+_READERS: Final[dict[tuple[type[Any], int], Callable[[Buffer, int], tuple[Any, int]]]] = {}
+_WRITERS: Final[dict[tuple[type[Any], int], Writer]] = {}
+
+
+def reader(form: type[F], version: int) -> Callable[[Buffer, int], tuple[F, int]]:
+    """The function (data, position) -> (form, next position); it raises WireError and nothing else."""
+    found = _READERS.get((form, version))
+    if found is None:
+        if version not in versions_of(form):
+            refuse_version(form, version)
+        found = _READERS[form, version] = ReaderSource(plan_of(form, version)).function()
+    return found
+
+
+def writer(form: type[F], version: int) -> Writer:
+    """The function (form, bytearray, chunks or None) -> the bytearray in which the message ends."""
+    found = _WRITERS.get((form, version))
+    if found is None:
+        found = _WRITERS[form, version] = WriterSource(plan_of(form, version)).function()
+    return found
+
+
+def encode(form: object, version: int) -> bytes:
+    """The bytes of one message, without any header."""
+    return bytes(writer(type(form), version)(form, bytearray(), None))
+
+
+def decode(form: type[F], version: int, data: Buffer) -> F:
+    """The message in `data`; bytes behind its end are ignored."""
+    return reader(form, version)(data, 0)[0]

@@ -1,0 +1,152 @@
+"""A form as one version sees it: what `reading.py` and `writing.py` write their functions from.
+
+Layout of a struct (big-endian). The fields of the version in their order, then, in flexible versions, the
+tagged ones: a count, and for each its number, its size and its bytes, ascending by number.
+
+    kind          in old versions                   in flexible versions
+    string        int16 length (-1: null), UTF-8    uvarint length + 1 (0: null), UTF-8
+    bytes,records int32 length (-1: null)           uvarint length + 1 (0: null)
+    []T           int32 count (-1: null)            uvarint count + 1 (0: null)
+    struct        its fields; where it may be null, first an int8: -1 for null, else 1 (KIP-893)
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fencepost.wire.schema import (
+    FIXED,
+    UNSET,
+    Field,
+    is_flexible,
+    struct_class,
+    version_range,
+    versions_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Place(NamedTuple):
+    """A field in one version."""
+
+    field: Field
+    name: str
+    kind: str
+    """`bytes`, `string`, a fixed kind, or `struct`; of an array, that of its items."""
+    is_array: bool
+    struct: type[Any] | None
+    nullable: bool
+    present: bool
+    tag: int | None
+    compact: bool
+
+    @property
+    def is_fixed(self) -> bool:
+        return not self.is_array and self.kind in FIXED
+
+    @property
+    def prefix(self) -> str:
+        """The struct code of what stands before a value of variable size."""
+        if not self.is_array and self.kind == "struct":
+            return "b"
+        if self.compact:
+            return "B"
+        return "h" if self.kind == "string" and not self.is_array else "i"
+
+
+class Plan(NamedTuple):
+    """A struct in one version of its message."""
+
+    form: type[Any]
+    flexible: bool
+    version: int
+    places: tuple[Place, ...]
+
+    @property
+    def ordered(self) -> Iterable[Place]:
+        return (p for p in self.places if p.present and p.tag is None)
+
+    @property
+    def tagged(self) -> list[Place]:
+        found = [p for p in self.places if p.present and p.tag is not None]
+        return sorted(found, key=lambda p: p.tag or 0)
+
+    @property
+    def absent(self) -> Iterable[Place]:
+        return (p for p in self.places if not p.present)
+
+    def inner(self, place: Place) -> Plan:
+        """The plan of the struct that a field holds."""
+        assert place.struct is not None, place
+        return _plan(place.struct, self.version, self.flexible)
+
+
+def plan_of(form: type[Any], version: int) -> Plan:
+    """The plan of a message; its version must be one of the form's."""
+    assert version in versions_of(form), f"{form.__name__} has no version {version}"
+    return _plan(form, version, is_flexible(form, version))
+
+
+def _plan(form: type[Any], version: int, flexible: bool) -> Plan:
+    places = tuple(_place(form, f, version, flexible) for f in form.form_fields)
+    return Plan(form, flexible, version, places)
+
+
+def _place(form: type[Any], f: Field, version: int, flexible: bool) -> Place:
+    tagged = f.tag is not None and version in version_range(f.tagged or f.versions)
+    assert flexible or not tagged, f"{form.__name__}.{f.name} has a tag in version {version}"
+    return Place(
+        field=f,
+        name=f.name,
+        kind="struct" if f.is_struct else f.item_kind,
+        is_array=f.is_array,
+        struct=struct_class(form, f.item_kind) if f.is_struct else None,
+        nullable=f.nullable is not None and version in version_range(f.nullable),
+        present=version in version_range(f.versions),
+        tag=f.tag if tagged else None,
+        compact=flexible and f.compact,
+    )
+
+
+def smallest_size(plan: Plan) -> int:
+    """The fewest bytes that a struct can take: what a count is held against."""
+    size = sum(_smallest_place(plan, place) for place in plan.ordered)
+    return size + plan.flexible
+
+
+def _smallest_place(plan: Plan, place: Place) -> int:
+    if place.is_fixed:
+        return struct.calcsize(">" + FIXED[place.kind])
+    if place.kind == "struct" and not place.is_array and not place.nullable:
+        return smallest_size(plan.inner(place))
+    return struct.calcsize(">" + place.prefix)
+
+
+def item_size(plan: Plan, place: Place) -> int:
+    """The fewest bytes of one item of an array. At least 1, so that a count always costs bytes."""
+    if place.kind in FIXED:
+        return struct.calcsize(">" + FIXED[place.kind])
+    if place.kind == "struct":
+        return max(1, smallest_size(plan.inner(place)))
+    item = place._replace(is_array=False)
+    return struct.calcsize(">" + item.prefix)
+
+
+def holds_records(plan: Plan) -> bool:
+    """Whether a `records` field is anywhere in the message."""
+    return any(
+        p.kind == "records" or (p.kind == "struct" and holds_records(plan.inner(p)))
+        for p in plan.places
+        if p.present
+    )
+
+
+def default_of(form: type[Any], f: Field) -> Any:
+    """The value of a field that is not there; arrays and structs are new objects each time."""
+    value = f.default_value()
+    if value is not UNSET:
+        return value
+    return [] if f.is_array else struct_class(form, f.kind)()

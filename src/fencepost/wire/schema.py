@@ -1,0 +1,247 @@
+"""The language in which messages are declared.
+
+    @message(versions="3-13", flexible="9+")
+    class ProduceRequest:
+        transactional_id: str | None = field("string", nullable="3+", default=None)
+        acks: int = field("int16")
+        topic_data: list[TopicProduceData] = field("[]TopicProduceData")
+
+A kind is one of the fixed ones (`FIXED`), `string`, `bytes`, `records`, the name of a struct of the same
+module, or `[]` and one of these. Version ranges are Kafka's: "3", "3-7", "3+".
+
+A declared class has slots, is built by keywords (every field has a default), compares by value and prints
+the fields that differ from their defaults. Declaring must be cheap, because a broker imports forty modules
+of it at start: a range stays text and `__init__` stays unwritten until somebody asks.
+
+A tagged struct that is absent is None, and None is written as absent: Kafka's Java builds a struct of
+defaults there, which says the same and costs an object per partition.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
+
+from fencepost.base.seams import Buffer
+
+T = TypeVar("T")
+
+Records = Buffer | Sequence[Buffer]
+"""What a `records` field may hold when it is written; a reader always gives one memoryview."""
+
+FIXED: Final[Mapping[str, str]] = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+"""Kinds of fixed size, each with its code for the struct module."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "bool": False,
+    "float64": 0.0,
+    "uuid": bytes(16),
+    "string": "",
+    "bytes": b"",
+    "records": None,
+}
+
+_OPEN: Final = 32767
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = _Unset()
+"""No value was given: the default of the kind is meant."""
+
+
+class Field:
+    """One declared field."""
+
+    __slots__ = ("compact", "default", "kind", "name", "nullable", "tag", "tagged", "versions")
+
+    def __init__(
+        self,
+        kind: str,
+        versions: str,
+        nullable: str | None,
+        tag: int | None,
+        tagged: str | None,
+        default: Any,
+        compact: bool,
+    ) -> None:
+        self.name = ""
+        self.kind = kind
+        self.versions = versions
+        self.nullable = nullable
+        self.tag = tag
+        self.tagged = tagged
+        self.default = default
+        self.compact = compact
+
+    @property
+    def is_array(self) -> bool:
+        return self.kind.startswith("[]")
+
+    @property
+    def item_kind(self) -> str:
+        """The kind of one item; of a field that is no array, its own."""
+        return self.kind[2:] if self.is_array else self.kind
+
+    @property
+    def is_struct(self) -> bool:
+        kind = self.item_kind
+        return kind not in FIXED and kind not in ("string", "bytes", "records")
+
+    def default_value(self) -> Any:
+        """The declared default or that of the kind; UNSET where each form needs an object of its own."""
+        if self.default is not UNSET:
+            return self.default
+        if self.is_array:
+            return UNSET
+        if self.is_struct:
+            return None if self.nullable or self.tag is not None else UNSET
+        return _DEFAULTS.get(self.kind, 0)
+
+
+def field(
+    kind: str,
+    *,
+    versions: str = "0+",
+    nullable: str | None = None,
+    tag: int | None = None,
+    tagged_versions: str | None = None,
+    default: Any = UNSET,
+    compact: bool = True,
+) -> Any:
+    """Declares a field. `compact=False` keeps the old string layout even in flexible versions (client_id)."""
+    return Field(kind, versions, nullable, tag, tagged_versions or versions, default, compact)
+
+
+class Form:
+    """What every declared class becomes a child of."""
+
+    __slots__ = ()
+    form_versions: ClassVar[str | None]
+    form_flexible: ClassVar[str]
+    form_fields: ClassVar[tuple[Field, ...]]
+
+    def __init__(self, **values: Any) -> None:
+        # The first construction writes the real __init__ and puts it in the place of this one.
+        cls = type(self)
+        init = _make_init(cls)
+        cls.__init__ = init  # type: ignore[method-assign]
+        init(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, f.name) == getattr(other, f.name) for f in self.form_fields)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{f.name}={value!r}"
+            for f in self.form_fields
+            if (value := getattr(self, f.name, UNSET)) != _plain_default(f)
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@dataclass_transform(kw_only_default=True)
+def message(*, versions: str, flexible: str = "none") -> Callable[[type[T]], type[T]]:
+    """Declares a message, the outermost struct: what has versions."""
+
+    def declare(cls: type[T]) -> type[T]:
+        return _declare(cls, versions, flexible)
+
+    return declare
+
+
+@dataclass_transform(kw_only_default=True)
+def struct(cls: type[T]) -> type[T]:
+    """Declares a struct within a message, whose versions it shares."""
+    return _declare(cls, None, "none")
+
+
+def _declare(cls: type[T], versions: str | None, flexible: str) -> type[T]:
+    fields: list[Field] = []
+    namespace: dict[str, Any] = {}
+    for name, value in vars(cls).items():
+        if isinstance(value, Field):
+            value.name = name
+            fields.append(value)
+        elif name not in ("__dict__", "__weakref__"):
+            namespace[name] = value
+    namespace["__slots__"] = tuple(f.name for f in fields)
+    namespace["form_versions"] = versions
+    namespace["form_flexible"] = flexible
+    namespace["form_fields"] = tuple(fields)
+    return type(cls.__name__, (Form,), namespace)
+
+
+@cache
+def version_range(text: str) -> range:
+    """The versions that a range like "3", "3-7", "3+" or "none" names."""
+    if text == "none":
+        return range(0)
+    if text.endswith("+"):
+        return range(int(text[:-1]), _OPEN + 1)
+    low, _, high = text.partition("-")
+    return range(int(low), int(high or low) + 1)
+
+
+def versions_of(form: type[Any]) -> range:
+    """The versions in which a message exists."""
+    assert form.form_versions is not None, f"{form.__name__} is a part of a message"
+    return version_range(form.form_versions)
+
+
+def is_flexible(form: type[Any], version: int) -> bool:
+    """Whether that version of the message has compact lengths and tagged fields (KIP-482)."""
+    return version in version_range(form.form_flexible)
+
+
+def struct_class(owner: type[Any], kind: str) -> type[Any]:
+    """The class that a field's kind names: it stands in the module of the owner."""
+    found = getattr(sys.modules[owner.__module__], kind, None)
+    assert isinstance(found, type), f"{owner.__name__}: no {kind}"
+    assert issubclass(found, Form), f"{owner.__name__}: {kind} is not declared as a struct"
+    return found
+
+
+def _plain_default(f: Field) -> Any:
+    value = f.default_value()
+    return [] if value is UNSET and f.is_array else value
+
+
+def _make_init(cls: type[Any]) -> Callable[..., None]:
+    """Writes an __init__ of keywords: one fast call instead of a loop over the fields."""
+    scope: dict[str, Any] = {"UNSET": UNSET}
+    parameters, body = [], []
+    for f in cls.form_fields:
+        scope[f"d_{f.name}"] = f.default_value()
+        parameters.append(f"{f.name}=d_{f.name}")
+        value = f.name
+        if scope[f"d_{f.name}"] is UNSET:
+            fresh = "[]"
+            if not f.is_array:
+                fresh = f"c_{f.name}()"
+                scope[f"c_{f.name}"] = struct_class(cls, f.kind)
+            value = f"{fresh} if {f.name} is UNSET else {f.name}"
+        body.append(f"    self.{f.name} = {value}\n")
+    signature = f"self, *, {', '.join(parameters)}" if parameters else "self"
+    exec(f"def __init__({signature}):\n{''.join(body) or '    pass'}", scope)  # noqa: S102 - our own text
+    init: Callable[..., None] = scope["__init__"]
+    return init

@@ -1,0 +1,389 @@
+"""Where a message changed its shape: raising old ones to the newest and lowering new ones to what is asked for.
+
+A form has the fields of all versions, and most differ only in what is absent, which reads as a default. Nine
+APIs moved something to another place or changed its meaning. Behind the codec everybody, broker and client,
+sees them in the newest shape:
+
+    FindCoordinator     0-3: one key                       4+: coordinator_keys, coordinators
+    OffsetFetch         1-7: one group at the top          8+: groups
+    LeaveGroup          0-2: one member                    3+: members
+    DeleteTopics        1-5: topic_names                   6+: topics, by name or id
+    AddPartitionsToTxn  0-3: one transaction at the top    4+: transactions
+    Fetch               4-14: replica_id                   15+: replica_state (None for a consumer)
+    Metadata            0: no topics means all of them     1+: null means all, none means none
+    JoinGroup           0: one timeout                     1+: rebalance_timeout_ms beside it
+    ApiVersions         0-3: no feature that begins at 0   4+: all (KAFKA-17011)
+
+Raising works in the form, which was just read and belongs to nobody yet, and leaves the old fields at their
+defaults. Lowering makes a new form: the caller may send the same one to another broker at another version.
+Topic names against topic ids are no matter of shape: which one is filled in depends on the version, and who
+wants the other must ask the metadata.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTransaction,
+)
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.fetch import FetchRequest, ReplicaState
+from fencepost.wire.forms.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from fencepost.wire.forms.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from fencepost.wire.forms.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fencepost.wire.forms.api_versions import ApiVersionsResponse
+    from fencepost.wire.forms.join_group import JoinGroupRequest, JoinGroupResponse
+    from fencepost.wire.forms.metadata import MetadataRequest
+
+T = TypeVar("T")
+
+
+def _changed(form: T, **values: Any) -> T:
+    """A copy of the form with some fields replaced."""
+    fields: tuple[Any, ...] = form.form_fields  # type: ignore[attr-defined]
+    return type(form)(**{f.name: getattr(form, f.name) for f in fields} | values)
+
+
+def _only(items: list[T], what: str) -> T:
+    """The one item that an old version has room for."""
+    assert len(items) == 1, f"{what} holds {len(items)} where the version has room for one"
+    return items[0]
+
+
+# FindCoordinator
+
+
+def raise_find_coordinator_request(
+    form: FindCoordinatorRequest, version: int
+) -> FindCoordinatorRequest:
+    if version < 4:
+        form.coordinator_keys, form.key = [form.key], ""
+    return form
+
+
+def lower_find_coordinator_request(
+    form: FindCoordinatorRequest, version: int
+) -> FindCoordinatorRequest:
+    if version >= 4:
+        return form
+    key = _only(form.coordinator_keys, "coordinator_keys")
+    return FindCoordinatorRequest(key=key, key_type=form.key_type)
+
+
+def raise_find_coordinator_response(
+    form: FindCoordinatorResponse, version: int
+) -> FindCoordinatorResponse:
+    """An old answer does not repeat the key: the one who asked knows it."""
+    if version >= 4:
+        return form
+    found = Coordinator(
+        node_id=form.node_id,
+        host=form.host,
+        port=form.port,
+        error_code=form.error_code,
+        error_message=form.error_message,
+    )
+    return FindCoordinatorResponse(throttle_time_ms=form.throttle_time_ms, coordinators=[found])
+
+
+def lower_find_coordinator_response(
+    form: FindCoordinatorResponse, version: int
+) -> FindCoordinatorResponse:
+    if version >= 4:
+        return form
+    found = _only(form.coordinators, "coordinators")
+    return FindCoordinatorResponse(
+        throttle_time_ms=form.throttle_time_ms,
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+# OffsetFetch
+
+
+def raise_offset_fetch_request(form: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
+    if version >= 8:
+        return form
+    group = OffsetFetchRequestGroup(group_id=form.group_id, topics=None)
+    if form.topics is not None:
+        group.topics = [_copied(topic, OffsetFetchRequestTopics) for topic in form.topics]
+    form.groups = [group]
+    form.group_id, form.topics = "", []
+    return form
+
+
+def lower_offset_fetch_request(form: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
+    if version >= 8:
+        return form
+    group = _only(form.groups, "groups")
+    lowered = OffsetFetchRequest(
+        group_id=group.group_id, topics=None, require_stable=form.require_stable
+    )
+    if group.topics is not None:
+        lowered.topics = [_copied(topic, OffsetFetchRequestTopic) for topic in group.topics]
+    return lowered
+
+
+def raise_offset_fetch_response(form: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
+    """An old answer does not repeat the group: the one who asked knows it."""
+    if version >= 8:
+        return form
+    topics = [
+        OffsetFetchResponseTopics(
+            name=t.name,
+            partitions=[_copied(p, OffsetFetchResponsePartitions) for p in t.partitions],
+        )
+        for t in form.topics
+    ]
+    form.groups = [OffsetFetchResponseGroup(topics=topics, error_code=form.error_code)]
+    form.topics, form.error_code = [], 0
+    return form
+
+
+def lower_offset_fetch_response(form: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
+    """Version 1 has no error of the group: it goes into every partition that the answer lists.
+
+    So a handler that refuses a group must list the partitions it was asked for.
+    """
+    if version >= 8:
+        return form
+    group = _only(form.groups, "groups")
+    topics = [
+        OffsetFetchResponseTopic(
+            name=t.name, partitions=[_copied(p, OffsetFetchResponsePartition) for p in t.partitions]
+        )
+        for t in group.topics
+    ]
+    if version < 2 and group.error_code != ErrorCode.NONE:
+        for topic in topics:
+            for partition in topic.partitions:
+                partition.error_code = group.error_code
+    return OffsetFetchResponse(
+        throttle_time_ms=form.throttle_time_ms, topics=topics, error_code=group.error_code
+    )
+
+
+def _copied(form: Any, into: type[T]) -> T:
+    """A struct of another name with the fields that both have."""
+    fields: tuple[Any, ...] = into.form_fields  # type: ignore[attr-defined]
+    return into(**{f.name: getattr(form, f.name) for f in fields if hasattr(form, f.name)})
+
+
+# LeaveGroup
+
+
+def raise_leave_group_request(form: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
+    if version < 3:
+        form.members, form.member_id = [MemberIdentity(member_id=form.member_id)], ""
+    return form
+
+
+def lower_leave_group_request(form: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
+    if version >= 3:
+        return form
+    member = _only(form.members, "members")
+    return LeaveGroupRequest(group_id=form.group_id, member_id=member.member_id)
+
+
+def lower_leave_group_response(form: LeaveGroupResponse, version: int) -> LeaveGroupResponse:
+    """The one error of an old answer is that of the group or else that of the member."""
+    if version >= 3:
+        return form
+    error = form.error_code
+    if error == ErrorCode.NONE and form.members:
+        error = _only(form.members, "members").error_code
+    return LeaveGroupResponse(throttle_time_ms=form.throttle_time_ms, error_code=error)
+
+
+# DeleteTopics
+
+
+def raise_delete_topics_request(form: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
+    if version < 6:
+        form.topics = [DeleteTopicState(name=name) for name in form.topic_names]
+        form.topic_names = []
+    return form
+
+
+def lower_delete_topics_request(form: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
+    if version >= 6:
+        return form
+    names = [topic.name for topic in form.topics if topic.name is not None]
+    assert len(names) == len(form.topics), "a topic id cannot be said before version 6"
+    return DeleteTopicsRequest(topic_names=names, timeout_ms=form.timeout_ms)
+
+
+# AddPartitionsToTxn
+
+
+def raise_add_partitions_request(
+    form: AddPartitionsToTxnRequest, version: int
+) -> AddPartitionsToTxnRequest:
+    if version >= 4:
+        return form
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=form.v3_and_below_transactional_id,
+        producer_id=form.v3_and_below_producer_id,
+        producer_epoch=form.v3_and_below_producer_epoch,
+        topics=form.v3_and_below_topics,
+    )
+    return AddPartitionsToTxnRequest(transactions=[transaction])
+
+
+def lower_add_partitions_request(
+    form: AddPartitionsToTxnRequest, version: int
+) -> AddPartitionsToTxnRequest:
+    if version >= 4:
+        return form
+    transaction = _only(form.transactions, "transactions")
+    assert not transaction.verify_only, "verify_only cannot be said before version 4"
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transaction.transactional_id,
+        v3_and_below_producer_id=transaction.producer_id,
+        v3_and_below_producer_epoch=transaction.producer_epoch,
+        v3_and_below_topics=transaction.topics,
+    )
+
+
+def raise_add_partitions_response(
+    form: AddPartitionsToTxnResponse, version: int
+) -> AddPartitionsToTxnResponse:
+    """An old answer does not repeat the transactional id: the one who asked knows it."""
+    if version < 4:
+        result = AddPartitionsToTxnResult(topic_results=form.results_by_topic_v3_and_below)
+        form.results_by_transaction, form.results_by_topic_v3_and_below = [result], []
+    return form
+
+
+def lower_add_partitions_response(
+    form: AddPartitionsToTxnResponse, version: int
+) -> AddPartitionsToTxnResponse:
+    """An old answer has errors of partitions only; one of the whole request must stand in each of them."""
+    if version >= 4:
+        return form
+    assert form.error_code == ErrorCode.NONE, "there is no error of the whole before version 4"
+    result = _only(form.results_by_transaction, "results_by_transaction")
+    return AddPartitionsToTxnResponse(
+        throttle_time_ms=form.throttle_time_ms, results_by_topic_v3_and_below=result.topic_results
+    )
+
+
+# Fetch
+
+
+def raise_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
+    if form.replica_id != -1:
+        form.replica_state, form.replica_id = ReplicaState(replica_id=form.replica_id), -1
+    return form
+
+
+def lower_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
+    if version >= 15 or form.replica_state is None:
+        return form
+    return _changed(form, replica_id=form.replica_state.replica_id, replica_state=None)
+
+
+# Metadata
+
+
+def raise_metadata_request(form: MetadataRequest, version: int) -> MetadataRequest:
+    if version == 0 and not form.topics:
+        form.topics = None
+    return form
+
+
+def lower_metadata_request(form: MetadataRequest, version: int) -> MetadataRequest:
+    if version > 0:
+        return form
+    assert form.topics != [], "version 0 cannot ask for no topic"
+    return _changed(form, topics=form.topics or [])
+
+
+# JoinGroup
+
+
+def raise_join_group_request(form: JoinGroupRequest, version: int) -> JoinGroupRequest:
+    if version == 0:
+        form.rebalance_timeout_ms = form.session_timeout_ms
+    return form
+
+
+def lower_join_group_response(form: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    """Before version 7 a protocol that was not chosen is an empty name."""
+    if version >= 7 or form.protocol_name is not None:
+        return form
+    return _changed(form, protocol_name="")
+
+
+# ApiVersions
+
+
+def lower_api_versions_response(form: ApiVersionsResponse, version: int) -> ApiVersionsResponse:
+    """Old Java clients fail on a feature whose range begins at 0."""
+    if version >= 4 or all(feature.min_version for feature in form.supported_features):
+        return form
+    shown = [feature for feature in form.supported_features if feature.min_version != 0]
+    return _changed(form, supported_features=shown)
+
+
+RAISE_REQUEST: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
+    ApiKey.FIND_COORDINATOR: raise_find_coordinator_request,
+    ApiKey.OFFSET_FETCH: raise_offset_fetch_request,
+    ApiKey.LEAVE_GROUP: raise_leave_group_request,
+    ApiKey.DELETE_TOPICS: raise_delete_topics_request,
+    ApiKey.ADD_PARTITIONS_TO_TXN: raise_add_partitions_request,
+    ApiKey.FETCH: raise_fetch_request,
+    ApiKey.METADATA: raise_metadata_request,
+    ApiKey.JOIN_GROUP: raise_join_group_request,
+}
+LOWER_REQUEST: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
+    ApiKey.FIND_COORDINATOR: lower_find_coordinator_request,
+    ApiKey.OFFSET_FETCH: lower_offset_fetch_request,
+    ApiKey.LEAVE_GROUP: lower_leave_group_request,
+    ApiKey.DELETE_TOPICS: lower_delete_topics_request,
+    ApiKey.ADD_PARTITIONS_TO_TXN: lower_add_partitions_request,
+    ApiKey.FETCH: lower_fetch_request,
+    ApiKey.METADATA: lower_metadata_request,
+}
+RAISE_RESPONSE: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
+    ApiKey.FIND_COORDINATOR: raise_find_coordinator_response,
+    ApiKey.OFFSET_FETCH: raise_offset_fetch_response,
+    ApiKey.ADD_PARTITIONS_TO_TXN: raise_add_partitions_response,
+}
+LOWER_RESPONSE: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
+    ApiKey.FIND_COORDINATOR: lower_find_coordinator_response,
+    ApiKey.OFFSET_FETCH: lower_offset_fetch_response,
+    ApiKey.LEAVE_GROUP: lower_leave_group_response,
+    ApiKey.ADD_PARTITIONS_TO_TXN: lower_add_partitions_response,
+    ApiKey.JOIN_GROUP: lower_join_group_response,
+    ApiKey.API_VERSIONS: lower_api_versions_response,
+}

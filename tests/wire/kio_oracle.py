@@ -1,0 +1,88 @@
+"""kio's view of our forms: what the tests compare with."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import importlib
+import io
+import typing
+import uuid
+from typing import Any
+
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.schema.index import schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from tools.fold_schema import APIS, OTHERS, kafka_name, strip_none
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+MILLISECOND = dt.timedelta(milliseconds=1)
+ENTITIES = (EntityType.request, EntityType.response, EntityType.header, EntityType.data)
+
+
+def messages() -> list[tuple[str, EntityType, type[Any]]]:
+    """Every message of ours: kio's module name, what it is, and our form."""
+    found = []
+    for name in (*APIS, *OTHERS):
+        module = importlib.import_module(f"fencepost.wire.forms.{name}")
+        newest = schema_name_map[name][max(schema_name_map[name])]
+        for entity in ENTITIES:
+            if entity in newest:
+                class_name = newest[entity].partition(":")[2]  # type: ignore[index]
+                found.append((name, entity, getattr(module, class_name)))
+    return found
+
+
+def kio_class(name: str, version: int, entity: EntityType) -> type[Any]:
+    module, _, class_name = schema_name_map[name][version][entity].partition(":")  # type: ignore[index]
+    found: type[Any] = getattr(importlib.import_module(module), class_name)
+    return found
+
+
+def to_kio(form: Any, cls: type[Any]) -> Any:
+    """Our form as an entity of kio."""
+    values = {}
+    for field in dataclasses.fields(cls):
+        kafka_type = field.metadata.get("kafka_type", "")
+        value = getattr(form, kafka_name(field.name, kafka_type))
+        values[field.name] = _to_kio_value(value, field.type, kafka_type)
+    return cls(**values)
+
+
+def _to_kio_value(value: Any, annotation: Any, kafka_type: str) -> Any:
+    inner, optional = strip_none(annotation)
+    if typing.get_origin(inner) is tuple:
+        if value is None:
+            return None
+        item = typing.get_args(inner)[0]
+        return tuple(_to_kio_value(one, item, kafka_type) for one in value)
+    if dataclasses.is_dataclass(inner):
+        if value is None:  # A tagged struct that is absent is one of defaults to kio.
+            return None if optional else inner()  # type: ignore[operator]
+        return to_kio(value, inner)  # type: ignore[arg-type]
+    return _to_kio_scalar(value, kafka_type, optional)
+
+
+def _to_kio_scalar(value: Any, kafka_type: str, optional: bool) -> Any:
+    if kafka_type == "error_code":
+        return KioErrorCode(value)
+    if kafka_type.startswith("timedelta"):
+        return value * MILLISECOND
+    if kafka_type == "datetime_i64":
+        return None if optional and value == -1 else EPOCH + value * MILLISECOND
+    if kafka_type == "uuid":
+        return None if value == bytes(16) else uuid.UUID(bytes=value)
+    return value
+
+
+def kio_bytes(entity: Any) -> bytes:
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def kio_read(cls: type[Any], data: bytes) -> tuple[Any, int]:
+    entity, size = entity_reader(cls)(data, 0)
+    return entity, size

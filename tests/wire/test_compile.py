@@ -1,0 +1,245 @@
+"""The language of forms and what is compiled from it: goal is the layout, byte by byte, on small forms."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fencepost.base.failures import WireError
+from fencepost.base.limits import MAX_ARRAY_ITEMS
+from fencepost.wire.compile import decode, encode, reader, writer
+from fencepost.wire.schema import Records, field, message, struct, version_range
+
+if TYPE_CHECKING:
+    from fencepost.base.seams import Buffer
+
+
+@struct
+class Item:
+    index: int = field("int32")
+    name: str | None = field("string", nullable="1+")
+
+
+@struct
+class Leader:
+    node_id: int = field("int32", default=-1)
+    epoch: int = field("int32", default=-1)
+
+
+@message(versions="0-3", flexible="2+")
+class Sample:
+    key: str = field("string")
+    flag: bool = field("bool", versions="1+")
+    count: int = field("int16", default=-1)
+    topic_id: bytes = field("uuid", versions="2+")
+    numbers: list[int] | None = field("[]int32", nullable="1+")
+    words: list[str] = field("[]string")
+    items: list[Item] = field("[]Item")
+    cursor: Leader | None = field("Leader", versions="3+", nullable="3+", default=None)
+    leader: Leader | None = field("Leader", versions="2+", tag=0)
+    note: str = field("string", versions="2+", tag=1)
+    ratio: float = field("float64", versions="2+", tag=5, default=1.5)
+
+
+@message(versions="0-1", flexible="1+")
+class Carrier:
+    before: str = field("string")
+    records: Records | None = field("records", nullable="0+")
+    after: bytes = field("bytes")
+
+
+FULL = Sample(
+    key="k",
+    flag=True,
+    count=7,
+    topic_id=bytes(range(16)),
+    numbers=[1, -2],
+    words=["a", "é"],
+    items=[Item(index=1, name="x"), Item(index=2, name="")],
+    cursor=Leader(node_id=4, epoch=5),
+    leader=Leader(node_id=1, epoch=2),
+    note="hi",
+    ratio=2.0,
+)
+
+
+def test_an_old_version_has_fixed_lengths_and_only_its_fields() -> None:
+    assert encode(FULL, 0) == bytes.fromhex(
+        "00016b 0007 00000002 00000001 fffffffe 00000002 000161 0002c3a9"
+        "00000002 00000001 000178 00000002 0000"
+    )
+
+
+def test_a_flexible_version_has_compact_lengths_and_tags_in_order() -> None:
+    assert encode(FULL, 3) == bytes.fromhex(
+        "026b 01 0007 000102030405060708090a0b0c0d0e0f 03 00000001 fffffffe 03 0261 03c3a9"
+        "03 00000001 0278 00 00000002 01 00 01 00000004 00000005 00"
+        "03 00 09 00000001 00000002 00 01 03 036869 05 08 4000000000000000"
+    )
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_what_was_written_is_read_again(version: int) -> None:
+    data = encode(FULL, version)
+    form, position = reader(Sample, version)(data, 0)
+    assert position == len(data)
+    assert encode(form, version) == data
+    assert form.items == FULL.items
+
+
+def test_the_last_version_keeps_every_field() -> None:
+    assert decode(Sample, 3, encode(FULL, 3)) == FULL
+
+
+def test_fields_that_a_version_lacks_read_as_their_defaults() -> None:
+    form = decode(Sample, 0, encode(FULL, 0))
+    assert (form.flag, form.topic_id, form.leader, form.ratio) == (False, bytes(16), None, 1.5)
+
+
+def test_a_tag_at_its_default_is_not_written() -> None:
+    plain = Sample(leader=Leader(), ratio=1.5)
+    assert encode(plain, 2) == encode(Sample(), 2)
+    assert encode(plain, 2).endswith(b"\0")
+
+
+def test_every_field_has_a_default_and_lists_are_not_shared() -> None:
+    first, second = Sample(), Sample()
+    first.words.append("mine")
+    assert second.words == []
+    assert second.count == -1
+    assert first != second
+
+
+def test_a_form_prints_what_differs_from_its_defaults() -> None:
+    assert repr(Sample(key="k", words=["w"])) == "Sample(key='k', words=['w'])"
+
+
+def test_a_form_survives_copying_and_pickling() -> None:
+    assert copy.deepcopy(FULL) == FULL
+    assert pickle.loads(pickle.dumps(FULL)) == FULL
+
+
+def test_a_misspelt_field_is_refused() -> None:
+    with pytest.raises(TypeError):
+        Sample(kee="k")  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        Sample().kee = "k"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_can_be_read(kind: type[Buffer]) -> None:
+    assert decode(Sample, 3, kind(encode(FULL, 3))) == FULL
+
+
+def test_records_are_a_writable_view_of_the_frame() -> None:
+    frame = bytearray(encode(Carrier(records=b"12345", after=b"!"), 1))
+    form = decode(Carrier, 1, memoryview(frame))
+    assert isinstance(form.records, memoryview)
+    form.records[0] = ord("9")
+    assert b"92345" in frame
+    assert form.after == b"!"
+
+
+def test_large_records_are_chunks_of_their_own_and_not_copied() -> None:
+    big = bytes(10_000)
+    chunks: list[Buffer] = []
+    tail = writer(Carrier, 0)(
+        Carrier(before="b", records=[big, big], after=b"a"), bytearray(), chunks
+    )
+    assert chunks[1] is big
+    assert chunks[2] is big
+    whole = b"".join([*chunks, tail])
+    assert decode(Carrier, 0, whole).records == big + big
+
+
+def test_small_records_stay_in_the_one_buffer() -> None:
+    chunks: list[Buffer] = []
+    tail = writer(Carrier, 1)(Carrier(records=[b"ab", b"c"]), bytearray(), chunks)
+    assert chunks == []
+    assert decode(Carrier, 1, tail).records == b"abc"
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_every_cut_is_a_wire_error(version: int) -> None:
+    data = encode(FULL, version)
+    for size in range(len(data)):
+        with pytest.raises(WireError):
+            decode(Sample, version, data[:size])
+
+
+def test_unknown_tags_are_skipped() -> None:
+    data = encode(Sample(), 2)
+    assert data.endswith(b"\0")
+    strange = data[:-1] + bytes.fromhex("02 01 03 036869 8f01 02 abcd")
+    form, position = reader(Sample, 2)(strange, 0)
+    assert form.note == "hi"
+    assert position == len(strange)
+
+
+def test_a_tag_whose_size_is_wrong_is_refused() -> None:
+    with pytest.raises(WireError, match="another size"):
+        decode(Sample, 2, encode(Sample(), 2)[:-1] + bytes.fromhex("01 01 04 036869 00"))
+
+
+@pytest.mark.parametrize(
+    ("version", "prefix"),
+    [(0, "0000 0000 7fffffff"), (2, "01 00 0000 %s ffffffff0f" % ("00" * 16))],
+)
+def test_a_lying_count_allocates_nothing(version: int, prefix: str) -> None:
+    with pytest.raises(WireError, match="numbers claims more items"):
+        decode(Sample, version, bytes.fromhex(prefix) + bytes(100))
+
+
+def test_the_items_of_all_arrays_together_are_bounded() -> None:
+    half = [""] * (MAX_ARRAY_ITEMS // 2 + 1)
+    data = encode(Sample(words=half, items=[Item()] * len(half)), 2)
+    with pytest.raises(WireError, match="items claims more items"):
+        decode(Sample, 2, data)
+
+
+@pytest.mark.parametrize(
+    ("version", "data"),
+    [(0, "ffff"), (2, "00"), (0, "0000 0000 ffffffff"), (0, "0000 0000 00000000 00000001 ffff")],
+)
+def test_null_where_it_is_not_allowed_is_refused(version: int, data: str) -> None:
+    with pytest.raises(WireError, match="null"):
+        decode(Sample, version, bytes.fromhex(data) + bytes(50))
+
+
+def test_a_string_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(WireError, match="UTF-8"):
+        decode(Sample, 0, b"\0\1\xff" + bytes(50))
+
+
+def test_a_varint_without_an_end_is_refused() -> None:
+    with pytest.raises(WireError, match="five bytes"):
+        decode(Sample, 2, b"\xff" * 50)
+
+
+def test_a_version_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(WireError, match="no version 4"):
+        decode(Sample, 4, b"")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [Sample(key=None), Sample(count=40_000), Sample(words=[1]), Sample(key="\ud800")],  # type: ignore[arg-type, list-item]
+)
+def test_a_value_that_a_field_cannot_hold_is_our_bug(form: Sample) -> None:
+    with pytest.raises(AssertionError, match="Sample v0 cannot be written"):
+        encode(form, 0)
+
+
+def test_an_id_of_another_length_is_our_bug() -> None:
+    with pytest.raises(AssertionError, match="16 bytes, not 3"):
+        encode(Sample(topic_id=b"abc"), 2)
+
+
+def test_version_ranges_are_kafkas() -> None:
+    assert list(version_range("3-5")) == [3, 4, 5]
+    assert list(version_range("3")) == [3]
+    assert 32767 in version_range("3+")
+    assert 0 not in version_range("none")

@@ -1,0 +1,1 @@
+"""What development needs beside the program: Apache Kafka next door, processes, generated files."""

@@ -1,0 +1,388 @@
+"""Folds kio's dataclasses, one per message and version, into one form per message (wire/forms).
+
+    python -m tools.fold_schema          writes the modules
+    python -m tools.fold_schema --check  says which of them are not what would be written
+
+kio is the schema of Apache Kafka's messages and changes rarely; importing it costs a second, so it is read here,
+at development time. What we take from it are names, types, versions, tags and defaults. kio turns some integers
+into times and error codes, some ids into UUID or None; the forms keep what is on the wire (`wire_kind`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import importlib
+import subprocess
+import sys
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kio.schema.index import schema_name_map
+from kio.static.constants import EntityType
+
+FORMS: Final = Path(__file__).parent.parent / "src/fencepost/wire/forms"
+
+APIS: Final[dict[str, int]] = {
+    "produce": 0,
+    "fetch": 1,
+    "list_offsets": 2,
+    "metadata": 3,
+    "offset_commit": 8,
+    "offset_fetch": 9,
+    "find_coordinator": 10,
+    "join_group": 11,
+    "heartbeat": 12,
+    "leave_group": 13,
+    "sync_group": 14,
+    "describe_groups": 15,
+    "list_groups": 16,
+    "sasl_handshake": 17,
+    "api_versions": 18,
+    "create_topics": 19,
+    "delete_topics": 20,
+    "delete_records": 21,
+    "init_producer_id": 22,
+    "offset_for_leader_epoch": 23,
+    "add_partitions_to_txn": 24,
+    "add_offsets_to_txn": 25,
+    "end_txn": 26,
+    "write_txn_markers": 27,
+    "txn_offset_commit": 28,
+    "describe_configs": 32,
+    "alter_configs": 33,
+    "describe_log_dirs": 35,
+    "sasl_authenticate": 36,
+    "create_partitions": 37,
+    "delete_groups": 42,
+    "elect_leaders": 43,
+    "incremental_alter_configs": 44,
+    "list_partition_reassignments": 46,
+    "offset_delete": 47,
+    "describe_cluster": 60,
+    "describe_producers": 61,
+    "describe_transactions": 65,
+    "list_transactions": 66,
+    "consumer_group_heartbeat": 68,
+    "consumer_group_describe": 69,
+    "describe_topic_partitions": 75,
+}
+"""The APIs of which we speak, by kio's names."""
+
+OTHERS: Final = (
+    "request_header",
+    "response_header",
+    "consumer_protocol_subscription",
+    "consumer_protocol_assignment",
+)
+"""What is no API: headers, and what consumers put into the opaque bytes of the group protocol."""
+
+WIRE_KINDS: Final = {
+    "error_code": "int16",
+    "timedelta_i32": "int32",
+    "timedelta_i64": "int64",
+    "datetime_i64": "int64",
+}
+
+PYTHON_TYPES: Final = {
+    "bool": "bool",
+    "float64": "float",
+    "uuid": "bytes",
+    "string": "str",
+    "bytes": "bytes",
+}
+
+UNSET: Final = object()
+
+NULL_BY_DEFAULT: Final = {
+    ("ListPartitionReassignmentsRequest", "topics"),
+    ("ConsumerGroupHeartbeatRequest", "topic_partitions"),
+}
+"""Arrays whose default is null in Kafka's schema, which kio does not say."""
+
+
+@dataclass(frozen=True)
+class Facet:
+    """A field in one version."""
+
+    kind: str
+    nullable: bool
+    tag: int | None
+    default: Any
+
+
+@dataclass(frozen=True)
+class FoldedField:
+    """A field over all versions in which it exists."""
+
+    name: str
+    facets: dict[int, Facet]
+    owner_versions: tuple[int, ...]
+
+    def the(self, attribute: str) -> Any:
+        """What must be the same in all versions."""
+        values = {repr(getattr(facet, attribute)) for facet in self.facets.values()}
+        assert len(values) == 1, f"{self.name} changes its {attribute}: {values}"
+        return getattr(next(iter(self.facets.values())), attribute)
+
+    def span(self, versions: list[int]) -> str | None:
+        """The versions as a range of the schema language; None when they are all that the struct has."""
+        owned = self.owner_versions
+        if versions == list(owned):
+            return None
+        assert versions == [v for v in owned if versions[0] <= v <= versions[-1]], self.name
+        if versions[-1] == owned[-1]:
+            return f"{versions[0]}+"
+        return f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
+
+
+@dataclass(frozen=True)
+class FoldedStruct:
+    """A message or a struct of one, over all versions."""
+
+    name: str
+    fields: list[FoldedField]
+    versions: tuple[int, ...]
+    flexible_from: int | None
+    is_message: bool
+
+
+def fold_module(name: str) -> str:
+    """The text of one module of forms."""
+    messages = [
+        fold_message(name, entity)
+        for entity in (EntityType.request, EntityType.response, EntityType.header, EntityType.data)
+        if entity in next(iter(schema_name_map[name].values()))
+    ]
+    structs = merge_structs(messages)
+    text = "\n".join([heading(name, structs), *(struct_text(struct) for struct in structs)])
+    return formatted(text)
+
+
+def fold_message(name: str, entity: EntityType) -> list[FoldedStruct]:
+    """A message and its structs, inner ones first."""
+    by_version: dict[int, type[Any]] = {}
+    for version, entities in sorted(schema_name_map[name].items()):
+        module, _, class_name = entities[entity].partition(":")  # type: ignore[index]
+        by_version[version] = getattr(importlib.import_module(module), class_name)
+    found: dict[str, FoldedStruct] = {}
+    fold_struct(by_version, found, is_message=True)
+    return list(found.values())
+
+
+def fold_struct(
+    by_version: dict[int, type[Any]], found: dict[str, FoldedStruct], *, is_message: bool = False
+) -> None:
+    inner: dict[str, dict[int, type[Any]]] = {}
+    facets: dict[str, dict[int, Facet]] = {}
+    orders: list[list[str]] = []
+    for version, cls in by_version.items():
+        order = []
+        for field in dataclasses.fields(cls):
+            name, facet, struct = read_field(field, cls)
+            order.append(name)
+            facets.setdefault(name, {})[version] = facet
+            if struct is not None:
+                inner.setdefault(struct.__name__, {})[version] = struct
+        orders.append(order)
+    for inner_versions in inner.values():
+        fold_struct(inner_versions, found)
+    versions = tuple(by_version)
+    flexible = [version for version, cls in by_version.items() if cls.__flexible__]
+    assert flexible == list(versions[len(versions) - len(flexible) :])
+    any_class = next(iter(by_version.values()))
+    found[any_class.__name__] = FoldedStruct(
+        any_class.__name__,
+        [FoldedField(name, facets[name], versions) for name in merge_orders(orders)],
+        versions,
+        flexible[0] if flexible else None,
+        is_message,
+    )
+
+
+def read_field(field: Any, owner: type[Any]) -> tuple[str, Facet, type[Any] | None]:
+    """A field of one of kio's classes as the wire has it, and the struct that it holds."""
+    outer, nullable = strip_none(field.type)
+    is_array = typing.get_origin(outer) is tuple
+    inner = typing.get_args(outer)[0] if is_array else outer
+    struct = inner if dataclasses.is_dataclass(inner) else None
+    assert isinstance(struct, type) or struct is None
+    kafka_type = struct.__name__ if struct else field.metadata["kafka_type"]
+    kind = WIRE_KINDS.get(kafka_type, kafka_type)
+    if is_array and strip_none(inner)[1]:
+        assert kind == "uuid", "only ids are None for what is zero on the wire"
+    tag = field.metadata.get("tag")
+    if kind in ("int64", "uuid") and not is_array:
+        nullable = False  # kio says None for -1 and for the zero id.
+    default = wire_default(field, kafka_type)
+    if (owner.__name__, field.name) in NULL_BY_DEFAULT:
+        default = None
+    if owner.__name__ == "RequestHeader" and field.name == "client_id":
+        kind = "legacy string"
+    return (
+        kafka_name(field.name, kafka_type),
+        Facet("[]" * is_array + kind, nullable, tag, default),
+        struct,
+    )
+
+
+def strip_none(annotation: Any) -> tuple[Any, bool]:
+    if not isinstance(annotation, types.UnionType):
+        return annotation, False
+    (kept,) = (part for part in typing.get_args(annotation) if part is not types.NoneType)
+    return kept, True
+
+
+def kafka_name(name: str, kafka_type: str) -> str:
+    """Kafka's name: kio drops the unit of what it turns into a time."""
+    if kafka_type.startswith("timedelta") or (
+        kafka_type == "datetime_i64" and name.endswith("_time")
+    ):
+        return f"{name}_ms"
+    return name.rstrip("_")
+
+
+def wire_default(field: Any, kafka_type: str) -> Any:
+    """The default as the wire has it; UNSET for what every kind starts with."""
+    value = field.default
+    if value is dataclasses.MISSING or value == () or dataclasses.is_dataclass(value):
+        return UNSET
+    if value is None and kafka_type == "datetime_i64":
+        return -1
+    if kafka_type == "uuid":
+        return UNSET if value is None else value.bytes
+    if isinstance(value, dt.timedelta):
+        return value // dt.timedelta(milliseconds=1)
+    assert not isinstance(value, dt.datetime), field
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    return int(value)
+
+
+def merge_orders(orders: list[list[str]]) -> list[str]:
+    """One order of all fields of which the order in each version is a part."""
+    merged: list[str] = []
+    for order in reversed(orders):
+        position = 0
+        for name in order:
+            if name in merged:
+                position = merged.index(name) + 1
+            else:
+                merged.insert(position, name)
+                position += 1
+    for order in orders:
+        assert order == [name for name in merged if name in order], "fields change places"
+    return merged
+
+
+def merge_structs(messages: list[list[FoldedStruct]]) -> list[FoldedStruct]:
+    """The structs of a module; those that request and response share by name must be the same."""
+    found: dict[str, FoldedStruct] = {}
+    for struct in (struct for structs in messages for struct in structs):
+        known = found.setdefault(struct.name, struct)
+        assert struct_text(known) == struct_text(struct), f"two structs are called {struct.name}"
+    return list(found.values())
+
+
+def heading(name: str, structs: list[FoldedStruct]) -> str:
+    text = "".join(struct_text(struct) for struct in structs)
+    words = [
+        word for word in ("field", "message", "struct") if f"@{word}" in text or word == "field"
+    ]
+    typing_only = ""
+    if "Buffer" in text:
+        typing_only = "if TYPE_CHECKING:\n    from fencepost.base.seams import Buffer\n"
+    if "Records" in text:
+        typing_only = "if TYPE_CHECKING:\n    from fencepost.wire.schema import Records\n"
+    versions = next(struct.versions for struct in structs if struct.is_message)
+    title = "".join(part.capitalize() for part in name.split("_"))
+    number = f" ({APIS[name]})" if name in APIS else ""
+    span = f"v{versions[0]}-{versions[-1]}" if len(versions) > 1 else f"v{versions[0]}"
+    return "\n".join(
+        [
+            "# Made by tools/fold_schema.py from kio's schema: change the tool, not this file.",
+            f'"""{title}{number}: {span}."""\n',
+            "from __future__ import annotations\n",
+            *(["from typing import TYPE_CHECKING\n"] if typing_only else []),
+            f"from fencepost.wire.schema import {', '.join(words)}\n",
+            typing_only,
+        ]
+    )
+
+
+def struct_text(struct: FoldedStruct) -> str:
+    decorator = "@struct"
+    if struct.is_message:
+        flexible = (
+            f', flexible="{struct.flexible_from}+"' if struct.flexible_from is not None else ""
+        )
+        decorator = f'@message(versions="{struct.versions[0]}-{struct.versions[-1]}"{flexible})'
+    lines = [field_text(field, struct) for field in struct.fields]
+    return "\n".join(["", decorator, f"class {struct.name}:", *(lines or ["    pass"]), ""])
+
+
+def field_text(field: FoldedField, owner: FoldedStruct) -> str:
+    kind, default = field.the("kind"), field.the("default")
+    arguments = [f'"{kind.removeprefix("legacy ")}"']
+    if (versions := field.span(list(field.facets))) is not None:
+        arguments.append(f'versions="{versions}"')
+    nullable = [version for version, facet in field.facets.items() if facet.nullable]
+    if nullable:
+        arguments.append(f'nullable="{field.span(nullable) or "0+"}"')
+    tags = {version: facet.tag for version, facet in field.facets.items() if facet.tag is not None}
+    if tags:
+        (tag,) = set(tags.values())
+        arguments.append(f"tag={tag}")
+        if (tagged := field.span(list(tags))) != versions:
+            arguments.append(f'tagged_versions="{tagged or "0+"}"')
+    if default is not UNSET:
+        arguments.append(f"default={default!r}")
+    if kind.startswith("legacy "):
+        arguments.append("compact=False")
+    optional = bool(nullable) or (bool(tags) and is_struct(kind))
+    annotation = python_type(kind, owner) + (" | None" if optional else "")
+    return f"    {field.name}: {annotation} = field({', '.join(arguments)})"
+
+
+def is_struct(kind: str) -> bool:
+    return kind[:1].isupper()
+
+
+def python_type(kind: str, owner: FoldedStruct) -> str:
+    if kind.startswith("[]"):
+        return f"list[{python_type(kind[2:], owner)}]"
+    if kind == "records":
+        # What is read is one buffer; only the broker's answers are put together from several.
+        return "Buffer" if owner.name == "PartitionProduceData" else "Records"
+    return kind if is_struct(kind) else PYTHON_TYPES.get(kind.removeprefix("legacy "), "int")
+
+
+def formatted(text: str) -> str:
+    command = ["ruff", "format", "--line-length", "100", "--stdin-filename", "form.py", "-"]
+    run = subprocess.run(
+        [sys.executable, "-m", *command], input=text, capture_output=True, text=True, check=True
+    )
+    return run.stdout
+
+
+def main(arguments: list[str]) -> int:
+    """Writes or checks all modules; the exit code is the number of those that differ."""
+    check = "--check" in arguments
+    stale = []
+    for name in (*APIS, *OTHERS):
+        path, text = FORMS / f"{name}.py", fold_module(name)
+        if path.exists() and path.read_text() == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+    print(("differ: " if check else "written: ") + (", ".join(stale) or "none"))
+    return len(stale) if check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
