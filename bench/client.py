@@ -1,0 +1,109 @@
+"""librdkafka as the loads use it: the same settings on every side."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from bench.sides import Broker
+
+RECORD_BYTES: Final = 1024
+PATIENCE_SECONDS: Final = 120.0
+PARTITIONS: Final = 4
+# Brokers come and go here: look again at once, and keep quiet about it.
+_IMPATIENT: Final = {
+    "reconnect.backoff.ms": 5,
+    "reconnect.backoff.max.ms": 20,
+    "topic.metadata.refresh.fast.interval.ms": 10,
+    "log_level": 0,
+}
+
+
+def producer(broker: Broker, **settings: Any) -> Producer:
+    dotted = {name.replace("_", "."): value for name, value in settings.items()}
+    common = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5}
+    roomy = {"queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 1_048_576}
+    return Producer({**_IMPATIENT, **common, **roomy, **dotted})
+
+
+def consumer(broker: Broker, **settings: Any) -> Consumer:
+    dotted = {name.replace("_", "."): value for name, value in settings.items()}
+    common = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    }
+    return Consumer({**_IMPATIENT, **common, **dotted})
+
+
+def create_topic(broker: Broker, name: str, partitions: int = PARTITIONS, **config: str) -> None:
+    """Makes a topic whose files go as soon as it is deleted."""
+    settings = {"file.delete.delay.ms": "0"} | {k.replace("_", "."): v for k, v in config.items()}
+    topic = NewTopic(name, partitions, 1, config=settings)
+    # The client must live until the answer is there.
+    asker = admin(broker)
+    asker.create_topics([topic])[name].result(PATIENCE_SECONDS)
+
+
+def delete_topic(broker: Broker, name: str) -> None:
+    asker = admin(broker)
+    asker.delete_topics([name])[name].result(PATIENCE_SECONDS)
+
+
+def admin(broker: Broker) -> AdminClient:
+    return AdminClient({**_IMPATIENT, "bootstrap.servers": broker.bootstrap_servers})
+
+
+def send(client: Producer, topic: str, value: bytes, count: int) -> None:
+    """Hands `count` records to the client and returns when all are acknowledged."""
+    failures: list[str] = []
+
+    def report(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    produce, poll = client.produce, client.poll
+    for number in range(count):
+        while True:
+            try:
+                produce(topic, value, on_delivery=report if number % 1000 == 0 else None)
+                break
+            except BufferError:
+                poll(0.01)
+        if number % 10_000 == 0:
+            poll(0)
+    left = client.flush(PATIENCE_SECONDS)
+    assert left == 0, f"{left} records were never acknowledged"
+    assert not failures, failures[0]
+
+
+def read(client: Consumer, topic: str, count: int, partitions: int = PARTITIONS) -> None:
+    """Reads `count` records from the beginning of the topic."""
+    client.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    got = 0
+    while got < count:
+        got += sum(message.error() is None for message in client.consume(10_000, 1.0))
+        assert time.monotonic() < deadline, f"only {got} of {count} records came"
+    client.unassign()
+
+
+def end_offsets(broker: Broker, topic: str, partitions: int = PARTITIONS) -> int:
+    """The records of a topic, asked for until the broker answers."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    asker = consumer(broker)
+    try:
+        while time.monotonic() < deadline:
+            with suppress(KafkaException):
+                places = [TopicPartition(topic, number) for number in range(partitions)]
+                return sum(
+                    asker.get_watermark_offsets(p, timeout=1.0, cached=False)[1] for p in places
+                )
+    finally:
+        asker.close()
+    raise AssertionError(f"nobody at {broker.bootstrap_servers} answers")

@@ -1,0 +1,61 @@
+"""What a load is: a name, what it measures, and a session per side that answers round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bench.sides import Side
+
+Values = Mapping[str, float]
+"""The numbers of one round, by the name of their measure."""
+Round = Callable[[int], Values]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything: `quick` for a look, otherwise for the record."""
+
+    quick: bool
+
+    def of(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of a load, and what we want it to be."""
+
+    name: str
+    unit: str
+    better: Literal["more", "less"]
+    ratio: float | None = None
+    """What ours divided by theirs should reach (more), or stay under (less)."""
+    limit: float | None = None
+    """What ours should reach, or stay under, whatever the others do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One thing to measure."""
+
+    name: str
+    title: str
+    measures: tuple[Measure, ...]
+    session: Callable[[Side, Scale, Path], AbstractContextManager[Round]]
+    rounds: int = 5
+    quick_rounds: int = 3
+    warmups: int = 1
+    """Rounds that are not counted: virtual machines compile what runs often."""
+    quick_note: str = ""
+    """What the title promises and a quick run does not do."""
+
+    def title_at(self, scale: Scale) -> str:
+        return (
+            f"{self.title} (quick: {self.quick_note})"
+            if scale.quick and self.quick_note
+            else self.title
+        )

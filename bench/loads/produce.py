@@ -1,0 +1,59 @@
+"""One librdkafka producer, records of 1 KB, as fast as it goes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Final
+
+from bench import client
+from bench.load import Load, Measure, Round, Scale, Values
+from bench.sides import Side
+
+RECORDS: Final = 400_000
+QUICK_RECORDS: Final = 100_000
+MEASURES: Final = (
+    Measure("records", "records/s", "more", ratio=1.3),
+    Measure("bytes", "MB/s", "more"),
+)
+
+
+@contextmanager
+def _session(side: Side, scale: Scale, folder: Path, settings: dict[str, str]) -> Iterator[Round]:
+    count = scale.of(RECORDS, QUICK_RECORDS)
+    value = os.urandom(client.RECORD_BYTES)
+    with side.start(folder) as broker:
+
+        def run(number: int) -> Values:
+            topic = f"produce-{number}"
+            client.create_topic(broker, topic)
+            producer = client.producer(broker, **settings)
+            # The first record pays for the connection and, where there is one, the producer id.
+            client.send(producer, topic, value, 1)
+            started = time.perf_counter()
+            client.send(producer, topic, value, count)
+            seconds = time.perf_counter() - started
+            client.delete_topic(broker, topic)
+            return {
+                "records": count / seconds,
+                "bytes": count * client.RECORD_BYTES / seconds / 1e6,
+            }
+
+        yield run
+
+
+def _acks_1(side: Side, scale: Scale, folder: Path) -> AbstractContextManager[Round]:
+    return _session(side, scale, folder, {"acks": "1"})
+
+
+def _idempotent(side: Side, scale: Scale, folder: Path) -> AbstractContextManager[Round]:
+    return _session(side, scale, folder, {"acks": "all", "enable_idempotence": "true"})
+
+
+LOADS: Final = (
+    Load("produce-acks-1", "produce 1 KB, acks=1", MEASURES, _acks_1),
+    Load("produce-idempotent", "produce 1 KB, idempotent, acks=all", MEASURES, _idempotent),
+)

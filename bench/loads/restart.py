@@ -1,0 +1,61 @@
+"""Back in service over a log of 1 GB: after kill -9 right behind the last write, and after a clean stop."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bench import client
+from bench.load import Load, Measure, Round, Scale, Values
+from bench.sides import Side
+
+RECORDS: Final = 1_000_000
+QUICK_RECORDS: Final = 200_000
+STOP_SECONDS: Final = 120.0
+
+
+@contextmanager
+def _session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
+    count = scale.of(RECORDS, QUICK_RECORDS)
+    value = os.urandom(client.RECORD_BYTES)
+
+    def run(number: int) -> Values:
+        data = folder / str(number)
+        with side.start(data) as broker:
+            client.create_topic(broker, "restart")
+            client.send(client.producer(broker, acks="1"), "restart", value, count)
+            broker.kill()
+        killed = _back_in_service(side, data, count)
+        stopped = _back_in_service(side, data, count)
+        shutil.rmtree(data)
+        return {"killed": killed, "stopped": stopped}
+
+    yield run
+
+
+def _back_in_service(side: Side, data: Path, count: int) -> float:
+    """Seconds from the start of the process to the right answer about the end of the log; stops it cleanly then."""
+    with side.start(data, wait=False) as broker:
+        assert client.end_offsets(broker, "restart") == count, "acknowledged records are missing"
+        seconds = broker.process.seconds_since_start()
+        broker.stop(STOP_SECONDS)
+    return seconds
+
+
+LOAD: Final = Load(
+    "restart",
+    "restart with a log of 1 GB",
+    (
+        Measure("stopped", "s after a clean stop", "less", limit=1.0),
+        Measure("killed", "s after kill -9", "less", limit=3.0),
+    ),
+    _session,
+    rounds=3,
+    quick_rounds=1,
+    warmups=0,
+    quick_note="0.2 GB",
+)

@@ -1,0 +1,101 @@
+"""Transactions of librdkafka: how many, and how long a commit takes.
+
+One producer per thread, each with its own transactional id. librdkafka speaks the older protocol (transaction version 1) to
+every broker. The client is a good part of what is measured here: with many producers it is the bottleneck.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Producer
+
+from bench import client
+from bench.load import Load, Measure, Round, Scale, Values
+from bench.sides import Side
+
+TOPIC: Final = "transactions"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many producers commit how many transactions of how many records."""
+
+    producers: int
+    transactions: int
+    quick_transactions: int
+    records: int
+
+
+def _session(shape: Shape) -> Callable[[Side, Scale, Path], AbstractContextManager[Round]]:
+    @contextmanager
+    def session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
+        transactions = scale.of(shape.transactions, shape.quick_transactions)
+        with side.start(folder) as broker:
+
+            def run(number: int) -> Values:
+                client.create_topic(broker, f"{TOPIC}-{number}")
+                names = [f"{TOPIC}-{which}" for which in range(shape.producers)]
+                producers = [client.producer(broker, transactional_id=name) for name in names]
+                with ThreadPoolExecutor(shape.producers) as pool:
+                    list(pool.map(lambda one: one.init_transactions(), producers))
+                    started = time.perf_counter()
+                    each = lambda one: _commit_many(one, f"{TOPIC}-{number}", transactions, shape)  # noqa: E731
+                    commits = [ms for many in pool.map(each, producers) for ms in many]
+                    seconds = time.perf_counter() - started
+                client.delete_topic(broker, f"{TOPIC}-{number}")
+                return _values(commits, seconds, shape)
+
+            yield run
+
+    return session
+
+
+def _commit_many(producer: Producer, topic: str, count: int, shape: Shape) -> list[float]:
+    """The milliseconds of each commit."""
+    value = os.urandom(client.RECORD_BYTES)
+    commits = []
+    for _ in range(count):
+        producer.begin_transaction()
+        for _ in range(shape.records):
+            producer.produce(topic, value)
+        started = time.perf_counter()
+        producer.commit_transaction()
+        commits.append((time.perf_counter() - started) * 1000)
+    return commits
+
+
+def _values(commits: list[float], seconds: float, shape: Shape) -> Values:
+    cuts = statistics.quantiles(commits, n=100)
+    return {
+        "transactions": len(commits) / seconds,
+        "records": len(commits) * shape.records / seconds,
+        "p50": cuts[49],
+        "p99": cuts[98],
+    }
+
+
+def _load(shape: Shape, title: str, name: str) -> Load:
+    measures = (
+        Measure("transactions", "transactions/s", "more"),
+        Measure("records", "records/s", "more"),
+        Measure("p50", "ms per commit, median", "less"),
+        Measure("p99", "ms per commit, 99th of 100", "less"),
+    )
+    return Load(name, title, measures, _session(shape), rounds=5, quick_rounds=3)
+
+
+LOADS: Final = (
+    _load(Shape(1, 1000, 300, 1), "1 record per transaction, 1 producer", "transactions-1"),
+    _load(Shape(16, 200, 50, 1), "1 record per transaction, 16 producers", "transactions-16"),
+    _load(Shape(1, 500, 150, 10), "10 records per transaction", "transactions-of-10"),
+    _load(Shape(1, 150, 40, 1000), "1,000 records per transaction", "transactions-of-1000"),
+)

@@ -1,0 +1,161 @@
+"""What was measured, for people (a table, ratios first) and for machines (JSON)."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.load import Measure
+from bench.run import Result
+from bench.sides import FENCEPOST, KAFKA, Side
+
+
+def median(result: Result, side: Side, measure: Measure) -> float | None:
+    values = [one[measure.name] for one in result.rounds.get(side.name, [])]
+    return statistics.median(values) if values else None
+
+
+def ratio(result: Result, measure: Measure) -> float | None:
+    """Ours divided by theirs."""
+    ours, theirs = (median(result, side, measure) for side in (FENCEPOST, KAFKA))
+    return ours / theirs if ours is not None and theirs else None
+
+
+def verdict(result: Result, measure: Measure) -> str:
+    """Whether what was wanted of the measure holds; nothing where nothing was wanted."""
+    ours, compared = median(result, FENCEPOST, measure), ratio(result, measure)
+    wishes = [(compared, measure.ratio), (ours, measure.limit)]
+    known = [(value, wish) for value, wish in wishes if value is not None and wish is not None]
+    if not known:
+        return ""
+    more = measure.better == "more"
+    return "yes" if all(v >= wish if more else v <= wish for v, wish in known) else "NO"
+
+
+def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> None:
+    """The table."""
+    table = Table(title="fencepost : Apache Kafka", title_justify="left", header_style="bold")
+    table.add_column("load")
+    table.add_column("measure")
+    table.add_column("ratio", justify="right", style="bold")
+    table.add_column("wanted", justify="right")
+    table.add_column("holds")
+    for side in sides:
+        table.add_column(f"{side.title}\nmedian (least .. most)", justify="right")
+    for result in results:
+        for number, measure in enumerate(result.load.measures):
+            table.add_row(
+                result.load.title_at(result.scale) if number == 0 else "",
+                measure.unit,
+                _ratio_text(ratio(result, measure)),
+                _wish_text(measure),
+                verdict(result, measure),
+                *(_cell(result, side, measure) for side in sides),
+            )
+        table.add_section()
+    console.print(table)
+
+
+def _ratio_text(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _wish_text(measure: Measure) -> str:
+    sign = ">=" if measure.better == "more" else "<="
+    wishes = [f"{sign} {measure.ratio:g} x"] if measure.ratio is not None else []
+    wishes += [f"{sign} {measure.limit:g}"] if measure.limit is not None else []
+    return ", ".join(wishes)
+
+
+def _cell(result: Result, side: Side, measure: Measure) -> str:
+    if side.name in result.failures:
+        return "failed"
+    values = [one[measure.name] for one in result.rounds[side.name]]
+    if not values:
+        return ""
+    return (
+        f"{_number(statistics.median(values))} ({_number(min(values))} .. {_number(max(values))})"
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def as_json(results: Sequence[Result], sides: Sequence[Side], *, quick: bool) -> dict[str, Any]:
+    """Everything that was measured, with where and when."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "quick": quick,
+        "sides": {side.name: side.title for side in sides},
+        "loads": [_load_json(result) for result in results],
+    }
+
+
+def _load_json(result: Result) -> dict[str, Any]:
+    return {
+        "name": result.load.name,
+        "title": result.load.title_at(result.scale),
+        "rounds": result.rounds,
+        "failures": result.failures,
+        "measures": [
+            {
+                "name": measure.name,
+                "unit": measure.unit,
+                "better": measure.better,
+                "ratio": ratio(result, measure),
+                "wanted ratio": measure.ratio,
+                "wanted": measure.limit,
+                "holds": verdict(result, measure),
+            }
+            for measure in result.load.measures
+        ],
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What it was measured on."""
+    import confluent_kafka
+
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory GB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "python": platform.python_version(),
+        "java": _java(),
+        "librdkafka": confluent_kafka.libversion()[0],
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _java() -> str:
+    try:
+        said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return "none"
+    return said.stderr.splitlines()[0] if said.stderr else "none"
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,0 +1,234 @@
+"""Changes to settings as clients ask for them: checked as a whole, or refused with a sentence.
+
+IncrementalAlterConfigs names an operation for each setting; the older AlterConfigs names the settings that shall
+be there, and all others go. Both become one `AlterSettings` event per resource.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError
+from fencepost.broker.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    check_dynamic,
+    check_topic_overrides,
+)
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.setting import Kind
+from fencepost.coordinator.metadata.events import AlterSettings
+from fencepost.coordinator.metadata.names import refuse_name
+from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fencepost.broker.context import Context
+    from fencepost.broker.node import Node
+
+
+class Operation(IntEnum):
+    """What is to be done with a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One setting and what somebody wants of it."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Refusal(NamedTuple):
+    """Why nothing of this resource is changed."""
+
+    error: ErrorCode
+    message: str
+
+
+class Resource(NamedTuple):
+    """Whose settings they are."""
+
+    kind: int
+    name: str
+
+
+Checked = AlterSettings | Refusal
+
+
+def check_changes(node: Node, resource: Resource, changes: Sequence[Change]) -> Checked:
+    """The event that makes these changes, or why they cannot be made."""
+    if refused := _refuse_form(changes) or _refuse_resource(node, resource):
+        return refused
+    present = node.topics.state.settings_of(*resource)
+    try:
+        wanted = {
+            change.name: _new_value(resource, change, present.get(change.name))
+            for change in changes
+        }
+    except ConfigError as problem:
+        return Refusal(ErrorCode.INVALID_CONFIG, str(problem))
+    return _check_values(node, resource, present, wanted)
+
+
+def check_replacement(
+    node: Node, resource: Resource, settings: Sequence[tuple[str, str | None]]
+) -> Checked:
+    """The event after which the resource has these settings and no others."""
+    changes = [Change(name, Operation.SET, value) for name, value in settings]
+    if refused := _refuse_form(changes) or _refuse_resource(node, resource):
+        return refused
+    present = node.topics.state.settings_of(*resource)
+    wanted: dict[str, str | None] = dict.fromkeys(present)
+    wanted.update(settings)
+    return _check_values(node, resource, present, wanted)
+
+
+def _refuse_form(changes: Sequence[Change]) -> Refusal | None:
+    if len({change.name for change in changes}) != len(changes):
+        return Refusal(ErrorCode.INVALID_REQUEST, "A setting is named twice.")
+    for change in changes:
+        if change.operation not in Operation.__members__.values():
+            return Refusal(ErrorCode.INVALID_REQUEST, f"There is no operation {change.operation}.")
+        if change.value is None and change.operation != Operation.DELETE:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"{change.name} needs a value.")
+    return None
+
+
+def _refuse_resource(node: Node, resource: Resource) -> Refusal | None:
+    if resource.kind == TOPIC_RESOURCE:
+        return _refuse_topic(node, resource.name)
+    if resource.kind == BROKER_RESOURCE:
+        return refuse_broker(node, resource.name)
+    return Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"Resources of type {resource.kind} have no settings here; topics (2) and brokers (4) do.",
+    )
+
+
+def _refuse_topic(node: Node, name: str) -> Refusal | None:
+    if not name:
+        return Refusal(ErrorCode.INVALID_REQUEST, "There are no settings for all topics at once.")
+    if problem := refuse_name(name):
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name not in node.topics.state.topics:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+    return None
+
+
+def refuse_broker(node: Node, name: str) -> Refusal | None:
+    """The name of a broker is its number, or nothing for all of them."""
+    if name in (CLUSTER_DEFAULT, str(node.node_id)):
+        return None
+    what = f"This is broker {node.node_id}" if name.isdigit() else "A broker is named by its number"
+    return Refusal(ErrorCode.INVALID_REQUEST, f"{what}, not {name!r}.")
+
+
+def _new_value(resource: Resource, change: Change, present: str | None) -> str | None:
+    """The text that a setting has afterwards; None when it has none of its own any more."""
+    if change.operation == Operation.DELETE:
+        return None
+    assert change.value is not None, "only DELETE goes without a value"
+    if change.operation == Operation.SET:
+        return change.value
+    table = TOPIC_SETTINGS if resource.kind == TOPIC_RESOURCE else BROKER_SETTINGS
+    setting = table.get(change.name)
+    if setting is None or setting.kind is not Kind.LIST:
+        raise ConfigError(f"{change.name} is not a list, so nothing can be added or taken away")
+    before = setting.default if present is None else setting.parse(present)
+    return ",".join(_combine(change.operation, list(before or ()), change.value.split(",")))
+
+
+def _combine(operation: int, before: list[str], words: list[str]) -> list[str]:
+    if operation == Operation.APPEND:
+        return before + [word for word in words if word not in before]
+    return [word for word in before if word not in words]
+
+
+def _check_values(
+    node: Node, resource: Resource, present: Mapping[str, str], wanted: Mapping[str, str | None]
+) -> Checked:
+    is_topic = resource.kind == TOPIC_RESOURCE
+    try:
+        if is_topic:
+            merged = {**present, **wanted}
+            settings = {name: value for name, value in merged.items() if value is not None}
+            check_topic_overrides(node.config, settings)
+        else:
+            _check_broker(resource, present, wanted)
+    except ConfigError as problem:
+        # Kafka answers a broker setting that will not do with INVALID_REQUEST (KAFKA-13609).
+        error = ErrorCode.INVALID_CONFIG if is_topic else ErrorCode.INVALID_REQUEST
+        return Refusal(error, str(problem))
+    return AlterSettings(resource.kind, resource.name, wanted)
+
+
+def _check_broker(
+    resource: Resource, present: Mapping[str, str], wanted: Mapping[str, str | None]
+) -> None:
+    for name, value in wanted.items():
+        if present.get(name) != value:
+            check_dynamic(name, value, for_cluster=resource.name == CLUSTER_DEFAULT)
+
+
+Answers = list[tuple[ErrorCode, str | None]]
+
+
+def alter(
+    context: Context,
+    resources: Sequence[Resource],
+    checked: Sequence[Checked],
+    done: Callable[[Answers], None],
+    *,
+    validate_only: bool,
+) -> None:
+    """Makes the changes that were found good; one answer for each resource, in their order."""
+    outcomes = [
+        _refuse_repeated(resource, resources) or _refuse_unauthorized(resource, context) or each
+        for resource, each in zip(resources, checked, strict=True)
+    ]
+    events = [each for each in outcomes if isinstance(each, AlterSettings)]
+
+    def altered(errors: Sequence[ErrorCode]) -> None:
+        left = iter(errors)
+        done(
+            [
+                (each.error, each.message) if isinstance(each, Refusal) else _answer(next(left))
+                for each in outcomes
+            ]
+        )
+
+    if validate_only:
+        altered([ErrorCode.NONE] * len(events))
+    else:
+        context.node.topics.alter_settings(events, altered)
+
+
+def _answer(error: ErrorCode) -> tuple[ErrorCode, str | None]:
+    return error, None if error is ErrorCode.NONE else "The metadata log cannot be written now."
+
+
+def _refuse_repeated(resource: Resource, resources: Sequence[Resource]) -> Refusal | None:
+    if resources.count(resource) == 1:
+        return None
+    return Refusal(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
+
+
+def _refuse_unauthorized(resource: Resource, context: Context) -> Refusal | None:
+    if resource.kind == TOPIC_RESOURCE:
+        if context.authorize("ALTER_CONFIGS", TOPIC, resource.name):
+            return None
+        return Refusal(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to alter {resource.name!r}."
+        )
+    if context.authorize("ALTER_CONFIGS", CLUSTER, CLUSTER_NAME):
+        return None
+    return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not authorized to alter brokers.")

@@ -1,0 +1,46 @@
+"""The data directory: whose it is, what is in it, and whether it was closed cleanly.
+
+.lock                               held by the one process that uses the directory
+meta.properties                     Kafka's: cluster id, node id, directory id; and our format version
+.kafka_cleanshutdown                there only after a clean stop, as Kafka leaves it
+recovery-point-offset-checkpoint    Kafka's: up to where each log is known to be on the disk
+log-start-offset-checkpoint         Kafka's: where each log begins after DeleteRecords
+<topic>-<partition>/                the logs
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from fencepost.base.failures import ConfigError
+
+
+class DirectoryLock:
+    """Keeps a second process out. The kernel lets go of it when the holder dies, however it dies."""
+
+    def __init__(self, folder: str) -> None:
+        path = os.path.join(folder, ".lock")
+        try:
+            os.makedirs(folder, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise ConfigError(
+                f"The data directory {folder} cannot be used: {problem.strerror}. "
+                "Choose another one with --data."
+            ) from problem
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+            os.close(self._descriptor)
+            raise ConfigError(
+                f"The data directory {folder} is in use by another fencepost"
+                + (f" (process {holder})" if holder else "")
+                + ". Stop it, or choose another directory with --data."
+            ) from problem
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, str(os.getpid()).encode("ascii"), 0)
+
+    def release(self) -> None:
+        os.close(self._descriptor)

@@ -1,0 +1,185 @@
+"""From a frame to a handler and back: the one place where every request passes.
+
+Per (API, version) there is one `Route`: compiled reader, handler, compiled writer. It is made when the first such
+request comes. Here sit the version check, the trace and the faults of tests; a handler sees a request in its newest
+shape and returns a reply or a `Parked`.
+
+What a client may do wrong is answered by the handler with an error code. Bytes that are not the protocol raise
+`WireError` and cost the client its connection. A failed assertion means that our own state cannot be trusted: the
+process ends, and recovery reads the log instead.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import WireError
+from fencepost.broker.context import Context
+from fencepost.broker.faults import Fault
+from fencepost.broker.handlers import HANDLERS
+from fencepost.broker.handlers.api_versions import unsupported_version_reply
+from fencepost.broker.waiting import NO_REPLY, Parked
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.codec import decode_request, encode_response, read_request_header
+
+if TYPE_CHECKING:
+    from fencepost.broker.node import Node
+    from fencepost.broker.server import Connection
+
+log = logging.getLogger(__name__)
+
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
+
+Handler = Callable[[Any, Context], object]
+
+
+class Route:
+    """How one version of one API is served."""
+
+    __slots__ = ("api", "handle", "version")
+
+    def __init__(self, api: ApiKey, version: int, handle: Handler) -> None:
+        self.api = api
+        self.version = version
+        self.handle = handle
+
+
+class Dispatcher:
+    """All routes of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._routes: dict[tuple[int, int], Route] = {}
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        """Serves one request; never raises for what a client sent."""
+        try:
+            self._serve(connection, frame)
+        except WireError as problem:
+            connection.close(str(problem))
+        except AssertionError:
+            log.critical("a rule of our own was broken; stopping", exc_info=True)
+            self._node.fatal("an internal assertion failed")
+        except Exception:
+            log.exception("a request of %s failed", connection.client_name)
+            connection.close("an internal error")
+
+    def _serve(self, connection: Connection, frame: memoryview) -> None:
+        if len(frame) < 4:
+            raise WireError(f"a frame of {len(frame)} bytes cannot hold a request header")
+        key_and_version = _KEY_AND_VERSION.unpack_from(frame)
+        route = self._routes.get(key_and_version)
+        if route is None:
+            route = self._make_route(*key_and_version)
+            if route is None:
+                self._answer_unsupported_api_versions(connection, frame)
+                return
+        header = read_request_header(frame)
+        request = decode_request(route.api, route.version, frame, header.body_offset)
+        context = Context(
+            self._node,
+            route.version,
+            header.client_id,
+            connection.client_host,
+            header.correlation_id,
+        )
+        fault = self._node.faults.take(route.api, request) if self._node.faults else None
+        if fault is not None:
+            self._serve_faulty(connection, route, request, context, fault)
+        else:
+            self._run(connection, route, request, context)
+
+    def _make_route(self, key: int, version: int) -> Route | None:
+        """None for the one case that has an answer of its own: ApiVersions in a version we do not know."""
+        module_name = HANDLERS.get(key)  # type: ignore[call-overload]
+        if module_name is None:
+            raise WireError(f"no API has the key {key} here")
+        api = API[ApiKey(key)]
+        if not api.min_version <= version <= api.max_version:
+            if api.key is ApiKey.API_VERSIONS:
+                return None
+            raise WireError(
+                f"{api.name} is served in the versions {api.min_version} to {api.max_version}, not {version}"
+            )
+        module = importlib.import_module(f"fencepost.broker.handlers.{module_name}")
+        route = Route(api.key, version, module.handle)
+        self._routes[key, version] = route
+        return route
+
+    def _answer_unsupported_api_versions(self, connection: Connection, frame: memoryview) -> None:
+        correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+        reply = unsupported_version_reply()
+        connection.send(encode_response(ApiKey.API_VERSIONS, 0, correlation_id, reply))
+
+    def _run(self, connection: Connection, route: Route, request: object, context: Context) -> None:
+        trace = self._node.trace
+        if trace is not None:
+            trace.request(route.api, request, context, connection.client_name)
+        reply = route.handle(request, context)
+        if isinstance(reply, Parked):
+            self._park(connection, route, context, reply)
+        elif reply is not NO_REPLY:
+            self._send(connection, route, context, reply)
+
+    def _send(self, connection: Connection, route: Route, context: Context, reply: object) -> None:
+        if self._node.trace is not None:
+            self._node.trace.reply(route.api, reply, context, connection.client_name)
+        connection.send(encode_response(route.api, route.version, context.correlation_id, reply))
+
+    def _park(self, connection: Connection, route: Route, context: Context, parked: Parked) -> None:
+        slot = connection.reserve()
+
+        def answer(reply: object) -> None:
+            if reply is NO_REPLY:
+                connection.fill(slot, [])
+                return
+            if self._node.trace is not None:
+                self._node.trace.reply(route.api, reply, context, connection.client_name)
+            connection.fill(
+                slot, encode_response(route.api, route.version, context.correlation_id, reply)
+            )
+
+        if parked.holds_followers:
+            connection.hold()
+            parked.when_released(connection.release)
+        parked.when_answered(answer)
+
+    # -- faults -------------------------------------------------------------------------------------------
+
+    def _serve_faulty(
+        self,
+        connection: Connection,
+        route: Route,
+        request: object,
+        context: Context,
+        fault: Fault,
+    ) -> None:
+        if fault.kind == "fail":
+            reply = failed_reply(route.api, fault.error)
+            self._send(connection, route, context, reply)
+        elif fault.kind == "drop":
+            if fault.effect:
+                route.handle(request, context)
+            connection.close("a fault was asked for")
+        else:
+            assert fault.hold is not None
+            connection.hold()
+
+            def resume() -> None:
+                self._run(connection, route, request, context)
+                connection.release()
+
+            fault.hold(resume)
+
+
+def failed_reply(api: ApiKey, error: ErrorCode) -> object:
+    """An otherwise empty reply that carries `error` at its top."""
+    reply = API[api].response()
+    assert hasattr(reply, "error_code"), f"{api.name} has no error of the whole reply"
+    reply.error_code = int(error)
+    return reply

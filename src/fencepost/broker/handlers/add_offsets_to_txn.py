@@ -1,0 +1,67 @@
+"""AddOffsetsToTxn (25): v0-4
+
+Behaviour: the partition of __consumer_offsets that a group lives in joins the transaction. Answers once the record
+           is durable.
+Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3 flexible.
+Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST,
+           COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE (the group's topic cannot be
+           created), INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, coordinator_partition
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.txn.events import AddPartitions, Reply
+from fencepost.wire.forms.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+FIRST_VERSION_WITH_FENCED: Final = 2
+
+
+def handle(request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse | Parked:
+    error = refuse(request, context)
+    if error is not ErrorCode.NONE:
+        return AddOffsetsToTxnResponse(error_code=error)
+    count = context.node.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
+    index = coordinator_partition(request.group_id, count)
+    event = AddPartitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        {CONSUMER_OFFSETS_TOPIC: (index,)},
+    )
+    parked = Parked(holds_followers=True)
+    context.node.transactions.add_partitions(
+        event, lambda reply: parked.answer(respond(reply, context))
+    )
+    return parked
+
+
+def refuse(request: AddOffsetsToTxnRequest, context: Context) -> ErrorCode:
+    if not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.authorize("READ", "GROUP", request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    try:
+        # A client may add a group before anybody has looked for its coordinator.
+        context.node.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+    except StorageError:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def respond(reply: Reply, context: Context) -> AddOffsetsToTxnResponse:
+    error = reply.error
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=error)

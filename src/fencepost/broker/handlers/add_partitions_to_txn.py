@@ -1,0 +1,134 @@
+"""AddPartitionsToTxn (24): v0-5
+
+Behaviour: partitions join a transaction before they are written to. One that does not exist or may not be written
+           keeps all the others of that transaction out (OPERATION_NOT_ATTEMPTED). Answers once the record is
+           durable. A broker may ask whether partitions have joined (verifyOnly), which changes nothing.
+Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3 flexible;
+           v4 several transactions at once, from brokers only (KIP-890); v5 TRANSACTION_ABORTABLE.
+Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition
+           TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED (internal topics too),
+           UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED, INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS,
+           NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED,
+           TRANSACTION_ABORTABLE (verifyOnly).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.transactions import partitions_of
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.txn.events import AddPartitions
+from fencepost.wire.forms.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+FIRST_VERSION_WITH_FENCED: Final = 2
+FIRST_VERSION_OF_BROKERS: Final = 4
+CLUSTER_NAME: Final = "kafka-cluster"
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+def handle(
+    request: AddPartitionsToTxnRequest, context: Context
+) -> AddPartitionsToTxnResponse | Parked:
+    from_broker = context.api_version >= FIRST_VERSION_OF_BROKERS
+    if from_broker and not context.authorize("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    parked = Parked(holds_followers=True)
+    results = [
+        AddPartitionsToTxnResult(transactional_id=transaction.transactional_id)
+        for transaction in request.transactions
+    ]
+    left = len(results)
+
+    def answered(result: AddPartitionsToTxnResult, errors: Errors) -> None:
+        nonlocal left
+        result.topic_results = results_by_topic(errors, context.api_version)
+        left -= 1
+        if left == 0:
+            parked.answer(AddPartitionsToTxnResponse(results_by_transaction=results))
+
+    for transaction, result in zip(request.transactions, results, strict=True):
+        serve(transaction, context, lambda errors, result=result: answered(result, errors))  # type: ignore[misc]
+    return parked if results else AddPartitionsToTxnResponse()
+
+
+def serve(
+    transaction: AddPartitionsToTxnTransaction, context: Context, done: Callable[[Errors], None]
+) -> None:
+    names = [
+        TopicPartition(topic.name, index)
+        for topic in transaction.topics
+        for index in topic.partitions
+    ]
+    refused = refuse(transaction.transactional_id, names, context)
+    if refused:
+        done(refused)
+        return
+    transactions = context.node.transactions
+    if transaction.verify_only:
+        transactions.verify_all(
+            names,
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            add=False,
+            done=lambda errors: done(dict(zip(names, errors, strict=True))),
+        )
+        return
+    event = AddPartitions(
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        partitions_of(names),
+        2 if context.api_version >= FIRST_VERSION_OF_BROKERS else 0,
+    )
+    transactions.add_partitions(event, lambda reply: done(dict.fromkeys(names, reply.error)))
+
+
+def refuse(transactional_id: str, names: list[TopicPartition], context: Context) -> Errors:
+    """The error of every partition if one of them cannot join, else nothing."""
+    from_client = context.api_version < FIRST_VERSION_OF_BROKERS
+    if from_client and not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id):
+        return dict.fromkeys(names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    errors = {}
+    for name in names:
+        if from_client and not may_write(name.topic, context):
+            errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif context.node.metadata.partition(*name) is None:
+            errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not errors:
+        return errors
+    return {name: errors.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names}
+
+
+def may_write(topic: str, context: Context) -> bool:
+    """No client writes to an internal topic; groups join by AddOffsetsToTxn."""
+    return topic not in INTERNAL_TOPICS and context.authorize("WRITE", "TOPIC", topic)
+
+
+def results_by_topic(errors: Errors, version: int) -> list[AddPartitionsToTxnTopicResult]:
+    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, index), error in errors.items():
+        fenced = error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED
+        code = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error
+        by_topic.setdefault(topic, []).append(
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+        )
+    return [
+        AddPartitionsToTxnTopicResult(name=topic, results_by_partition=results)
+        for topic, results in by_topic.items()
+    ]

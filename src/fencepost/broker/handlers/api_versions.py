@@ -1,0 +1,80 @@
+"""ApiVersions (18): v0-4
+
+Behaviour: lists what this broker serves, made from the handler table, and the features that decide which
+           transaction protocol a client speaks: transaction.version 2 is finalised, so Java and franz-go use TV2.
+Versions:  v3 flexible, asks for the client's name; v4 may show features whose lowest level is 0, which older
+           clients reject (KAFKA-17011). A version that we do not know is answered in the layout of v0.
+Errors:    UNSUPPORTED_VERSION, INVALID_REQUEST (a client name outside of Kafka's pattern).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
+from fencepost.broker.handlers import HANDLERS
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+FIRST_VERSION_WITH_NAMES: Final = 3
+FIRST_VERSION_WITH_LOWEST_LEVEL_ZERO: Final = 4
+SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+TRANSACTION_VERSION: Final = 2
+FEATURES: Final = (
+    # name, lowest level, highest level, finalised level
+    ("transaction.version", 0, TRANSACTION_VERSION, TRANSACTION_VERSION),
+    ("metadata.version", 7, 29, 29),
+)
+"""What clients read: transaction.version chooses the protocol; some tools look for metadata.version."""
+
+
+def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+    if context.api_version >= FIRST_VERSION_WITH_NAMES and not (
+        SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and SOFTWARE_NAME.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    lowest = 0 if context.api_version >= FIRST_VERSION_WITH_LOWEST_LEVEL_ZERO else 1
+    return ApiVersionsResponse(
+        api_keys=served_versions(),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, low, high, _ in FEATURES
+            if low >= lowest
+        ],
+        finalized_features_epoch=0,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, _, _, level in FEATURES
+        ],
+    )
+
+
+def served_versions() -> list[ApiVersion]:
+    """One row per API of the handler table."""
+    return [
+        ApiVersion(
+            api_key=key, min_version=API[key].advertised_min, max_version=API[key].max_version
+        )
+        for key in sorted(HANDLERS)
+    ]
+
+
+def unsupported_version_reply() -> ApiVersionsResponse:
+    """For a request version above ours: the client picks a version from the row of this API itself."""
+    api = API[ApiKey.API_VERSIONS]
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[
+            ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        ],
+    )

@@ -1,0 +1,74 @@
+"""CreatePartitions (37): v0-3
+
+Behaviour: adds partitions behind those that a topic has; the answer comes when they are durable and can be
+           written to. The count is that of all partitions, old and new.
+Versions:  v2 flexible.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (not more than before, an internal topic),
+           INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST (a topic twice), POLICY_VIOLATION (too many),
+           TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.operations import TOPIC
+from fencepost.broker.topics import Outcome
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.events import CreatePartitions
+from fencepost.wire.forms.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fencepost.broker.context import Context
+    from fencepost.wire.forms.create_partitions import CreatePartitionsTopic
+
+
+def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
+    outcomes = refuse_some(request.topics, context)
+    events = [read(topic) for topic in request.topics if topic.name not in outcomes]
+    parked = Parked()
+
+    def created(results: Sequence[Outcome]) -> None:
+        outcomes.update((outcome.name, outcome) for outcome in results)
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        parked.answer(
+            CreatePartitionsResponse(results=[describe(outcomes[name]) for name in names])
+        )
+
+    context.node.topics.create_partitions(events, created, validate_only=request.validate_only)
+    return parked
+
+
+def refuse_some(topics: Sequence[CreatePartitionsTopic], context: Context) -> dict[str, Outcome]:
+    refused = {}
+    for name, times in Counter(topic.name for topic in topics).items():
+        if times > 1:
+            refused[name] = Outcome(
+                name, ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named {times} times."
+            )
+        elif not context.authorize("ALTER", TOPIC, name):
+            refused[name] = Outcome(
+                name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to alter {name!r}."
+            )
+    return refused
+
+
+def read(topic: CreatePartitionsTopic) -> CreatePartitions:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [each.broker_ids for each in topic.assignments]
+    return CreatePartitions(topic.name, topic.count, assignments)
+
+
+def describe(outcome: Outcome) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=outcome.name, error_code=outcome.error, error_message=outcome.message
+    )

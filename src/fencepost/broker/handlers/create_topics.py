@@ -1,0 +1,115 @@
+"""CreateTopics (19): v2-7
+
+Behaviour: each topic is created as a whole or refused with a sentence; the answer comes when all of them are durable
+           and can be written to. -1 takes the broker's num.partitions and its one copy. A manual assignment names
+           one broker for each partition.
+Versions:  v5 flexible, the answer has the numbers and the settings of the topic; v7 its id.
+Errors:    TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+           INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST (a topic twice, numbers beside an
+           assignment), POLICY_VIOLATION (too many partitions), TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER,
+           KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.config_views import describe_topic
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.topics import NewTopic, Outcome
+from fencepost.broker.waiting import Parked
+from fencepost.wire.forms.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fencepost.broker.context import Context
+    from fencepost.wire.forms.create_topics import CreatableTopic
+
+
+def handle(request: CreateTopicsRequest, context: Context) -> Parked:
+    outcomes = refuse_some(request.topics, context)
+    wanted = {topic.name: topic for topic in request.topics if topic.name not in outcomes}
+    parked = Parked()
+
+    def created(results: Sequence[Outcome]) -> None:
+        outcomes.update((outcome.name, outcome) for outcome in results)
+        # One entry for each name, in the order in which they were asked for.
+        names = dict.fromkeys(topic.name for topic in request.topics)
+        parked.answer(
+            CreateTopicsResponse(
+                topics=[describe(outcomes[name], wanted.get(name), context) for name in names]
+            )
+        )
+
+    context.node.topics.create(
+        [read(topic) for topic in wanted.values()], created, validate_only=request.validate_only
+    )
+    return parked
+
+
+def refuse_some(topics: Sequence[CreatableTopic], context: Context) -> dict[str, Outcome]:
+    """Names that were given twice, and those that this client may not create."""
+    refused = {}
+    create_all = context.authorize("CREATE", CLUSTER, CLUSTER_NAME)
+    for name, times in Counter(topic.name for topic in topics).items():
+        if times > 1:
+            refused[name] = Outcome(
+                name, ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named {times} times."
+            )
+        elif not create_all and not context.authorize("CREATE", TOPIC, name):
+            refused[name] = Outcome(
+                name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to create {name!r}."
+            )
+    return refused
+
+
+def read(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [(each.partition_index, each.broker_ids) for each in topic.assignments],
+        [(each.name, each.value) for each in topic.configs],
+    )
+
+
+def describe(
+    outcome: Outcome, asked: CreatableTopic | None, context: Context
+) -> CreatableTopicResult:
+    if outcome.error is not ErrorCode.NONE or asked is None:
+        return CreatableTopicResult(
+            name=outcome.name, error_code=outcome.error, error_message=outcome.message
+        )
+    result = CreatableTopicResult(
+        name=outcome.name,
+        topic_id=outcome.topic_id,
+        error_message=None,
+        num_partitions=outcome.partition_count,
+        replication_factor=1,
+    )
+    if context.authorize("DESCRIBE_CONFIGS", TOPIC, outcome.name):
+        result.configs = describe_settings(asked, context)
+    else:
+        result.configs = None
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions = result.replication_factor = -1
+    return result
+
+
+def describe_settings(asked: CreatableTopic, context: Context) -> list[CreatableTopicConfigs]:
+    """From what was asked for, so that a topic that was only validated has settings too."""
+    overrides = {each.name: each.value for each in asked.configs if each.value is not None}
+    return [
+        CreatableTopicConfigs(
+            name=row.name, value=row.value, read_only=row.read_only, config_source=row.source
+        )
+        for row in describe_topic(context.node.config, overrides)
+    ]

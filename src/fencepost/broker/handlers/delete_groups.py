@@ -1,0 +1,46 @@
+"""DeleteGroups (42): v0-2
+
+Behaviour: deletes empty groups with their offsets, also those that a transaction still holds. Answers when durable.
+Versions:  v2 flexible.
+Errors:    GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
+           COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.waiting import Parked
+from fencepost.wire.forms.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(request: DeleteGroupsRequest, context: Context) -> Parked:
+    # A group that is named twice is deleted once.
+    results = {name: DeletableGroupResult(group_id=name) for name in request.groups_names}
+    response = DeleteGroupsResponse(results=list(results.values()))
+    waiting = set(results)
+    parked = Parked()
+
+    def done(group_id: str, error: ErrorCode) -> None:
+        results[group_id].error_code = error
+        waiting.discard(group_id)
+        if not waiting:
+            parked.answer(response)
+
+    if not results:
+        parked.answer(response)
+    for group_id in results:
+        if context.authorize("DELETE", "GROUP", group_id):
+            context.node.groups.delete_group(group_id, partial(done, group_id))
+        else:
+            done(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return parked

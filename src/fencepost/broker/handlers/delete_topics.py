@@ -1,0 +1,120 @@
+"""DeleteTopics (20): v1-6
+
+Behaviour: each topic goes with its partitions and settings; the answer comes when it is gone for good. Internal
+           topics hold what the broker itself needs and stay (Kafka lets them be deleted).
+Versions:  v4 flexible; v5 error messages; v6 topics by id.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (a topic twice, a name and an id, neither),
+           INVALID_TOPIC_EXCEPTION (internal), TOPIC_DELETION_DISABLED (INVALID_REQUEST before v3),
+           TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import ZERO_TOPIC_ID
+from fencepost.broker.operations import TOPIC
+from fencepost.broker.waiting import Parked
+from fencepost.wire.forms.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fencepost.broker.context import Context
+    from fencepost.broker.topics import Outcome
+    from fencepost.wire.forms.delete_topics import DeleteTopicState
+
+FIRST_VERSION_WITH_DISABLED: Final = 3
+
+
+def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse | Parked:
+    if not context.node.config.delete_topic_enable:
+        return refuse_all(request, context)
+    results: list[DeletableTopicResult] = []
+    names = resolve(request.topics, results, context)
+    parked = Parked()
+
+    def deleted(outcomes: Sequence[Outcome]) -> None:
+        results.extend(
+            DeletableTopicResult(
+                name=outcome.name,
+                topic_id=outcome.topic_id,
+                error_code=outcome.error,
+                error_message=outcome.message,
+            )
+            for outcome in outcomes
+        )
+        parked.answer(DeleteTopicsResponse(responses=results))
+
+    context.node.topics.delete(names, deleted)
+    return parked
+
+
+def refuse_all(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+    early = context.api_version < FIRST_VERSION_WITH_DISABLED
+    error = ErrorCode.INVALID_REQUEST if early else ErrorCode.TOPIC_DELETION_DISABLED
+    return DeleteTopicsResponse(
+        responses=[
+            refused(topic.name, topic.topic_id, error, "delete.topic.enable is false.")
+            for topic in request.topics
+        ]
+    )
+
+
+def refused(
+    name: str | None, topic_id: bytes, error: ErrorCode, message: str
+) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=error, error_message=message
+    )
+
+
+def resolve(
+    topics: Sequence[DeleteTopicState], results: list[DeletableTopicResult], context: Context
+) -> list[str]:
+    """The names of the topics to delete; what cannot be one is answered already."""
+    state = context.node.topics.state
+    names: list[str] = []
+    for topic in topics:
+        name = topic.name
+        if (name is None) == (topic.topic_id == ZERO_TOPIC_ID):
+            message = "A topic is named by its name or by its id, and not by both."
+            results.append(refused(name, topic.topic_id, ErrorCode.INVALID_REQUEST, message))
+            continue
+        if name is None:
+            name = state.topic_name(topic.topic_id)
+        if name is None:
+            message = "There is no topic of that id."
+            results.append(refused(None, topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, message))
+        elif error := refuse_unauthorized(name, topic.name is None, context):
+            shown = topic.name
+            results.append(refused(shown, topic.topic_id, error, "Not authorized to delete it."))
+        else:
+            names.append(name)
+    return without_repetitions(names, results)
+
+
+def refuse_unauthorized(name: str, by_id: bool, context: Context) -> ErrorCode | None:
+    if not context.authorize("DESCRIBE", TOPIC, name):
+        return (
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    if not context.authorize("DELETE", TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return None
+
+
+def without_repetitions(names: list[str], results: list[DeletableTopicResult]) -> list[str]:
+    """A topic that is named twice, by name or by id, is not touched at all."""
+    counts = Counter(names)
+    for name, times in counts.items():
+        if times > 1:
+            message = f"Topic {name!r} is named {times} times."
+            results.append(refused(name, ZERO_TOPIC_ID, ErrorCode.INVALID_REQUEST, message))
+    return [name for name, times in counts.items() if times == 1]

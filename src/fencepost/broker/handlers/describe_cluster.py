@@ -1,0 +1,69 @@
+"""DescribeCluster (60): v0-2
+
+Behaviour: the cluster's id, its controller and its brokers. This is an endpoint of brokers (1); a client that looks for
+           an endpoint of controllers (2) is told that it has the wrong one.
+Versions:  v1 the kind of endpoint (KIP-919); v2 fenced brokers, which are left out unless asked for.
+Errors:    MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, NOT_ASKED, authorized_operations
+from fencepost.wire.forms.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+def handle(request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+    if request.endpoint_type == CONTROLLERS:
+        return refused(
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "This is an endpoint of brokers, not of controllers.",
+        )
+    if request.endpoint_type != BROKERS:
+        return refused(
+            ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            f"There is no kind of endpoint {request.endpoint_type}.",
+        )
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
+    topics = context.node.topics
+    return DescribeClusterResponse(
+        error_message=None,
+        cluster_id=topics.cluster_id,
+        controller_id=topics.controller_id,
+        brokers=describe_brokers(request, context),
+        cluster_authorized_operations=operations,
+    )
+
+
+def refused(error: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=error, error_message=message)
+
+
+def describe_brokers(
+    request: DescribeClusterRequest, context: Context
+) -> list[DescribeClusterBroker]:
+    return [
+        DescribeClusterBroker(
+            broker_id=node_id,
+            host=broker.endpoints[0].host,
+            port=broker.endpoints[0].port,
+            rack=broker.rack,
+            is_fenced=broker.fenced,
+        )
+        for node_id, broker in sorted(context.node.topics.state.brokers.items())
+        if broker.endpoints and (request.include_fenced_brokers or not broker.fenced)
+    ]

@@ -1,0 +1,79 @@
+"""DescribeGroups (15): v0-6
+
+Behaviour: groups with their members; what a member supports and was assigned is shown of a stable group. A group that
+           is not there is shown as Dead.
+Versions:  v3 authorized operations (KIP-430); v4 static members; v5 flexible; v6 a group that is not there has the error
+           GROUP_ID_NOT_FOUND and a message (KIP-1043).
+Errors:    GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.operations import GROUP, NOT_ASKED, authorized_operations
+from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.views import GroupView, describe_group
+from fencepost.wire.forms.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+FIRST_VERSION_WITH_NOT_FOUND: Final = 6
+
+
+def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
+    groups = [describe(group_id, context) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = authorized_operations(context, GROUP, group.group_id)
+    return DescribeGroupsResponse(groups=groups)
+
+
+def describe(group_id: str, context: Context) -> DescribedGroup:
+    if not context.authorize("DESCRIBE", GROUP, group_id):
+        return refused(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    found = context.node.groups.find(group_id)
+    if isinstance(found, ErrorCode):
+        return refused(group_id, found)
+    view = describe_group(found.state, group_id)
+    return absent(group_id, context) if view is None else show(view)
+
+
+def refused(group_id: str, error: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error_code=error, authorized_operations=NOT_ASKED)
+
+
+def absent(group_id: str, context: Context) -> DescribedGroup:
+    group = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+    if context.api_version >= FIRST_VERSION_WITH_NOT_FOUND:
+        group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        group.error_message = f"Group {group_id} not found."
+    return group
+
+
+def show(view: GroupView) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=view.group_id,
+        group_state=view.state,
+        protocol_type=view.protocol_type,
+        protocol_data=view.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in view.members
+        ],
+    )

@@ -1,0 +1,71 @@
+"""DescribeLogDirs (35): v1-5
+
+Behaviour: the data directory, the size of each log in it that was asked for (null asks for all), and the room that is
+           left. There is one directory and one copy, so nothing lags and nothing moves.
+Versions:  v2 flexible; v3 an error for the whole answer; v4 sizes of the volume (-1 where the disk does not say);
+           v5 whether the directory is cordoned.
+Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cannot be looked at).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import CLUSTER_METADATA_TOPIC
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.wire.forms.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fencepost.broker.context import Context
+    from fencepost.broker.node import Node
+    from fencepost.partition.partition import Partition
+
+
+def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+    if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    node = context.node
+    result = DescribeLogDirsResult(log_dir=node.config.data)
+    try:
+        result.usable_bytes = node.disk.free_bytes(node.config.data)
+    except OSError:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return DescribeLogDirsResponse(results=[result])
+    by_topic: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
+    for partition in wanted(request, node):
+        by_topic[partition.name.topic].append(describe(partition))
+    result.topics = [
+        DescribeLogDirsTopic(name=name, partitions=partitions)
+        for name, partitions in by_topic.items()
+    ]
+    return DescribeLogDirsResponse(results=[result])
+
+
+def wanted(request: DescribeLogDirsRequest, node: Node) -> Iterable[Partition]:
+    """Partitions whose logs are here, out of those that were asked for."""
+    if request.topics is None:
+        for name, partition in node.shard.partitions.items():
+            if name.topic != CLUSTER_METADATA_TOPIC:
+                yield partition
+        return
+    for topic in request.topics:
+        for index in dict.fromkeys(topic.partitions):
+            found = node.partition(topic.topic, index)
+            if found is not None:
+                yield found
+
+
+def describe(partition: Partition) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=partition.name.partition, partition_size=partition.log.size_bytes
+    )

@@ -1,0 +1,86 @@
+"""DescribeProducers (61): v0
+
+Behaviour: every producer that the partitions of this node remember, and where its open transaction begins.
+Errors:    per partition INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION,
+           NOT_LEADER_OR_FOLLOWER (on another node).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.metadata.names import refuse_name
+from fencepost.wire.forms.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+    from fencepost.partition.partition import Partition
+
+
+def handle(request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
+    topics = []
+    for topic in request.topics:
+        refusal = refuse_topic(topic.name, context)
+        topics.append(
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    refused(index, *refusal) if refusal else describe(topic.name, index, context)
+                    for index in topic.partition_indexes
+                ],
+            )
+        )
+    return DescribeProducersResponse(topics=topics)
+
+
+def refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:
+    problem = refuse_name(name)
+    if problem is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+    if not context.authorize("READ", "TOPIC", name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Topic {name} may not be read."
+    if context.node.metadata.partition_count(name) == 0:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}."
+    return None
+
+
+def describe(topic: str, index: int, context: Context) -> PartitionResponse:
+    partition = context.node.partition(topic, index)
+    if partition is not None:
+        return PartitionResponse(partition_index=index, active_producers=producers_of(partition))
+    if context.node.metadata.partition(topic, index) is None:
+        return refused(
+            index,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"Topic {topic} has no partition {index}.",
+        )
+    return refused(
+        index,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        f"Another node has partition {index} of topic {topic}.",
+    )
+
+
+def producers_of(partition: Partition) -> list[ProducerState]:
+    return [
+        ProducerState(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            last_sequence=producer.last_sequence,
+            last_timestamp=producer.last_timestamp_ms,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.txn_first_offset,
+        )
+        for producer in partition.producers
+    ]
+
+
+def refused(index: int, error: ErrorCode, message: str) -> PartitionResponse:
+    return PartitionResponse(partition_index=index, error_code=error, error_message=message)

@@ -1,0 +1,139 @@
+"""DescribeTopicPartitions (75): v0
+
+Behaviour: topics and their partitions in the order of their names, a page at a time: at most so many partitions as the
+           client asks for and max.request.partition.size.limit allows; the cursor says where the next page begins.
+           All topics when none is named.
+Versions:  v0 is the only one.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, LEADER_NOT_AVAILABLE,
+           INVALID_REQUEST (a cursor at a topic that was not asked for, or before partition 0).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
+from fencepost.broker.handlers.metadata import is_available
+from fencepost.broker.operations import TOPIC, authorized_operations
+from fencepost.coordinator.metadata.names import refuse_name
+from fencepost.wire.forms.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+    from fencepost.coordinator.metadata.state import Topic
+
+
+def handle(
+    request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    asked = {topic.name for topic in request.topics}
+    if cursor is not None and (
+        cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
+    ):
+        return refuse_cursor(request)
+    names = sorted(asked) if asked else known_names(context)
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+    limit = context.node.config.max_request_partition_size_limit
+    page = Page(context, cursor, max(1, min(request.response_partition_limit, limit)))
+    for name in names:
+        if not page.add(name):
+            break
+    return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
+
+
+def refuse_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(
+                name=topic.name, error_code=ErrorCode.INVALID_REQUEST
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def known_names(context: Context) -> list[str]:
+    """Every topic that this client may know of."""
+    names = sorted(context.node.topics.state.topics)
+    return [name for name in names if context.authorize("DESCRIBE", TOPIC, name)]
+
+
+class Page:
+    """What fits into one answer."""
+
+    def __init__(self, context: Context, cursor: Cursor | None, limit: int) -> None:
+        self.topics: list[DescribeTopicPartitionsResponseTopic] = []
+        self.next_cursor: Cursor | None = None
+        self._context = context
+        self._cursor = cursor
+        self._left = limit
+
+    def add(self, name: str) -> bool:
+        """Puts a topic on the page as far as it fits; False when the page is full."""
+        topic = self._context.node.topics.state.topics.get(name)
+        error = self._refuse(name, topic)
+        if topic is None or error is not ErrorCode.NONE:
+            self.topics.append(self._describe(name, None, error))
+            return True
+        first = 0
+        if self._cursor is not None and self._cursor.topic_name == name:
+            first = self._cursor.partition_index
+        if self._left <= 0:
+            self.next_cursor = Cursor(topic_name=name, partition_index=first)
+            return False
+        end = min(len(topic.partitions), first + self._left)
+        described = self._describe(name, topic, ErrorCode.NONE)
+        described.partitions = [self._partition(topic, index) for index in range(first, end)]
+        self.topics.append(described)
+        self._left -= max(0, end - first)
+        if end < len(topic.partitions):
+            self.next_cursor = Cursor(topic_name=name, partition_index=end)
+            return False
+        return True
+
+    def _refuse(self, name: str, topic: Topic | None) -> ErrorCode:
+        if not self._context.authorize("DESCRIBE", TOPIC, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic is None:
+            legal = refuse_name(name) is None
+            return (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
+        return ErrorCode.NONE
+
+    def _describe(
+        self, name: str, topic: Topic | None, error: ErrorCode
+    ) -> DescribeTopicPartitionsResponseTopic:
+        described = DescribeTopicPartitionsResponseTopic(
+            error_code=error, name=name, is_internal=name in INTERNAL_TOPICS
+        )
+        if topic is not None:
+            described.topic_id = topic.topic_id
+        if error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            operations = authorized_operations(self._context, TOPIC, name)
+            described.topic_authorized_operations = operations
+        return described
+
+    def _partition(self, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
+        partition = topic.partitions[index]
+        available = is_available(self._context.node, topic.name, index, partition)
+        return DescribeTopicPartitionsResponsePartition(
+            error_code=ErrorCode.NONE if available else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=index,
+            leader_id=partition.leader if available else NO_NODE,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+            offline_replicas=[] if available else list(partition.replicas),
+        )

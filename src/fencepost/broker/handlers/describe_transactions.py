@@ -1,0 +1,52 @@
+"""DescribeTransactions (65): v0
+
+Behaviour: the state of transactional ids that this node coordinates. While markers are being written, only the
+           partitions that still lack theirs are shown; topics that the client may not describe are left out.
+Errors:    per id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (an empty id),
+           COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.txn.views import Description
+from fencepost.wire.forms.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            describe(transactional_id, context) for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+def describe(transactional_id: str, context: Context) -> TransactionState:
+    if not context.authorize("DESCRIBE", "TRANSACTIONAL_ID", transactional_id):
+        found = Description(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
+    else:
+        found = context.node.transactions.describe(transactional_id)
+    return TransactionState(
+        error_code=found.error,
+        transactional_id=transactional_id,
+        transaction_state=found.state,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=list(indexes))
+            for topic, indexes in found.partitions.items()
+            if context.authorize("DESCRIBE", "TOPIC", topic)
+        ],
+    )

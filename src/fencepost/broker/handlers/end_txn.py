@@ -1,0 +1,48 @@
+"""EndTxn (26): v0-5
+
+Behaviour: commits or aborts; answers once the Complete record is durable, or after the Prepare record when a
+           marker takes too long.
+Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3 flexible;
+           v5 (KIP-890) raises the epoch and returns the producer id and epoch to go on with.
+Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
+           INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.txn.events import EndTxn, Reply
+from fencepost.wire.forms.end_txn import EndTxnRequest, EndTxnResponse
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+FIRST_VERSION_WITH_FENCED: Final = 2
+FIRST_VERSION_OF_TV2: Final = 5
+
+
+def handle(request: EndTxnRequest, context: Context) -> EndTxnResponse | Parked:
+    if not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    parked = Parked(holds_followers=True)
+    event = EndTxn(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        2 if context.api_version >= FIRST_VERSION_OF_TV2 else 0,
+    )
+    context.node.transactions.end_txn(event, lambda reply: parked.answer(respond(reply, context)))
+    return parked
+
+
+def respond(reply: Reply, context: Context) -> EndTxnResponse:
+    error = reply.error
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return EndTxnResponse(
+        error_code=error, producer_id=reply.producer_id, producer_epoch=reply.producer_epoch
+    )

@@ -1,0 +1,230 @@
+"""Fetch (1): v4-18
+
+Behaviour: whole batches from each partition, as they lie on the disk, up to the high watermark or, for
+           read_committed, the last stable offset with the list of aborted transactions. Waits until min_bytes
+           are there or max_wait is over; an error answers at once. The first batch is returned even when it is
+           larger than the limits, else a reader could never pass it.
+           Fetch sessions (KIP-227) are declined: the reply's session id is 0, so every request names all of its
+           partitions.
+Versions:  v5 log start offset; v7 sessions; v9 leader epochs; v11 rack; v12 flexible, diverging epochs;
+           v13 topic ids; v15 replica state; v16 node endpoints; v17, v18 followers only.
+Errors:    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED,
+           FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, FETCH_SESSION_ID_NOT_FOUND, KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import TopicPartition
+from fencepost.broker.context import Context
+from fencepost.broker.leadership import check_leader_epoch
+from fencepost.broker.waiting import Parked
+from fencepost.partition.partition import Fetched, Partition
+from fencepost.wire.forms.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.node import TimerHandle
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+FULL_FETCH_EPOCHS: Final = (0, -1)
+READ_COMMITTED: Final = 1
+
+
+class Read(NamedTuple):
+    """One pass over the partitions of a request."""
+
+    response: FetchResponse
+    size_bytes: int
+    settled: bool
+    """Something in it must not wait: an error, or a log that has diverged."""
+
+
+def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
+    if request.session_id != 0 or request.session_epoch not in FULL_FETCH_EPOCHS:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    read = read_all(request, context)
+    if (
+        read.settled
+        or read.size_bytes >= request.min_bytes
+        or request.max_wait_ms <= 0
+        or not request.topics
+    ):
+        return read.response
+    return LongPoll(request, context, read.size_bytes).parked
+
+
+class LongPoll:
+    """A fetch that waits for more to read."""
+
+    __slots__ = ("_context", "_names", "_request", "_sizes", "_timer", "_wanted_bytes", "parked")
+
+    def __init__(self, request: FetchRequest, context: Context, size_bytes: int) -> None:
+        self.parked = Parked()
+        self._request = request
+        self._context = context
+        self._names = names_of(request, context)
+        self._wanted_bytes = request.min_bytes - size_bytes
+        self._sizes = self._log_sizes()
+        self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
+        context.node.shard.fetch_waiters.add(self, self._names)
+
+    def _log_sizes(self) -> int:
+        partitions = self._context.node.shard.partitions
+        return sum(
+            partition.log.size_bytes
+            for name in self._names
+            if (partition := partitions.get(name)) is not None
+        )
+
+    def wake(self) -> None:
+        """A partition has moved. Reads only when enough can have come since, else every append would."""
+        if self._request.min_bytes > 1 and self._log_sizes() - self._sizes < self._wanted_bytes:
+            return
+        read = read_all(self._request, self._context)
+        if read.settled or read.size_bytes >= self._request.min_bytes:
+            self._answer(read.response)
+
+    def _time_is_up(self) -> None:
+        self._answer(read_all(self._request, self._context).response)
+
+    def _answer(self, response: FetchResponse) -> None:
+        self._timer.cancel()
+        self._context.node.shard.fetch_waiters.remove(self, self._names)
+        if not self.parked.answered:
+            self.parked.answer(response)
+
+
+def names_of(request: FetchRequest, context: Context) -> list[TopicPartition]:
+    with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    names = []
+    for topic in request.topics:
+        name = context.node.metadata.topic_name(topic.topic_id) if with_ids else topic.topic
+        names += [TopicPartition(name or "", asked.partition) for asked in topic.partitions]
+    return names
+
+
+def read_all(request: FetchRequest, context: Context) -> Read:
+    """Reads every partition in the order of the request until its limit is used up."""
+    left = min(request.max_bytes, context.node.config.fetch_max_bytes)
+    with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    read_committed = request.isolation_level == READ_COMMITTED
+    responses = []
+    total = 0
+    settled = False
+    for topic in request.topics:
+        name: str | None = topic.topic
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if with_ids:
+            name = context.node.metadata.topic_name(topic.topic_id)
+            if name is None:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        error = None
+        if name and not context.authorize("READ", "TOPIC", name):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        partitions = []
+        for asked in topic.partitions:
+            partition = context.node.partition(name or "", asked.partition)
+            if error is not None or partition is None:
+                data = failed(asked, error or unknown)
+            else:
+                data = read_one(partition, asked, left, total == 0, read_committed)
+            size = len(data.records) if data.records is not None else 0
+            total += size
+            left -= size
+            settled |= data.error_code != 0 or data.diverging_epoch is not None
+            partitions.append(data)
+        responses.append(
+            FetchableTopicResponse(topic=name or "", topic_id=topic.topic_id, partitions=partitions)
+        )
+    return Read(FetchResponse(responses=responses), total, settled)
+
+
+def read_one(
+    partition: Partition,
+    asked: FetchPartition,
+    left: int,
+    at_least_one: bool,
+    read_committed: bool,
+) -> PartitionData:
+    if error := check_leader_epoch(partition, asked.current_leader_epoch):
+        return failed(asked, error)
+    if asked.last_fetched_epoch >= 0 and (diverging := diverged(partition, asked)):
+        return diverging
+    try:
+        fetched = partition.fetch(
+            asked.fetch_offset,
+            max(0, min(asked.partition_max_bytes, left)),
+            read_committed=read_committed,
+            at_least_one=at_least_one,
+        )
+    except StorageError as problem:
+        log.error("reading %s failed: %s", partition.name, problem)
+        return failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+    return partition_data(asked, fetched)
+
+
+def partition_data(asked: FetchPartition, fetched: Fetched) -> PartitionData:
+    if fetched.error:
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=fetched.error,
+            high_watermark=fetched.high_watermark,
+            last_stable_offset=fetched.last_stable_offset,
+            log_start_offset=fetched.log_start_offset,
+            aborted_transactions=None,
+            records=b"",
+        )
+    aborted = None
+    if fetched.aborted is not None:
+        aborted = [
+            AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+            for producer_id, first_offset in fetched.aborted
+        ]
+    return PartitionData(
+        partition_index=asked.partition,
+        high_watermark=fetched.high_watermark,
+        last_stable_offset=fetched.last_stable_offset,
+        log_start_offset=fetched.log_start_offset,
+        aborted_transactions=aborted,
+        records=fetched.data,
+    )
+
+
+def diverged(partition: Partition, asked: FetchPartition) -> PartitionData | None:
+    """The reader's last epoch ended elsewhere here: it learns where to cut."""
+    epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
+    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+        return None
+    return PartitionData(
+        partition_index=asked.partition,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.last_stable_offset,
+        log_start_offset=partition.log_start_offset,
+        diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def failed(asked: FetchPartition, error: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=asked.partition,
+        error_code=error,
+        high_watermark=-1,
+        aborted_transactions=None,
+        records=b"",
+    )

@@ -1,0 +1,79 @@
+"""FindCoordinator (10): v0-6
+
+Behaviour: the node that owns a group (key type 0) or a transactional id (1): the leader of the partition of
+           __consumer_offsets or __transaction_state that the key hashes to. Those topics are created here, on
+           first use, as in Kafka.
+Versions:  v3 flexible; v4 several keys in one request; v6 share groups (key type 2, not served).
+Errors:    INVALID_REQUEST (an unknown key type, an empty transactional id), GROUP_AUTHORIZATION_FAILED,
+           TRANSACTIONAL_ID_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import (
+    CONSUMER_OFFSETS_TOPIC,
+    NO_NODE,
+    TRANSACTION_STATE_TOPIC,
+    coordinator_partition,
+)
+from fencepost.broker.context import Context
+from fencepost.wire.forms.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+
+
+def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        coordinators=[find(request.key_type, key, context) for key in request.coordinator_keys]
+    )
+
+
+def find(key_type: int, key: str, context: Context) -> Coordinator:
+    if error := refuse(key_type, key, context):
+        return not_found(key, error)
+    topic = CONSUMER_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC
+    try:
+        context.node.topics.ensure_internal(topic)
+    except StorageError:
+        return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    metadata = context.node.metadata
+    count = metadata.partition_count(topic)
+    if count == 0:  # It is being created: the client asks again.
+        return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    index = coordinator_partition(key, count)
+    leader = metadata.leader(topic, index)
+    endpoint = metadata.endpoint(leader)
+    if endpoint is None:
+        return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(
+        key=key, node_id=leader, host=endpoint.host, port=endpoint.port, error_message=None
+    )
+
+
+def refuse(key_type: int, key: str, context: Context) -> ErrorCode | None:
+    if key_type == GROUP:
+        if not context.authorize("DESCRIBE", "GROUP", key):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif key_type == TRANSACTION:
+        if not key:
+            return ErrorCode.INVALID_REQUEST
+        if not context.authorize("DESCRIBE", "TRANSACTIONAL_ID", key):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else:
+        return ErrorCode.INVALID_REQUEST
+    return None
+
+
+def not_found(key: str, error: ErrorCode) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=NO_NODE, host="", port=-1, error_code=error, error_message=error.name
+    )

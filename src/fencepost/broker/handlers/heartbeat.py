@@ -1,0 +1,28 @@
+"""Heartbeat (12): v0-4
+
+Behaviour: keeps the session of a member alive. REBALANCE_IN_PROGRESS asks it to join again. While the coordinator still
+           reads its log everybody is told that all is well.
+Versions:  v3 static members (KIP-345); v4 flexible.
+Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
+           GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.group.events import Heartbeat
+from fencepost.wire.forms.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
+    if not context.authorize("READ", "GROUP", request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    event = Heartbeat(
+        request.group_id, request.member_id, request.generation_id, request.group_instance_id
+    )
+    return HeartbeatResponse(error_code=context.node.groups.heartbeat(event))

@@ -1,0 +1,87 @@
+"""InitProducerId (22): v0-5
+
+Behaviour: without a transactional id a fresh producer id at epoch 0, and nothing is logged. With one, the id's
+           producer at a new epoch, which fences whoever held it; an open transaction is aborted first, and the
+           client is told to come again. Answers once the record is durable.
+Versions:  v2 flexible; v3 a producer may name the id and epoch that it has (KIP-360); v4 PRODUCER_FENCED, which
+           older clients are told as INVALID_PRODUCER_EPOCH (KIP-588). v6 (KIP-939) is not served.
+Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST,
+           UNSUPPORTED_VERSION (keepPreparedTxn), INVALID_TRANSACTION_TIMEOUT, COORDINATOR_LOAD_IN_PROGRESS,
+           NOT_COORDINATOR, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.txn.events import InitProducerId, Reply
+from fencepost.wire.forms.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+FIRST_VERSION_WITH_FENCED: Final = 4
+CLUSTER_NAME: Final = "kafka-cluster"
+
+
+def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse | Parked:
+    error = refuse(request, context)
+    if error is not ErrorCode.NONE:
+        return respond(Reply(error), context)
+    parked = Parked(holds_followers=True)
+
+    def done(reply: Reply) -> None:
+        parked.answer(respond(reply, context))
+
+    if request.transactional_id is None:
+        context.node.transactions.fresh_producer_id(done)
+    else:
+        context.node.transactions.init_producer_id(
+            event_of(request, request.transactional_id), done
+        )
+    return parked
+
+
+def refuse(request: InitProducerIdRequest, context: Context) -> ErrorCode:
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if not may_write_idempotently(context):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    elif not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id) or (
+        request.enable2_pc
+        and not context.authorize("TWO_PHASE_COMMIT", "TRANSACTIONAL_ID", transactional_id)
+    ):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return ErrorCode.INVALID_REQUEST
+    return ErrorCode.NONE
+
+
+def may_write_idempotently(context: Context) -> bool:
+    """Either for the whole cluster, or because there is some topic that the client may write to (KIP-679)."""
+    if context.authorize("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER_NAME):
+        return True
+    return any(context.authorize("WRITE", "TOPIC", name) for name in context.node.metadata.topics)
+
+
+def event_of(request: InitProducerIdRequest, transactional_id: str) -> InitProducerId:
+    return InitProducerId(
+        transactional_id,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+        request.enable2_pc,
+        request.keep_prepared_txn,
+    )
+
+
+def respond(reply: Reply, context: Context) -> InitProducerIdResponse:
+    error = reply.error
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(
+        error_code=error, producer_id=reply.producer_id, producer_epoch=reply.producer_epoch
+    )

@@ -1,0 +1,40 @@
+"""ListGroups (16): v0-5
+
+Behaviour: the groups that this broker coordinates. Who may describe the cluster sees all, others see those that they may
+           describe.
+Versions:  v3 flexible; v4 states and a filter by them (KIP-518); v5 types and a filter by them (KIP-848). Filters are
+           read in whatever case; an unknown one finds nothing.
+Errors:    COORDINATOR_LOAD_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP
+from fencepost.coordinator.group.views import GROUP_TYPE, list_groups
+from fencepost.wire.forms.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+    states = context.node.groups.states()
+    if isinstance(states, ErrorCode):
+        return ListGroupsResponse(error_code=states)
+    sees_all = context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME)
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=view.group_id,
+                protocol_type=view.protocol_type,
+                group_state=view.state,
+                group_type=GROUP_TYPE,
+            )
+            for state in states
+            for view in list_groups(state, request.states_filter, request.types_filter)
+            if sees_all or context.authorize("DESCRIBE", GROUP, view.group_id)
+        ]
+    )

@@ -1,0 +1,108 @@
+"""ListOffsets (2): v1-11
+
+Behaviour: the offset for a time, or for one of the special times: earliest (-2), latest (-1), the record with
+           the highest timestamp (-3), and those of tiered storage (-4 earliest local, -5 latest tiered,
+           -6 earliest pending upload), of which there is none here. Latest is the high watermark, or the last
+           stable offset for read_committed; nothing beyond it is found by time either.
+Versions:  v2 isolation level; v4 leader epochs; v6 flexible; v7 highest timestamp; v8, v9, v11 tiered storage;
+           v10 a timeout for remote look-ups.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+           INVALID_REQUEST (a partition named twice), UNSUPPORTED_VERSION (a special time that we do not know).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.broker.context import Context
+from fencepost.broker.leadership import check_leader_epoch
+from fencepost.log.times import TimestampOffset
+from fencepost.partition.partition import Partition
+from fencepost.wire.forms.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+NOWHERE: Final = TimestampOffset(NO_TIMESTAMP, -1, -1)
+
+
+def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+    read_committed = request.isolation_level == 1
+    asked_for = Counter(
+        (topic.name, asked.partition_index)
+        for topic in request.topics
+        for asked in topic.partitions
+    )
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    look_up(topic.name, asked, read_committed, context)
+                    if asked_for[topic.name, asked.partition_index] == 1
+                    else failed(asked, ErrorCode.INVALID_REQUEST)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def look_up(
+    topic: str, asked: ListOffsetsPartition, read_committed: bool, context: Context
+) -> ListOffsetsPartitionResponse:
+    if not context.authorize("DESCRIBE", "TOPIC", topic):
+        return failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = context.node.partition(topic, asked.partition_index)
+    if partition is None:
+        return failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if error := check_leader_epoch(partition, asked.current_leader_epoch):
+        return failed(asked, error)
+    upper = partition.last_stable_offset if read_committed else partition.high_watermark
+    found = find(partition, asked.timestamp, upper)
+    if found is None:
+        return failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset | None:
+    """The place that a time stands for; NOWHERE if there is none, None for a time that we do not know."""
+    log = partition.log
+    if timestamp == LATEST:
+        return TimestampOffset(NO_TIMESTAMP, upper, partition.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        start = log.log_start_offset
+        return TimestampOffset(NO_TIMESTAMP, start, log.epochs.epoch_at(start))
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOWHERE
+    if timestamp == MAX_TIMESTAMP:
+        newest = log.max_timestamp_offset()
+        return newest if newest is not None and newest.offset < upper else NOWHERE
+    if timestamp < 0:
+        return None
+    return log.offset_for_timestamp(timestamp, upper) or NOWHERE
+
+
+def failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1
+    )

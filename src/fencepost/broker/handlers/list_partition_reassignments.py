@@ -1,0 +1,32 @@
+"""ListPartitionReassignments (46): v0
+
+Behaviour: there is one copy of every partition and it stays where it is, so nothing is ever being reassigned.
+           kafka-topics asks this before it describes a topic.
+Versions:  v0 is the only one served.
+Errors:    CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.wire.forms.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(
+    request: ListPartitionReassignmentsRequest, context: Context
+) -> ListPartitionReassignmentsResponse:
+    if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
+        return ListPartitionReassignmentsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            error_message="Not authorized to describe the cluster.",
+        )
+    return ListPartitionReassignmentsResponse(error_message=None)

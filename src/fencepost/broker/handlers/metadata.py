@@ -1,0 +1,257 @@
+"""Metadata (3): v0-13
+
+Behaviour: the brokers, the controller and topics with their partitions and leaders. All topics for null (v0: for
+           an empty list), none for an empty list, else those that are named. A topic that is not there is created
+           when the client and auto.create.topics.enable allow it, and is in the answer: where Kafka makes the
+           client ask again, we have it at once.
+Versions:  v4 the client may forbid creation; v5 offline replicas; v7 leader epochs; v8 authorized operations (of
+           the cluster up to v10); v9 flexible; v10 topic ids; v12 topics may be asked for by id; v13 an error for
+           the whole answer.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
+           LEADER_NOT_AVAILABLE (a partition that is not open yet, or that the disk refuses), INVALID_REQUEST (an
+           id before v12), KAFKA_STORAGE_ERROR.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE, ZERO_TOPIC_ID
+from fencepost.broker.operations import (
+    CLUSTER,
+    CLUSTER_NAME,
+    NOT_ASKED,
+    TOPIC,
+    authorized_operations,
+)
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.names import refuse_name
+from fencepost.wire.forms.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fencepost.broker.context import Context
+    from fencepost.broker.node import Node
+    from fencepost.broker.topics import Outcome
+    from fencepost.coordinator.metadata.state import PartitionState, Topic
+    from fencepost.wire.forms.metadata import MetadataRequestTopic
+
+FIRST_VERSION_WITH_IDS: Final = 12
+
+
+def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
+    if refused := refuse_early_ids(request, context):
+        return refused
+    missing = topics_to_create(request, context)
+    if not missing:
+        return answer(request, context, {})
+    parked = Parked()
+
+    def created(outcomes: Sequence[Outcome]) -> None:
+        failed = {outcome.name: outcome.error for outcome in outcomes if outcome.error}
+        parked.answer(answer(request, context, failed))
+
+    context.node.topics.auto_create(missing, created)
+    return parked
+
+
+def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResponse | None:
+    """v10 and v11 have a place for ids that clients must leave empty; their server side came with v12."""
+    if context.api_version >= FIRST_VERSION_WITH_IDS or not request.topics:
+        return None
+    if all(t.topic_id == ZERO_TOPIC_ID and t.name is not None for t in request.topics):
+        return None
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(
+                name=t.name or "", topic_id=t.topic_id, error_code=ErrorCode.INVALID_REQUEST
+            )
+            for t in request.topics
+        ]
+    )
+
+
+# -- which topics ----------------------------------------------------------------------------------------
+
+
+def wants_all(request: MetadataRequest, context: Context) -> bool:
+    return request.topics is None or (context.api_version == 0 and not request.topics)
+
+
+def topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
+    """Named topics that are not there, may be created and have a legal name."""
+    node = context.node
+    if wants_all(request, context) or not request.allow_auto_topic_creation:
+        return []
+    state = node.topics.state
+    missing = dict.fromkeys(
+        topic.name
+        for topic in request.topics or ()
+        if topic.name is not None and topic.name not in state.topics
+    )
+    return [
+        name
+        for name in missing
+        if (node.config.auto_create_topics_enable or name in INTERNAL_TOPICS)
+        and refuse_name(name) is None
+        and may_create(name, context)
+    ]
+
+
+def may_create(name: str, context: Context) -> bool:
+    return context.authorize("DESCRIBE", TOPIC, name) and (
+        context.authorize("CREATE", CLUSTER, CLUSTER_NAME)
+        or context.authorize("CREATE", TOPIC, name)
+    )
+
+
+# -- the answer ------------------------------------------------------------------------------------------
+
+
+def answer(
+    request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
+) -> MetadataResponse:
+    node = context.node
+    if wants_all(request, context):
+        topics = all_topics(context)
+    else:
+        topics = named_topics(request.topics or (), context, failed)
+    if request.include_topic_authorized_operations:
+        topics = [with_operations(topic, context) for topic in topics]
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
+    return MetadataResponse(
+        brokers=describe_brokers(node),
+        cluster_id=node.topics.cluster_id,
+        controller_id=node.topics.controller_id,
+        topics=topics,
+        cluster_authorized_operations=operations,
+    )
+
+
+def describe_brokers(node: Node) -> list[MetadataResponseBroker]:
+    return [
+        MetadataResponseBroker(
+            node_id=broker.node_id,
+            host=broker.endpoints[0].host,
+            port=broker.endpoints[0].port,
+            rack=broker.rack,
+        )
+        for broker in node.topics.state.live_brokers()
+        if broker.endpoints
+    ]
+
+
+def all_topics(context: Context) -> list[MetadataResponseTopic]:
+    """Every topic that this client may know of; the others are not even named."""
+    node = context.node
+    return [
+        describe_topic(node, topic)
+        for name, topic in node.topics.state.topics.items()
+        if context.authorize("DESCRIBE", TOPIC, name)
+    ]
+
+
+def named_topics(
+    wanted: Sequence[MetadataRequestTopic], context: Context, failed: dict[str, ErrorCode]
+) -> list[MetadataResponseTopic]:
+    """One entry for each name or id, however often it was asked for."""
+    found: dict[object, MetadataResponseTopic] = {}
+    for topic in wanted:
+        if topic.name is not None:
+            found.setdefault(topic.name, by_name(topic.name, context, failed))
+        else:
+            found.setdefault(topic.topic_id, by_id(topic.topic_id, context))
+    return list(found.values())
+
+
+def by_name(name: str, context: Context, failed: dict[str, ErrorCode]) -> MetadataResponseTopic:
+    if not context.authorize("DESCRIBE", TOPIC, name):
+        return not_found(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic = context.node.topics.state.topics.get(name)
+    if topic is not None:
+        return describe_topic(context.node, topic)
+    if refuse_name(name) is not None:
+        return not_found(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return not_found(name, failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def not_found(name: str, error: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(name=name, error_code=error, is_internal=name in INTERNAL_TOPICS)
+
+
+def by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
+    topic = context.node.topics.state.topics_by_id.get(topic_id)
+    if topic is None:
+        return MetadataResponseTopic(
+            name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
+        )
+    if not context.authorize("DESCRIBE", TOPIC, topic.name):
+        # The name belongs to those who may see the topic.
+        return MetadataResponseTopic(
+            name=None, topic_id=topic_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
+    return describe_topic(context.node, topic)
+
+
+def describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
+    """Kept until something changes: most clients ask for the same topics over and over."""
+    shown = node.topics.shown
+    found = shown.get(topic.name)
+    if found is None:
+        found = shown[topic.name] = MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=[
+                describe_partition(node, topic.name, index, partition)
+                for index, partition in enumerate(topic.partitions)
+            ],
+        )
+    return found
+
+
+def describe_partition(
+    node: Node, topic: str, index: int, partition: PartitionState
+) -> MetadataResponsePartition:
+    replicas = list(partition.replicas)
+    available = is_available(node, topic, index, partition)
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if available else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=partition.leader if available else NO_NODE,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=list(partition.isr),
+        offline_replicas=[] if available else replicas,
+    )
+
+
+def is_available(node: Node, topic: str, index: int, partition: PartitionState) -> bool:
+    """Whether somebody serves a partition: one of ours is open, another's broker lives."""
+    if partition.leader == node.node_id:
+        return node.partition(topic, index) is not None
+    return node.topics.state.endpoint(partition.leader) is not None
+
+
+def with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:
+    """A copy, because the described topic is shared with other answers."""
+    if topic.error_code != ErrorCode.NONE or topic.name is None:
+        return topic
+    return MetadataResponseTopic(
+        error_code=topic.error_code,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=topic.partitions,
+        topic_authorized_operations=authorized_operations(context, TOPIC, topic.name),
+    )

@@ -1,0 +1,46 @@
+"""OffsetDelete (47): v0
+
+Behaviour: removes offsets of a group in topics that none of its members reads. Answers when durable.
+Versions:  v0 only, not flexible.
+Errors:    INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers),
+           GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE;
+           per partition GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.group_offsets import Sorting
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.group.events import CommitReply, DeleteOffsets
+from fencepost.wire.forms.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse | Parked:
+    if not context.authorize("DELETE", "GROUP", request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    sorting = Sorting(context)
+    sorting.sort(request.topics, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition)
+    parked = Parked()
+
+    def done(reply: CommitReply) -> None:
+        if reply.error is not ErrorCode.NONE:
+            # The error of the group stands alone.
+            parked.answer(OffsetDeleteResponse(error_code=reply.error))
+            return
+        sorting.settle(reply)
+        parked.answer(OffsetDeleteResponse(topics=sorting.topics))
+
+    partitions = tuple(admitted.partition for admitted in sorting.admitted)
+    context.node.groups.delete_offsets(DeleteOffsets(request.group_id, partitions), done)
+    return parked

@@ -1,0 +1,170 @@
+"""OffsetFetch (9): v1-10
+
+Behaviour: the committed offsets of groups: of the partitions asked for, -1 where there is none, or of all that have
+           one. With require_stable a partition for which a transaction holds an offset is answered with
+           UNSTABLE_OFFSET_COMMIT. Answers when what it tells is durable.
+Versions:  v2 null asks for all, and an error of the group; v5 leader epochs; v6 flexible; v7 require_stable (KIP-447);
+           v8 several groups; v9 member and epoch, which classic groups do not need; v10 topic ids. v1 has no error of
+           the group: it stands in every partition.
+Errors:    GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS; per partition
+           UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.group.views import OffsetView, fetch_all_offsets, fetch_offset
+from fencepost.records.group_log import OffsetKey
+from fencepost.wire.forms.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fencepost.broker.context import Context
+    from fencepost.broker.group_partition import GroupPartition
+    from fencepost.coordinator.group.state import GroupState
+
+FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
+
+
+def handle(request: OffsetFetchRequest, context: Context) -> Parked:
+    response = OffsetFetchResponse()
+    asked: list[GroupPartition] = []
+    for group in request.groups:
+        found = find(group, context)
+        if isinstance(found, ErrorCode):
+            response.groups.append(refused(group, found, context))
+        else:
+            asked.append(found)
+            reader = Reader(found.state, group.group_id, request.require_stable, context)
+            topics = reader.read_all() if group.topics is None else reader.read(group.topics)
+            response.groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+    parked = Parked()
+    answer_when_durable(parked, response, asked)
+    return parked
+
+
+def find(group: OffsetFetchRequestGroup, context: Context) -> GroupPartition | ErrorCode:
+    if not context.authorize("DESCRIBE", "GROUP", group.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return context.node.groups.find(group.group_id)
+
+
+def answer_when_durable(
+    parked: Parked, response: OffsetFetchResponse, asked: list[GroupPartition]
+) -> None:
+    """Nobody shall act on an offset that a loss of power takes back."""
+    waiting = len(asked)
+
+    def durable() -> None:
+        nonlocal waiting
+        waiting -= 1
+        if waiting == 0:
+            parked.answer(response)
+
+    if not asked:
+        parked.answer(response)
+    for partition in asked:
+        partition.when_durable(durable)
+
+
+def refused(
+    group: OffsetFetchRequestGroup, error: ErrorCode, context: Context
+) -> OffsetFetchResponseGroup:
+    topics = []
+    if context.api_version < FIRST_VERSION_WITH_GROUP_ERROR:
+        # The error goes where the oldest version has a place for it: into each partition.
+        topics = [refused_topic(topic, error) for topic in group.topics or ()]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
+
+
+def refused_topic(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            show(OffsetView(TopicPartition(topic.name, index), error=error))
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+class Reader:
+    """The offsets of one group, as its request asks for them."""
+
+    __slots__ = ("_by_id", "_context", "_group_id", "_require_stable", "_state")
+
+    def __init__(
+        self, state: GroupState, group_id: str, require_stable: bool, context: Context
+    ) -> None:
+        self._state = state
+        self._group_id = group_id
+        self._require_stable = require_stable
+        self._context = context
+        self._by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+
+    def read(self, topics: Iterable[OffsetFetchRequestTopics]) -> list[OffsetFetchResponseTopics]:
+        """The partitions that were asked for."""
+        return [self._read_topic(topic) for topic in topics]
+
+    def _read_topic(self, topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+        name: str | None = topic.name
+        if self._by_id:
+            name = self._context.node.metadata.topic_name(topic.topic_id)
+        if name is None:
+            return refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not self._context.authorize("DESCRIBE", "TOPIC", name):
+            return refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        views = [
+            fetch_offset(
+                self._state,
+                OffsetKey(self._group_id, TopicPartition(name, index)),
+                require_stable=self._require_stable,
+                topic_id=topic.topic_id if self._by_id else ZERO_TOPIC_ID,
+            )
+            for index in topic.partition_indexes
+        ]
+        return OffsetFetchResponseTopics(
+            name=name, topic_id=topic.topic_id, partitions=[show(view) for view in views]
+        )
+
+    def read_all(self) -> list[OffsetFetchResponseTopics]:
+        """Whatever the group has; topics that cannot be named to this client are left out."""
+        found: dict[str, list[OffsetFetchResponsePartitions]] = {}
+        for view in fetch_all_offsets(
+            self._state, self._group_id, require_stable=self._require_stable
+        ):
+            found.setdefault(view.partition.topic, []).append(show(view))
+        topics = []
+        for name, partitions in found.items():
+            topic_id = self._context.node.metadata.topic_id(name)
+            if self._context.authorize("DESCRIBE", "TOPIC", name) and (topic_id or not self._by_id):
+                topics.append(
+                    OffsetFetchResponseTopics(
+                        name=name, topic_id=topic_id or ZERO_TOPIC_ID, partitions=partitions
+                    )
+                )
+        return topics
+
+
+def show(view: OffsetView) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=view.partition.partition,
+        committed_offset=view.offset,
+        committed_leader_epoch=view.leader_epoch,
+        metadata=view.metadata,
+        error_code=view.error,
+    )

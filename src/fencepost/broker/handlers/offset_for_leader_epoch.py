@@ -1,0 +1,45 @@
+"""OffsetForLeaderEpoch (23): v2-4
+
+Behaviour: where an epoch of a partition's leader ended, so that a consumer notices that the log was cut
+           behind its position.
+Versions:  v3 replica id (consumers send -2); v4 flexible.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.context import Context
+from fencepost.broker.leadership import check_leader_epoch
+from fencepost.wire.forms.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[end_of(topic.topic, asked, context) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def end_of(topic: str, asked: OffsetForLeaderPartition, context: Context) -> EpochEndOffset:
+    index = asked.partition
+    if not context.authorize("DESCRIBE", "TOPIC", topic):
+        return EpochEndOffset(partition=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = context.node.partition(topic, index)
+    if partition is None:
+        return EpochEndOffset(partition=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if error := check_leader_epoch(partition, asked.current_leader_epoch):
+        return EpochEndOffset(partition=index, error_code=error)
+    epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
+    return EpochEndOffset(partition=index, leader_epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,315 @@
+"""Produce (0): v3-13
+
+Behaviour: appends one sealed batch per partition; answers when the batches are durable by the chosen mode.
+           acks 1 and -1 mean the same on one copy; acks 0 is not answered; anything else is refused.
+           The first write of a transaction to a partition is appended only after the coordinator's word
+           (KIP-890): up to v11 it is asked, from v12 on the partition is added to the transaction.
+Versions:  v3 batches of magic 2 only; v8 error messages and errors per record; v9 flexible;
+           v11 TRANSACTION_ABORTABLE; v12 TV2; v13 topic ids. v0-2 are advertised and refused (KAFKA-18659).
+Errors:    CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, MESSAGE_TOO_LARGE,
+           INVALID_TOPIC_EXCEPTION, INVALID_REQUIRED_ACKS, TOPIC_AUTHORIZATION_FAILED, INVALID_TIMESTAMP,
+           OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+           INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR,
+           UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, NOT_ENOUGH_REPLICAS (the coordinator cannot be asked
+           now), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import INTERNAL_TOPICS
+from fencepost.broker.context import Context
+from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
+from fencepost.partition.partition import Appended, Partition
+from fencepost.partition.producers import Refusal
+from fencepost.partition.verification import Guard
+from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.produced import read_produced
+from fencepost.wire.forms.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+log = logging.getLogger(__name__)
+
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+FIRST_VERSION_OF_TV2: Final = 12
+FIRST_VERSION_WITH_ABORTABLE: Final = 11
+LOGGED_REFUSALS: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.CORRUPT_MESSAGE}
+)
+
+
+class Write:
+    """One partition of a request on its way into the log."""
+
+    __slots__ = ("batch", "guard", "partition", "reply")
+
+    def __init__(self, partition: Partition, batch: SealedBatch, index: int) -> None:
+        self.partition = partition
+        self.batch = batch
+        self.guard: Guard | None = None
+        self.reply = PartitionProduceResponse(index=index, base_offset=-1)
+
+
+def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Parked | NoReply:
+    response, writes = admit(request, context)
+    if request.transactional_id is not None and writes:
+        waiting = start_verification(request, writes, context)
+        if waiting:
+            parked = Parked(holds_followers=True)
+            verify(request, response, writes, waiting, context, parked)
+            return parked
+    return finish(request, response, writes, context, None)
+
+
+# -- checks that need no partition -----------------------------------------------------------------------
+
+
+def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, list[Write]]:
+    """The reply with the refusals already in it, and what is left to be written."""
+    refusal = refuse_whole(request, context)
+    responses, writes = [], []
+    for topic in request.topic_data:
+        name = topic.name
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+            name = context.node.metadata.topic_name(topic.topic_id) or ""
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID
+        error = refusal or refuse_topic(name, context)
+        partitions = []
+        for data in topic.partition_data:
+            outcome = error or admit_partition(name, data, unknown, context)
+            if isinstance(outcome, Write):
+                writes.append(outcome)
+                partitions.append(outcome.reply)
+            else:
+                partitions.append(
+                    PartitionProduceResponse(
+                        index=data.index,
+                        error_code=outcome.error,
+                        base_offset=-1,
+                        error_message=outcome.message,
+                    )
+                )
+        responses.append(
+            TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=partitions)
+        )
+    if request.transactional_id is not None or any(w.batch.is_transactional for w in writes):
+        writes = refuse_foreign_transactions(request, writes, context)
+    return ProduceResponse(responses=responses), writes
+
+
+def refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
+    if request.acks not in (-1, 0, 1):
+        return Refusal(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it may be 0, 1 or -1 (all)."
+        )
+    return None
+
+
+def refuse_topic(name: str, context: Context) -> Refusal | None:
+    if name and not context.authorize("WRITE", "TOPIC", name):
+        return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to write to {name}.")
+    if name in INTERNAL_TOPICS:
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone.")
+    return None
+
+
+def admit_partition(
+    name: str, data: PartitionProduceData, unknown: ErrorCode, context: Context
+) -> Write | Refusal:
+    partition = context.node.partition(name, data.index)
+    if partition is None:
+        return Refusal(
+            unknown, f"This broker has no partition {data.index} of {name or 'that id'}."
+        )
+    try:
+        batch = read_produced(data.records, max_bytes=partition.log.config.max_message_bytes)
+    except BatchError as problem:
+        return Refusal(problem.error_code, str(problem))
+    return Write(partition, batch, data.index)
+
+
+def refuse_foreign_transactions(
+    request: ProduceRequest, writes: list[Write], context: Context
+) -> list[Write]:
+    """A transactional batch needs its transactional id, and all of them one producer."""
+    transactional = [write for write in writes if write.batch.is_transactional]
+    error = ErrorCode.NONE
+    identities = {(w.batch.producer_id, w.batch.producer_epoch) for w in transactional}
+    if len(identities) > 1:
+        error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    elif transactional and (
+        request.transactional_id is None
+        or not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id)
+    ):
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if error is ErrorCode.NONE:
+        return writes
+    for write in writes:
+        write.reply.error_code = error
+    return []
+
+
+# -- the coordinator's word about first writes -----------------------------------------------------------
+
+
+def start_verification(
+    request: ProduceRequest, writes: list[Write], context: Context
+) -> list[Write]:
+    """Takes a guard for every first write; those are the ones to ask about."""
+    now_ms = context.node.clock.now_ms()
+    tv2 = context.api_version >= FIRST_VERSION_OF_TV2
+    waiting = []
+    for write in list(writes):
+        if not write.batch.is_transactional:
+            continue
+        guard = write.partition.begin_verification(write.batch, now_ms, starts_at_zero=tv2)
+        if isinstance(guard, Refusal):
+            refuse(write, guard, context)
+            writes.remove(write)
+        elif guard is not None:
+            write.guard = guard
+            waiting.append(write)
+    return waiting
+
+
+def verify(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    writes: list[Write],
+    waiting: list[Write],
+    context: Context,
+    parked: Parked,
+) -> None:
+    """Asks the coordinator about all of them, and goes on when the last answer is there."""
+    assert request.transactional_id is not None
+    left = len(waiting)
+
+    def answered(write: Write, error: ErrorCode) -> None:
+        nonlocal left
+        if error is not ErrorCode.NONE:
+            refuse(write, explain_verification(write, error, context.api_version), context)
+            writes.remove(write)
+        left -= 1
+        if left == 0:
+            reply = finish(request, response, writes, context, parked)
+            if reply is not parked:
+                parked.answer(reply)
+
+    for write in waiting:
+        context.node.transactions.verify(
+            write.partition.name,
+            request.transactional_id,
+            write.batch.producer_id,
+            write.batch.producer_epoch,
+            add=context.api_version >= FIRST_VERSION_OF_TV2,
+            done=lambda error, write=write: answered(write, error),  # type: ignore[misc]
+        )
+
+
+def explain_verification(write: Write, error: ErrorCode, version: int) -> Refusal:
+    """The coordinator's error in the words that a producer of this version understands."""
+    producer = f"producer {write.batch.producer_id} at epoch {write.batch.producer_epoch}"
+    if error is ErrorCode.PRODUCER_FENCED:
+        return Refusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"The coordinator of the transaction knows a newer epoch than that of {producer}.",
+        )
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
+        error = ErrorCode.INVALID_TXN_STATE
+    elif error in (
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    ) or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_OF_TV2):
+        # An old client retries this code with the same batch and gives up on the others (KAFKA-15459).
+        error = ErrorCode.NOT_ENOUGH_REPLICAS
+    return Refusal(error, f"The transaction of {producer} could not be verified: {error.name}.")
+
+
+# -- the append ------------------------------------------------------------------------------------------
+
+
+def finish(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    writes: list[Write],
+    context: Context,
+    parked: Parked | None,
+) -> ProduceResponse | Parked | NoReply:
+    """Appends what was admitted; the reply, or the place where it will come."""
+    node = context.node
+    now_ms = node.clock.now_ms()
+    undurable = []
+    for write in writes:
+        appended = append(write, now_ms)
+        if appended.error is not ErrorCode.NONE:
+            refuse(write, Refusal(appended.error, appended.message or ""), context)
+            write.reply.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+                for index, why in appended.record_errors
+            ]
+            continue
+        reply = write.reply
+        reply.base_offset = appended.base_offset
+        reply.log_append_time_ms = appended.append_time_ms
+        reply.log_start_offset = write.partition.log_start_offset
+        if appended.end_offset > write.partition.high_watermark:
+            undurable.append((write.partition, appended.end_offset))
+    if request.acks == 0:
+        for partition, _ in undurable:
+            node.shard.appended(partition)
+        return NO_REPLY
+    if not undurable:
+        return response
+    return wait_until_durable(response, undurable, context, parked or Parked())
+
+
+def append(write: Write, now_ms: int) -> Appended:
+    try:
+        return write.partition.append_from_client(write.batch, now_ms, write.guard)
+    except StorageError as problem:
+        return Appended(ErrorCode.KAFKA_STORAGE_ERROR, message=str(problem))
+
+
+def wait_until_durable(
+    response: ProduceResponse,
+    undurable: list[tuple[Partition, int]],
+    context: Context,
+    parked: Parked,
+) -> Parked:
+    parked.release()
+    left = len(undurable)
+
+    def durable() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            parked.answer(response)
+
+    for partition, end_offset in undurable:
+        context.node.when_durable(partition, end_offset, durable)
+    return parked
+
+
+def refuse(write: Write, refusal: Refusal, context: Context) -> None:
+    write.reply.error_code = refusal.error
+    write.reply.error_message = refusal.message or None
+    if refusal.error in LOGGED_REFUSALS:
+        log.warning(
+            "produce to %s by %s refused: %s",
+            write.partition.name,
+            context.client_id or context.client_host,
+            refusal.message,
+        )

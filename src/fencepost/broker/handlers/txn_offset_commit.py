@@ -1,0 +1,89 @@
+"""TxnOffsetCommit (28): v0-5
+
+Behaviour: holds offsets of a group until the producer's transaction ends: a COMMIT marker makes them the group's, an
+           ABORT marker drops them. The transaction coordinator is asked first (KIP-890): up to v4 whether the
+           transaction has the group's partition, from v5 on the partition is added. Answers when durable.
+Versions:  v2 leader epochs; v3 flexible, member and generation, which fence a zombie's commit (KIP-447); v5 TV2.
+Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED,
+           UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID, OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID,
+           FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING,
+           INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, NOT_COORDINATOR,
+           COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS (before v2: COORDINATOR_NOT_AVAILABLE).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.group_offsets import Sorting
+from fencepost.broker.group_partition import Producer
+from fencepost.broker.handlers.offset_commit import offsets_of
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.group.events import Commit, CommitReply
+from fencepost.wire.forms.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+FIRST_VERSION_WITH_LOADING: Final = 2
+FIRST_VERSION_OF_TV2: Final = 5
+
+
+def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse | Parked:
+    sorting = Sorting(context)
+    sorting.sort(request.topics, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
+    response = TxnOffsetCommitResponse(topics=sorting.topics)
+    if error := refuse(request, context):
+        sorting.refuse_all(error)
+        return response
+    if not sorting.admitted:
+        return response
+    # The next request of the producer may end this very transaction.
+    parked = Parked(holds_followers=True)
+
+    def done(reply: CommitReply) -> None:
+        sorting.settle(lower(reply, context))
+        parked.answer(response)
+
+    context.node.groups.commit_in_transaction(
+        read(request, sorting),
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        add=context.api_version >= FIRST_VERSION_OF_TV2,
+        done=done,
+    )
+    return parked
+
+
+def refuse(request: TxnOffsetCommitRequest, context: Context) -> ErrorCode | None:
+    if not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.authorize("READ", "GROUP", request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return None
+
+
+def read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
+    return Commit(
+        group_id=request.group_id,
+        offsets=offsets_of(sorting),
+        member_id=request.member_id,
+        generation_id=request.generation_id,
+        group_instance_id=request.group_instance_id,
+        transactional=True,
+    )
+
+
+def lower(reply: CommitReply, context: Context) -> CommitReply:
+    """Clients of v0 and v1 do not know that a coordinator may be loading (KAFKA-7296)."""
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if reply.error is loading and context.api_version < FIRST_VERSION_WITH_LOADING:
+        return replace(reply, error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return reply

@@ -1,0 +1,101 @@
+"""What a broker does when nobody asks: retention, compaction, expiry of producers, checkpoints.
+
+Everything runs on the loop in small steps, a partition or a megabyte at a time with a turn of the loop between two
+of them, so that no client waits long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from fencepost.base.failures import StorageError
+from fencepost.log.compaction import compaction
+from fencepost.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from fencepost.broker.node import Node, TimerHandle
+
+log = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """The periodic work of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._timers: dict[str, TimerHandle] = {}
+
+    def start(self) -> None:
+        config = self._node.config
+        self._every("retention", config.log_retention_check_interval_ms, self._retain)
+        self._every("compaction", config.log_cleaner_backoff_ms, self._compact)
+        self._every(
+            "expiry", config.producer_id_expiration_check_interval_ms, self._expire_producers
+        )
+        self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
+
+    def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _every(self, name: str, interval_ms: int, work: Callable[[], Iterator[None]]) -> None:
+        def start() -> None:
+            step(work())
+
+        def step(steps: Iterator[None]) -> None:
+            try:
+                next(steps)
+            except StopIteration:
+                self._timers[name] = self._node.call_later(interval_ms, start)
+            except StorageError as problem:
+                log.error("%s failed: %s", name, problem)
+                self._timers[name] = self._node.call_later(interval_ms, start)
+            else:
+                self._timers[name] = self._node.call_later(0, lambda: step(steps))
+
+        self._timers[name] = self._node.call_later(interval_ms, start)
+
+    def _partitions(self) -> Iterator[Partition]:
+        """Those that are still open when their turn comes."""
+        open_now = self._node.shard.partitions
+        for name in list(open_now):
+            if name in open_now:
+                yield open_now[name]
+
+    def _retain(self) -> Iterator[None]:
+        for partition in self._partitions():
+            removed = partition.retain(self._node.clock.now_ms())
+            if removed:
+                log.info("%s: %d segments are past their retention", partition.name, removed)
+            yield
+
+    def _compact(self) -> Iterator[None]:
+        for partition in self._partitions():
+            if partition.log.config.is_compacted:
+                yield
+                done = yield from compaction(
+                    partition.log,
+                    upper_offset=partition.last_stable_offset,
+                    now_ms=self._node.clock.now_ms(),
+                    last_records=partition.last_records(),
+                )
+                if done is not None:
+                    log.info(
+                        "%s: compacted %d bytes to %d",
+                        partition.name,
+                        done.bytes_before,
+                        done.bytes_after,
+                    )
+
+    def _expire_producers(self) -> Iterator[None]:
+        expiration_ms = self._node.config.producer_id_expiration_ms
+        for partition in self._partitions():
+            partition.expire_producers(self._node.clock.now_ms(), expiration_ms)
+            yield
+
+    def _checkpoint(self) -> Iterator[None]:
+        self._node.layout.save_checkpoints(list(self._partitions()))
+        yield

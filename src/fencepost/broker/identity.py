@@ -1,0 +1,101 @@
+"""Whose data directory it is: Kafka's meta.properties, with the version of our format beside it.
+
+    version=1
+    cluster.id=<22 characters>
+    node.id=<number>
+    directory.id=<22 characters>
+    fencepost.format=1
+
+The cluster id is drawn once, when the directory is made, and never changes. A directory is opened only by the node
+that made it and only in a format that we know: a wrong guess would write over somebody's data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.failures import ConfigError
+from fencepost.base.ids import CLUSTER_METADATA_TOPIC, topic_id_text
+from fencepost.records.checkpoint import decode_properties, encode_properties
+
+if TYPE_CHECKING:
+    from fencepost.base.seams import Dice, Disk
+
+FILE_NAME: Final = "meta.properties"
+FILE_VERSION: Final = "1"
+FORMAT_NAME: Final = "fencepost.format"
+FORMAT: Final = "1"
+
+_LAST_RESERVED_ID: Final = 100
+"""Kafka keeps the smallest ids for itself; its metadata log has 1."""
+
+
+class Identity(NamedTuple):
+    """Who we are, as long as the data directory lives."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+def load_identity(disk: Disk, folder: str, node_id: int, dice: Dice) -> Identity:
+    """Reads meta.properties, or makes it in a directory that has none."""
+    path = f"{folder}/{FILE_NAME}"
+    if disk.exists(path):
+        return _read(disk, path, node_id)
+    if disk.exists(f"{folder}/{CLUSTER_METADATA_TOPIC}-0"):
+        raise ConfigError(
+            f"{folder} has topics but no {FILE_NAME}, so nobody knows whose they are. "
+            "Put the file back, or choose another directory."
+        )
+    identity = Identity(topic_id_text(draw_id(dice)), node_id, topic_id_text(draw_id(dice)))
+    disk.write_file(path, _encode(identity), sync=True)
+    return identity
+
+
+def _encode(identity: Identity) -> bytes:
+    return encode_properties(
+        {
+            "version": FILE_VERSION,
+            "cluster.id": identity.cluster_id,
+            "node.id": str(identity.node_id),
+            "directory.id": identity.directory_id,
+            FORMAT_NAME: FORMAT,
+        }
+    )
+
+
+def _read(disk: Disk, path: str, node_id: int) -> Identity:
+    try:
+        found = decode_properties(disk.read_file(path))
+        identity = Identity(
+            found["cluster.id"], int(found["node.id"]), found.get("directory.id", "")
+        )
+    except (KeyError, ValueError) as problem:
+        raise ConfigError(f"{path} cannot be read: {problem}.") from problem
+    if FORMAT_NAME not in found:
+        raise ConfigError(
+            f"{path} was made by Apache Kafka; fencepost opens its own directories only."
+        )
+    if found[FORMAT_NAME] != FORMAT or found.get("version") != FILE_VERSION:
+        raise ConfigError(
+            f"{path} has format {found[FORMAT_NAME]} of another fencepost; this one knows {FORMAT}."
+        )
+    if identity.node_id != node_id:
+        raise ConfigError(
+            f"{path} belongs to node {identity.node_id}, but node.id is {node_id}. "
+            f"Set node.id={identity.node_id}, or choose another directory."
+        )
+    return identity
+
+
+def draw_id(dice: Dice) -> bytes:
+    """A random UUID of version 4 whose text does not look like an option of a command line."""
+    while True:
+        drawn = bytearray(dice.bytes(16))
+        drawn[6] = drawn[6] & 0x0F | 0x40
+        drawn[8] = drawn[8] & 0x3F | 0x80
+        found = bytes(drawn)
+        if not topic_id_text(found).startswith("-"):
+            assert int.from_bytes(found, "big") > _LAST_RESERVED_ID, "version 4 is in the way of it"
+            return found

@@ -1,0 +1,170 @@
+"""What lies beside the partitions in a data directory, in Kafka's own files.
+
+meta.properties                     cluster id, node id, directory id; and the version of our format
+.kafka_cleanshutdown                there only after a clean stop
+recovery-point-offset-checkpoint    up to where each log is known to be on the disk
+log-start-offset-checkpoint         where each log begins after DeleteRecords
+<topic>-<partition>/                the logs, each with the id of its topic in partition.metadata
+<topic>-<partition>.<id>-stray      a log that no topic of the metadata claims: kept, never served
+<topic>-<partition>-delete          a deleted log that a crash kept from being removed
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from fencepost.base.failures import ConfigError, StorageError
+from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.base.seams import Disk
+from fencepost.partition.partition import Partition
+from fencepost.records.checkpoint import (
+    decode_offsets,
+    decode_partition_metadata,
+    encode_offsets,
+    encode_partition_metadata,
+)
+
+log = logging.getLogger(__name__)
+
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+
+class Layout:
+    """One data directory."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self.folder = folder
+        self.clean = False
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._first_dirty: dict[TopicPartition, int] = {}
+
+    def _path(self, name: str) -> str:
+        return f"{self.folder}/{name}"
+
+    def load(self) -> None:
+        """Reads what a stop left behind; the mark of a clean stop is used up by this."""
+        disk = self._disk
+        try:
+            disk.make_dir(self.folder)
+            fresh = not disk.exists(self._path("meta.properties"))
+            self.clean = fresh or disk.exists(self._path(CLEAN_SHUTDOWN))
+            disk.remove(self._path(CLEAN_SHUTDOWN))
+            disk.sync_dir(self.folder)
+        except OSError as problem:
+            raise ConfigError(
+                f"The data directory {self.folder} cannot be used: {problem.strerror}."
+            ) from problem
+        self._recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self._log_starts = self._read_offsets(LOG_STARTS)
+        self._first_dirty = self._read_offsets(FIRST_DIRTY)
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return decode_offsets(self._disk.read_file(self._path(name)))
+        except FileNotFoundError:
+            return {}
+        except ValueError as problem:
+            # Only an optimisation is lost: the logs are scanned from their beginning.
+            log.warning("%s is not readable and is ignored: %s", name, problem)
+            self.clean = False
+            return {}
+
+    def recovery_point(self, name: TopicPartition) -> int:
+        return self._recovery_points.get(name, 0)
+
+    def log_start_offset(self, name: TopicPartition) -> int:
+        return self._log_starts.get(name, 0)
+
+    def first_dirty_offset(self, name: TopicPartition) -> int:
+        return self._first_dirty.get(name, 0)
+
+    def claim(self, name: TopicPartition, topic_id: bytes) -> str:
+        """The folder of a partition, made now if it is not there; a stranger in its place is moved away."""
+        folder = self._path(str(name))
+        marker = f"{folder}/{PARTITION_METADATA}"
+        try:
+            found = decode_partition_metadata(self._disk.read_file(marker))
+        except (FileNotFoundError, ValueError):
+            found = None
+        if found == topic_id:
+            return folder
+        if found is not None:
+            stray = f"{folder}.{topic_id_text(found)}-stray"
+            log.warning("%s belongs to a topic of another id; it is kept as %s", folder, stray)
+            self._disk.rename(folder, stray)
+            self.forget(name)
+        self._disk.make_dir(folder)
+        # Not synced: the log syncs the names of its folder with its first batch, and without a batch there
+        # is nothing to find again.
+        self._disk.write_file(marker, encode_partition_metadata(topic_id), sync=False)
+        return folder
+
+    def set_aside_strays(self, known: Iterable[TopicPartition]) -> None:
+        """Renames folders of logs that no topic claims: nothing is served from them, nothing is lost."""
+        wanted = {str(name) for name in known}
+        for entry in self._disk.list_dir(self.folder):
+            if entry.endswith("-delete"):
+                self._disk.remove_tree(self._path(entry))
+                continue
+            marker = f"{self._path(entry)}/{PARTITION_METADATA}"
+            if entry in wanted or entry.endswith("-stray") or not self._disk.exists(marker):
+                continue
+            log.warning("no topic claims %s; it is kept as %s-stray", entry, entry)
+            self._disk.rename(self._path(entry), self._path(f"{entry}-stray"))
+
+    def delete(self, name: TopicPartition) -> None:
+        """Removes a partition's folder; first by name, so that a crash in between leaves no half of it."""
+        folder = self._path(str(name))
+        doomed = f"{folder}-delete"
+        self._disk.remove_tree(doomed)
+        if self._disk.exists(folder):
+            self._disk.rename(folder, doomed)
+            self._disk.remove_tree(doomed)
+        self.forget(name)
+
+    def forget(self, name: TopicPartition) -> None:
+        self._recovery_points.pop(name, None)
+        self._log_starts.pop(name, None)
+        self._first_dirty.pop(name, None)
+
+    def save_checkpoints(self, partitions: Iterable[Partition]) -> None:
+        """Writes down what the logs know to be durable; a stale checkpoint only costs time."""
+        partitions = list(partitions)
+        points = {partition.name: partition.log.recovery_point for partition in partitions}
+        starts = {
+            partition.name: partition.log.log_start_offset
+            for partition in partitions
+            if partition.log.log_start_offset > 0
+        }
+        dirty = {
+            partition.name: partition.log.first_dirty_offset
+            for partition in partitions
+            if partition.log.config.is_compacted and partition.log.first_dirty_offset > 0
+        }
+        if points != self._recovery_points:
+            self._write_offsets(RECOVERY_POINTS, points)
+        if starts != self._log_starts:
+            self._write_offsets(LOG_STARTS, starts)
+        if dirty != self._first_dirty:
+            self._write_offsets(FIRST_DIRTY, dirty)
+        self._recovery_points, self._log_starts, self._first_dirty = points, starts, dirty
+
+    def _write_offsets(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            self._disk.write_file(self._path(name), encode_offsets(offsets), sync=True)
+        except OSError as problem:
+            raise StorageError(f"{name} cannot be written: {problem}") from problem
+
+    def mark_clean(self) -> None:
+        """The last write of a clean stop."""
+        text = json.dumps({"version": 0, "brokerEpoch": -1})
+        self._disk.write_file(self._path(CLEAN_SHUTDOWN), text.encode("ascii"), sync=True)

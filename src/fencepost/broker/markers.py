@@ -1,0 +1,211 @@
+"""The ends of transactions, written to their partitions: the second phase of two-phase commit.
+
+`append_marker` writes one marker to one partition that this node leads; the coordinator here and the coordinator of
+another node (WriteTxnMarkers) both come through it. A marker on `__consumer_offsets` also settles the offsets that
+the transaction had pending, before anybody is told that it was written (KAFKA-17507).
+
+A `MarkerRun` brings the markers of one transaction to all its partitions and keeps at it until every one of them
+has its own, durably. What a refusal means (Kafka's rules for the sender):
+
+- the partition cannot be written now (no leader, disk trouble): tried again, after a pause;
+- the topic is gone: nobody can read what was written there, so the marker is not needed;
+- a newer producer epoch or a newer coordinator has been there: this run has no say any more and stops. The
+  transaction stays prepared, and whoever loads its log next looks again.
+
+A partition that another node leads is one that cannot be written now.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from fencepost.records.control import Marker
+from fencepost.records.entry import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.partition.partition import Partition
+    from fencepost.records.transaction_log import Partitions
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_MS: Final = 100
+"""Between two attempts on a partition that could not be written: Kafka's retry.backoff.ms."""
+
+RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+OVERTAKEN: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+)
+NEVER_WRITTEN_THERE: Final = frozenset(
+    {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
+)
+"""The partition cannot hold transactions, so the producer cannot have written to it."""
+
+
+class EndMarker(NamedTuple):
+    """What is written to each partition."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class Written(NamedTuple):
+    """A marker in the log, and the offset from which on it counts as durable."""
+
+    error: ErrorCode
+    partition: Partition | None = None
+    end_offset: int = -1
+
+
+def append_marker(node: Node, topic: str, index: int, marker: EndMarker) -> Written:
+    """Appends one marker and applies it; the caller waits until it is durable."""
+    partition = node.partition(topic, index)
+    if partition is None:
+        if node.metadata.partition(topic, index) is None:
+            return Written(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Written(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if topic == CONSUMER_OFFSETS_TOPIC and not node.groups.is_loaded(index):
+        # The fold of the group coordinator could miss a marker that comes while it runs.
+        return Written(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    try:
+        error, end_offset = partition.append_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+            now_ms=node.clock.now_ms(),
+        )
+    except StorageError as problem:
+        log.error("a marker could not be written to %s: %s", partition.name, problem)
+        return Written(ErrorCode.KAFKA_STORAGE_ERROR)
+    if error is ErrorCode.NONE and topic == CONSUMER_OFFSETS_TOPIC:
+        _settle_offsets(node, index, end_offset - 1, marker)
+    return Written(error, partition, end_offset)
+
+
+def _settle_offsets(node: Node, index: int, offset: int, marker: EndMarker) -> None:
+    outcome = Marker(marker.commit, marker.coordinator_epoch)
+    node.groups.on_marker(
+        index, Entry(offset, marker.producer_id, marker.producer_epoch, True, None, None, outcome)
+    )
+
+
+class MarkerRun:
+    """The markers of one transaction, until every partition has its own."""
+
+    __slots__ = (
+        "_appended",
+        "_failed",
+        "_finished",
+        "_marker",
+        "_node",
+        "_timer",
+        "stopped",
+        "unmarked",
+    )
+
+    def __init__(
+        self,
+        node: Node,
+        marker: EndMarker,
+        partitions: Partitions,
+        *,
+        finished: Callable[[], None],
+        appended: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._marker = marker
+        self._finished = finished
+        self._appended = appended
+        self._failed: list[TopicPartition] = []
+        self._timer: TimerHandle | None = None
+        self.stopped = False
+        self.unmarked = {
+            TopicPartition(topic, index): None
+            for topic, indexes in partitions.items()
+            for index in indexes
+        }
+        """Where the marker is not durable yet."""
+
+    def start(self) -> None:
+        """Writes them all; `finished` is called once, perhaps before this returns."""
+        if not self.unmarked:
+            self._finished()
+            return
+        for name in list(self.unmarked):
+            self._write(name)
+        self._retry_later()
+
+    def cancel(self) -> None:
+        """The coordinator lost its partition: whoever has it now writes what is missing."""
+        self.stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _write(self, name: TopicPartition) -> None:
+        error, partition, end_offset = append_marker(self._node, name[0], name[1], self._marker)
+        if error is ErrorCode.NONE:
+            assert partition is not None
+            self._appended()
+            self._node.when_durable(partition, end_offset, partial(self._settled, name))
+        elif error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in NEVER_WRITTEN_THERE:
+            log.info(
+                "%s needs no marker of producer %d: %s", name, self._marker.producer_id, error.name
+            )
+            self._settled(name)
+        elif error in OVERTAKEN:
+            self._overtaken(name, error)
+        else:
+            assert error in RETRIABLE, f"a marker was refused with {error.name}"
+            self._failed.append(name)
+
+    def _settled(self, name: TopicPartition) -> None:
+        if self.stopped:
+            return
+        del self.unmarked[name]
+        if not self.unmarked:
+            self.stopped = True
+            self._finished()
+
+    def _overtaken(self, name: TopicPartition, error: ErrorCode) -> None:
+        log.error(
+            "the transaction of producer %d at epoch %d cannot be ended on %s: %s",
+            self._marker.producer_id,
+            self._marker.producer_epoch,
+            name,
+            error.name,
+        )
+        self.cancel()
+
+    def _retry_later(self) -> None:
+        if self._failed and not self.stopped:
+            self._timer = self._node.call_later(RETRY_PAUSE_MS, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        if self.stopped:
+            return
+        names, self._failed = self._failed, []
+        for name in names:
+            self._write(name)
+        self._retry_later()

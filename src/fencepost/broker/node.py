@@ -1,0 +1,222 @@
+"""The composition root: one broker, put together from its parts and the world it runs in.
+
+Clock, disk and dice are arguments; the network and the timers are those of the running asyncio loop. So the same
+node runs in a process, in a thread of somebody's test, and in a simulator that turns the clock itself.
+
+Order of a start: meta.properties, the metadata log (topics, ids, configs), every partition that this node leads,
+the coordinators that live in the internal topics, then the socket. Nothing is served before all of it is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from fencepost.broker.groups import Groups
+
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import (
+    CLUSTER_METADATA_TOPIC,
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
+from fencepost.base.seams import Clock, Dice, Disk
+from fencepost.broker.context import AllowAll, Authorizer
+from fencepost.broker.dispatch import Dispatcher
+from fencepost.broker.faults import Faults
+from fencepost.broker.housekeeping import Housekeeping
+from fencepost.broker.layout import Layout
+from fencepost.broker.server import Server
+from fencepost.broker.shard import Shard
+from fencepost.broker.topics import Topics
+from fencepost.broker.transactions import Transactions
+from fencepost.log.config import LogConfig
+from fencepost.log.log import Log
+from fencepost.log.open_segments import OpenSegments
+from fencepost.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from fencepost.broker.config import BrokerConfig
+    from fencepost.broker.trace import Trace
+    from fencepost.coordinator.metadata.state import MetadataState
+
+log = logging.getLogger(__name__)
+
+
+class TimerHandle(Protocol):
+    """Something that will happen, and may be called off."""
+
+    def cancel(self) -> None: ...
+
+
+class Node:
+    """One broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        disk: Disk,
+        dice: Dice,
+        on_fatal: Callable[[str], None],
+        authorizer: Authorizer | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.disk = disk
+        self.dice = dice
+        self.node_id = config.node_id
+        self.authorizer: Authorizer = authorizer or AllowAll()
+        self.trace = trace
+        self.faults = Faults()
+        self.fatal = on_fatal
+        self.crash_points: Callable[[str], None] = _no_crash
+        self.layout = Layout(disk, config.data)
+        self._open_segments = OpenSegments()
+        self.shard = Shard(fsync=config.durability == "fsync", on_fatal=on_fatal)
+        self.topics = Topics(self)
+        self.groups = Groups(self)
+        self.transactions = Transactions(self)
+        self._housekeeping = Housekeeping(self)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: Server | None = None
+        self._started = False
+
+    @property
+    def metadata(self) -> MetadataState:
+        """What the metadata log says: topics, ids, leaders, configs."""
+        return self.topics.state
+
+    # -- start and stop -----------------------------------------------------------------------------------
+
+    async def start(self) -> str:
+        """Loads everything and serves; the address that clients are told."""
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self.shard.attach(loop)
+        self.layout.load()
+        self.topics.load()
+        config = self.config
+        self._server = Server(
+            loop,
+            Dispatcher(self),
+            max_request_bytes=config.socket_request_max_bytes,
+            max_connections=config.max_connections,
+            max_idle_ms=config.connections_max_idle_ms,
+        )
+        port = await self._server.listen(config.listen_host, config.listen_port)
+        self.topics.register(*config.advertised(port))
+        self.load_coordinators()
+        self._housekeeping.start()
+        self._started = True
+        return _address(config.listen_host, port)
+
+    def load_coordinators(self) -> None:
+        """Groups and transactions from the internal topics, where those are there."""
+        for topic, service in (
+            (CONSUMER_OFFSETS_TOPIC, self.groups),
+            (TRANSACTION_STATE_TOPIC, self.transactions),
+        ):
+            for index in range(self.metadata.partition_count(topic)):
+                partition = self.partition(topic, index)
+                if partition is not None:
+                    service.load(index, partition)
+
+    async def stop(self, *, clean: bool = True) -> None:
+        """Ends the connections, closes the logs and, if all went well, says so in the directory."""
+        self._housekeeping.stop()
+        if self._server is not None:
+            await self._server.close()
+        self.groups.close()
+        self.transactions.close()
+        if self._started:
+            self._close_partitions(clean)
+        if self.trace is not None:
+            self.trace.close()
+
+    def _close_partitions(self, clean: bool) -> None:
+        partitions = list(self.shard.partitions.values())
+        for partition in partitions:
+            try:
+                partition.close(clean=clean)
+            except StorageError as problem:
+                log.error("closing %s failed: %s", partition.name, problem)
+                clean = False
+        try:
+            self.layout.save_checkpoints(partitions)
+            if clean:
+                self.layout.mark_clean()
+        except (OSError, StorageError) as problem:
+            log.error("the stop is not recorded as a clean one: %s", problem)
+
+    # -- partitions ---------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """A partition that this node leads."""
+        return self.shard.partitions.get((topic, index))  # type: ignore[call-overload, no-any-return]
+
+    def open_partition(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Partition:
+        """Opens or creates the log of a partition and takes it over."""
+        folder = self.layout.claim(name, topic_id)
+        opened = Log.open(
+            self.disk,
+            folder,
+            config,
+            now_ms=self.clock.now_ms(),
+            clean=self.layout.clean,
+            recovery_point=self.layout.recovery_point(name),
+            log_start_offset=self.layout.log_start_offset(name),
+            open_segments=self._open_segments,
+        )
+        opened.first_dirty_offset = max(
+            opened.first_dirty_offset, self.layout.first_dirty_offset(name)
+        )
+        if self.shard.fsync:
+            # What a crash left in the page cache becomes readable now, so it must be on the disk first.
+            opened.sync()
+        partition = Partition(
+            name, topic_id, leader_epoch, opened, durable_at_append=not self.shard.fsync
+        )
+        self.shard.add(partition)
+        return partition
+
+    def close_partition(self, name: TopicPartition, *, delete: bool) -> None:
+        """Lets a partition go; with `delete` its folder too."""
+        partition = self.shard.remove(name)
+        if partition is not None:
+            partition.close(clean=not delete)
+        if delete:
+            self.layout.delete(name)
+
+    def open_metadata_log(self) -> Partition:
+        """The log of the metadata itself, which no topic record describes."""
+        name = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+        return self.open_partition(name, bytes(15) + b"\x01", 0, LogConfig())
+
+    # -- time and durability ------------------------------------------------------------------------------
+
+    def when_durable(
+        self, partition: Partition, end_offset: int, callback: Callable[[], None]
+    ) -> None:
+        """Calls back once everything below `end_offset` is durable: at once where it is already."""
+        self.shard.when_durable(partition, end_offset, callback)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
+        """A timer of the loop."""
+        assert self._loop is not None, "timers need a running loop"
+        return self._loop.call_later(delay_ms / 1000, callback)
+
+
+def _no_crash(point: str) -> None:
+    """The default of `crash_points`: nothing dies."""
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

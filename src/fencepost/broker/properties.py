@@ -1,0 +1,65 @@
+r"""Java's .properties files, which is how Kafka's settings are kept.
+
+A line is a comment (`#` or `!` first), blank, or a key and a value with `=`, `:` or blanks between them. A backslash
+at the end of a line joins the next one to it, without that one's leading blanks. Within a key or a value a
+backslash makes the next character plain, except in \t \n \r \f and \uXXXX.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.failures import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BLANKS: Final = " \t\f"
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
+_KEY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*", re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "": ""}
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """The keys and values of a file; the last line of a key wins."""
+    found = {}
+    for line in _logical_lines(text):
+        match = _KEY.match(line)
+        assert match is not None, "the pattern matches the empty key too"
+        found[_unescape(match.group(1))] = _unescape(line[match.end() :])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    joined = ""
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(_BLANKS)
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        joined += line
+        if _ends_open(joined):
+            joined = joined[:-1]
+            continue
+        yield joined
+        joined = ""
+    if joined:
+        yield joined
+
+
+def _ends_open(line: str) -> bool:
+    """An odd number of backslashes at the end: the last one escapes the line break."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(_meant, text) if "\\" in text else text
+
+
+def _meant(match: re.Match[str]) -> str:
+    escaped = match.group(1)
+    if escaped == "u":
+        raise ConfigError(r"a properties file has \u without four hexadecimal digits behind it")
+    if len(escaped) == 5:
+        return chr(int(escaped[1:], 16))
+    return _CONTROLS.get(escaped, escaped)

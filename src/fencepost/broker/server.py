@@ -1,0 +1,249 @@
+"""Sockets: frames in, replies out, in order, with bounded memory.
+
+Theory of operation
+-------------------
+A connection cuts its bytes into frames and hands each to the dispatcher in the order of arrival. A reply may be
+there at once or come later; a slot per unanswered request keeps the order. Two things stop the reading of a
+connection, and with it the memory that it can cost:
+
+- too many requests wait for their answers (`MAX_REQUESTS_IN_FLIGHT`), or one of them holds its followers back
+  because it has not taken effect yet;
+- too many bytes of replies have not been read by the client (`MAX_UNSENT_BYTES`).
+
+Frames that were read before the stop wait in a queue, at most one read's worth. Whatever is not the protocol
+closes the connection with one line in the log; the others are served on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from fencepost.base.failures import WireError
+from fencepost.base.limits import MAX_REQUESTS_IN_FLIGHT, MAX_UNSENT_BYTES
+from fencepost.base.seams import Buffer
+from fencepost.wire.framing import FrameBuffer
+
+if TYPE_CHECKING:
+    from fencepost.broker.dispatch import Dispatcher
+
+log = logging.getLogger(__name__)
+
+Chunks = list[Buffer]
+
+
+class Slot:
+    """The place of one reply among the replies of its connection."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self) -> None:
+        self.chunks: Chunks | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client."""
+
+    def __init__(self, server: Server, dispatcher: Dispatcher, max_request_bytes: int) -> None:
+        self._server = server
+        self._dispatcher = dispatcher
+        self._frames = FrameBuffer(max_request_bytes)
+        self._queue: deque[memoryview] = deque()
+        self._slots: deque[Slot] = deque()
+        self._held = False
+        self._unread = False
+        self._reading = True
+        self._working = False
+        self._transport: asyncio.Transport | None = None
+        self.client_host = "?"
+        self.client_name = "?"
+        self.last_active = 0.0
+
+    # -- asyncio's side -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
+        peer = transport.get_extra_info("peername")
+        if peer:
+            self.client_host = str(peer[0])
+            self.client_name = f"{peer[0]}:{peer[1]}"
+        self._server.joined(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._queue.clear()
+        self._slots.clear()
+        self._server.left(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active = self._server.time()
+        try:
+            frames = self._frames.buffer_updated(nbytes)
+        except WireError as problem:
+            self.close(str(problem))
+            return
+        if frames:
+            self._queue.extend(frames)
+            self._work()
+        if self._frames.broken is not None:  # Behind the good frames of this read comes a bad one.
+            self.close(str(self._frames.broken))
+
+    def eof_received(self) -> bool:
+        return False  # Close: what a client asked for and does not want to hear need not be sent.
+
+    def pause_writing(self) -> None:
+        self._unread = True
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        self._unread = False
+        self._work()
+
+    # -- our side -----------------------------------------------------------------------------------------
+
+    def close(self, reason: str | None = None) -> None:
+        """Ends the connection; a reason is a line in the log."""
+        if reason is not None:
+            log.warning("closing the connection of %s: %s", self.client_name, reason)
+        self._queue.clear()
+        if self._transport is not None:
+            self._transport.abort() if reason is not None else self._transport.close()
+
+    @property
+    def _stopped(self) -> bool:
+        return self._held or self._unread or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT
+
+    def _work(self) -> None:
+        """Dispatches what is queued until something stops it."""
+        if self._working:
+            return  # A reply that came at once has called us back: the loop below goes on.
+        self._working = True
+        queue = self._queue
+        try:
+            while queue and not self._stopped and self._transport is not None:
+                self._dispatcher.dispatch(self, queue.popleft())
+        finally:
+            self._working = False
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        wanted = not self._stopped and not self._queue
+        if wanted is not self._reading:
+            self._reading = wanted
+            transport.resume_reading() if wanted else transport.pause_reading()
+
+    def hold(self) -> None:
+        """The request just dispatched has not taken effect: nothing after it may start."""
+        self._held = True
+
+    def release(self) -> None:
+        """It has taken effect now."""
+        self._held = False
+        self._work()
+
+    def send(self, chunks: Chunks) -> None:
+        """A reply that was there at once."""
+        if self._slots:
+            slot = Slot()
+            slot.chunks = chunks
+            self._slots.append(slot)
+        elif self._transport is not None:
+            self._transport.writelines(chunks)
+
+    def reserve(self) -> Slot:
+        """The place of a reply that will come later."""
+        slot = Slot()
+        self._slots.append(slot)
+        return slot
+
+    def fill(self, slot: Slot, chunks: Chunks) -> None:
+        """The reply for `slot` is there; it goes out when those before it have."""
+        slot.chunks = chunks
+        slots = self._slots
+        transport = self._transport
+        if transport is None:
+            return
+        while slots and slots[0].chunks is not None:
+            ready = slots.popleft().chunks
+            if ready:
+                transport.writelines(ready)
+        self._work()
+
+
+class Server:
+    """The listening socket and the connections behind it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dispatcher: Dispatcher,
+        *,
+        max_request_bytes: int,
+        max_connections: int,
+        max_idle_ms: int,
+    ) -> None:
+        self._loop = loop
+        self._dispatcher = dispatcher
+        self._max_request_bytes = max_request_bytes
+        self._max_connections = max_connections
+        self._max_idle_seconds = max_idle_ms / 1000
+        self._servers: list[asyncio.AbstractServer] = []
+        self._connections: dict[Connection, None] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self.time = loop.time
+
+    async def listen(self, host: str, port: int) -> int:
+        """Starts to accept; the port, which is a free one where 0 was asked for."""
+        server = await self._loop.create_server(self._connection, host, port, backlog=1024)
+        self._servers.append(server)
+        if self._sweep is None and self._max_idle_seconds > 0:
+            self._schedule_sweep()
+        return int(server.sockets[0].getsockname()[1])
+
+    def _connection(self) -> Connection:
+        return Connection(self, self._dispatcher, self._max_request_bytes)
+
+    def joined(self, connection: Connection) -> None:
+        connection.last_active = self.time()
+        self._connections[connection] = None
+        if len(self._connections) > self._max_connections:
+            connection.close(f"there are {self._max_connections} connections (max.connections)")
+
+    def left(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def _schedule_sweep(self) -> None:
+        # Often enough that an idle connection lives at most a fifth too long.
+        self._sweep = self._loop.call_later(self._max_idle_seconds / 5, self._close_idle)
+
+    def _close_idle(self) -> None:
+        oldest = self.time() - self._max_idle_seconds
+        for connection in list(self._connections):
+            if connection.last_active < oldest:
+                connection.close()
+        self._schedule_sweep()
+
+    async def close(self) -> None:
+        """Stops to accept and ends every connection."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.close()
+        for server in self._servers:
+            await server.wait_closed()

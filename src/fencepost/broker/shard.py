@@ -1,0 +1,156 @@
+"""Where pure meets durable: the partitions that this process leads, and the one writer that owns them.
+
+Theory of operation
+-------------------
+One asyncio loop owns every partition and coordinator of the process, so there are no locks: whatever runs
+between two turns of the loop is atomic. A request decides, appends and applies in one turn; what it must wait for
+is durability, and only its reply waits.
+
+What durable means is the mode:
+
+- `os`: an append is durable when the operating system has it. It survives the death of the process, not the loss
+  of power. The high watermark moves with the append and nobody waits.
+- `fsync`: an append is durable when the disk says so. Appends gather while a sync runs; the next sync takes all of
+  them at once, so ten producers pay for one sync. The sync runs in a thread of the loop's executor, because it
+  blocks for milliseconds; it touches nothing but file descriptors. The high watermark moves when it is back.
+
+A sync that fails ends the process: after a failed fsync nobody knows what the disk holds, and to acknowledge
+anything from then on would be a guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Final
+
+from fencepost.base.ids import TopicPartition
+from fencepost.broker.waiting import FetchWaiters
+from fencepost.log.durability import PendingSync
+from fencepost.partition.partition import Partition
+
+log = logging.getLogger(__name__)
+
+Callback = Callable[[], None]
+
+
+class Shard:
+    """The one writer."""
+
+    def __init__(self, *, fsync: bool, on_fatal: Callable[[str], None]) -> None:
+        self.fsync: Final = fsync
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.fetch_waiters = FetchWaiters()
+        self._on_fatal = on_fatal
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._moved: dict[TopicPartition, None] = {}
+        self._dirty: dict[Partition, None] = {}
+        self._waiting: defaultdict[Partition, list[tuple[int, Callback]]] = defaultdict(list)
+        self._sync_running = False
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on syncs and wake-ups go through this loop."""
+        self._loop = loop
+
+    # -- partitions ---------------------------------------------------------------------------------------
+
+    def add(self, partition: Partition) -> None:
+        assert partition.name not in self.partitions, f"{partition.name} is open already"
+        self.partitions[partition.name] = partition
+        partition.observe(self._on_moved)
+
+    def remove(self, name: TopicPartition) -> Partition | None:
+        """Takes a partition out; whoever waits for it is woken and will find it gone."""
+        partition = self.partitions.pop(name, None)
+        if partition is None:
+            return None
+        self._dirty.pop(partition, None)
+        for _, callback in self._waiting.pop(partition, ()):
+            callback()
+        for waiter in self.fetch_waiters.of(name):
+            waiter.wake()
+        return partition
+
+    # -- waking long polls --------------------------------------------------------------------------------
+
+    def _on_moved(self, partition: Partition) -> None:
+        """The readable end of a partition has moved: wakes its long polls in the next turn of the loop."""
+        if partition.name in self.fetch_waiters and self._loop is not None:
+            if not self._moved:
+                self._loop.call_soon(self._wake_moved)
+            self._moved[partition.name] = None
+
+    def _wake_moved(self) -> None:
+        moved, self._moved = self._moved, {}
+        for name in moved:
+            for waiter in self.fetch_waiters.of(name):
+                waiter.wake()
+
+    # -- durability ---------------------------------------------------------------------------------------
+
+    def when_durable(self, partition: Partition, end_offset: int, callback: Callback) -> None:
+        """Calls back once everything below `end_offset` is durable: at once where it is already."""
+        if partition.high_watermark >= end_offset or not self.fsync:
+            callback()
+            return
+        self._waiting[partition].append((end_offset, callback))
+        self.appended(partition)
+
+    def appended(self, partition: Partition) -> None:
+        """There is something to sync that nobody may be waiting for (acks 0 and 1)."""
+        if not self.fsync:
+            return
+        self._dirty[partition] = None
+        if not self._sync_running and self._loop is not None:
+            self._sync_running = True
+            # In the next turn, so that everything which this turn appends shares the sync.
+            self._loop.call_soon(self._start_sync)
+
+    def _start_sync(self) -> None:
+        assert self._loop is not None
+        pending = [(partition, partition.log.prepare_sync()) for partition in self._dirty]
+        self._dirty.clear()
+        if not pending:
+            self._sync_running = False
+            return
+        future = self._loop.run_in_executor(None, _run_all, [each for _, each in pending])
+        future.add_done_callback(lambda done: self._synced(pending, done))
+
+    def _synced(
+        self, pending: list[tuple[Partition, PendingSync]], done: asyncio.Future[None]
+    ) -> None:
+        if done.cancelled():
+            return
+        problem = done.exception()
+        if problem is not None:
+            self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
+            return
+        for partition, sync in pending:
+            partition.log.complete_sync(sync)
+            self._release(partition, sync.end_offset)
+        if self._dirty:
+            self._start_sync()
+        else:
+            self._sync_running = False
+
+    def _release(self, partition: Partition, durable: int) -> None:
+        if self.partitions.get(partition.name) is not partition:
+            return  # Deleted meanwhile; its waiters were called then.
+        partition.advance_high_watermark(min(durable, partition.log_end_offset))
+        waiting = self._waiting.get(partition)
+        if not waiting:
+            return
+        self._waiting[partition] = [item for item in waiting if item[0] > durable]
+        for end_offset, callback in waiting:
+            if end_offset <= durable:
+                callback()
+        if not self._waiting[partition]:
+            del self._waiting[partition]
+
+
+def _run_all(pending: list[PendingSync]) -> None:
+    """Runs in a thread, and touches nothing but the disk."""
+    for each in pending:
+        each.run()

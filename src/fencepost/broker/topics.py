@@ -1,0 +1,513 @@
+"""The controller as a service: decides, writes the metadata log, and does to the partitions what was decided.
+
+Theory of operation
+-------------------
+Every change is decided on the newest state, appended to the metadata log and applied in one turn of the loop. Its
+effects come when the records are durable: only then is the log of a new partition opened, the folder of a
+deleted one removed, a changed setting used, and the client answered. So nobody can write to a partition
+whose existence a loss of power would undo. In `os` mode all of this is one turn.
+
+Between a deletion and its durability the topic is gone from the state while its folders are still there; a topic
+of the same name has to wait for them (`_removing`).
+
+What handlers show of the state is kept in `shown` until the state or the set of open partitions changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError, CorruptError, StorageError
+from fencepost.base.ids import (
+    CLUSTER_METADATA_TOPIC,
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    NO_NODE,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
+from fencepost.broker.config import check_topic_overrides, topic_log_config
+from fencepost.broker.identity import Identity, draw_id, load_identity
+from fencepost.broker.metadata_checkpoint import METADATA_LOG_CONFIG, MetadataCheckpoints
+from fencepost.broker.producer_ids import ProducerIds
+from fencepost.broker.settings import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES
+from fencepost.coordinator.metadata.apply import apply
+from fencepost.coordinator.metadata.decide import (
+    decide_create_partitions,
+    decide_create_topic,
+    decide_delete_topic,
+    refuse_new_name,
+)
+from fencepost.coordinator.metadata.events import (
+    AlterSettings,
+    CreatePartitions,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    Effect,
+    LeadersChanged,
+    PartitionsCreated,
+    RegisterBroker,
+    SettingsChanged,
+    TopicRemoved,
+    refuse,
+)
+from fencepost.coordinator.metadata.registry import (
+    decide_allocate_block,
+    decide_alter_settings,
+    decide_bump_leader_epochs,
+    decide_register_broker,
+)
+from fencepost.coordinator.metadata.state import Endpoint, MetadataState
+from fencepost.records.metadata_log import (
+    BROKER_RESOURCE,
+    CLUSTER_DEFAULT,
+    TOPIC_RESOURCE,
+    encode_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from fencepost.broker.node import Node
+    from fencepost.log.config import LogConfig
+    from fencepost.partition.partition import Partition
+    from fencepost.wire.forms.metadata import MetadataResponseTopic
+
+log = logging.getLogger(__name__)
+
+FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.version": 2}
+"""What a new cluster can do; 29 is the metadata version of Kafka 4.2, whose records we write."""
+
+RETRY_OPEN_MS: Final = 5_000
+"""Pause before a partition that the disk refused is tried again: somebody has to make room first."""
+
+INTERNAL_COUNTS: Final = {
+    CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
+}
+
+
+class NewTopic(NamedTuple):
+    """A topic as somebody asks for it; -1 takes the broker's default."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    settings: Sequence[tuple[str, str | None]] = ()
+
+
+class Outcome(NamedTuple):
+    """What became of one part of a request."""
+
+    name: str
+    error: ErrorCode
+    message: str | None = None
+    topic_id: bytes = bytes(16)
+    partition_count: int = -1
+
+
+Outcomes = list[Outcome]
+
+
+class Topics:
+    """The metadata of one node, and what it does to the node's partitions."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.state: Final = MetadataState()
+        self.controller_id = NO_NODE
+        self.identity = Identity("", node.node_id, "")
+        self.shown: dict[str, MetadataResponseTopic] = {}
+        self._producer_ids: Final = ProducerIds(self._reserve_producer_ids)
+        self._removing: set[str] = set()
+        self._offline: set[TopicPartition] = set()
+        self._checkpoints: Final = MetadataCheckpoints(node.disk, node.config.data)
+        self._log: Partition | None = None
+        self._registered = False
+
+    # -- start --------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Reads the metadata log and opens every partition that this node leads."""
+        node = self._node
+        self.identity = load_identity(node.disk, node.config.data, node.node_id, node.dice)
+        self._log = node.open_metadata_log()
+        self._log.reconfigure(METADATA_LOG_CONFIG)
+        self.controller_id = node.node_id
+        self._checkpoints.load(self.state, self._log)
+        self._settle_broker_settings()
+        self._refuse_changed_counts()
+        mine = [TopicPartition(t.name, index) for t, index, _ in self.state.led_by(node.node_id)]
+        node.layout.set_aside_strays([TopicPartition(CLUSTER_METADATA_TOPIC, 0), *mine])
+        if not node.layout.clean:
+            self._commit_now(decide_bump_leader_epochs(self.state, mine))
+        for topic in self.state.topics.values():
+            self._open(topic.name, range(len(topic.partitions)))
+
+    def register(self, host: str, port: int) -> None:
+        """Tells the cluster where clients reach this node."""
+        event = RegisterBroker(
+            node_id=self._node.node_id,
+            epoch=self._metadata_log.log_end_offset,
+            incarnation_id=draw_id(self._node.dice),
+            endpoints=(Endpoint("PLAINTEXT", host, port),),
+            rack=self._node.config.broker_rack,
+            features=FEATURES,
+        )
+        self._commit_now(decide_register_broker(self.state, event))
+        self._registered = True
+
+    def _refuse_changed_counts(self) -> None:
+        """A key hashes to another partition when the count changes: its group or id would be lost."""
+        for topic, setting in INTERNAL_COUNTS.items():
+            present = self.state.partition_count(topic)
+            wanted = self.internal_partition_count(topic)
+            if present not in (0, wanted):
+                raise ConfigError(
+                    f"{setting} is {wanted}, but {topic} has {present} partitions and must keep them: "
+                    f"they decide who owns what. Set {setting}={present}."
+                )
+
+    # -- deciding and writing -----------------------------------------------------------------------------
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node decides about the metadata."""
+        return self.controller_id == self._node.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.identity.cluster_id
+
+    @property
+    def _metadata_log(self) -> Partition:
+        assert self._log is not None, "the metadata log is loaded first"
+        return self._log
+
+    def _take(self, decision: Decision) -> Decision:
+        """Appends and applies what was decided; a disk that says no makes it an error and no more."""
+        if not decision.records:
+            return decision
+        if not self.is_controller:
+            return refuse(ErrorCode.NOT_CONTROLLER, f"Broker {self.controller_id} decides this.")
+        values = [(None, encode_record(record)) for record in decision.records]
+        try:
+            self._metadata_log.append_records(values, self._node.clock.now_ms())
+        except StorageError as problem:
+            log.error("the metadata log cannot be written: %s", problem)
+            return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written now.")
+        for record in decision.records:
+            apply(self.state, record)
+        self.shown.clear()
+        self._shorten()
+        return decision
+
+    def _shorten(self) -> None:
+        try:
+            self._checkpoints.save_if_due(self.state, self._metadata_log, self._node.clock.now_ms())
+        except StorageError as problem:
+            self._node.fatal(f"the metadata log cannot be synced ({problem}), stopping")
+
+    def _commit_now(self, decision: Decision) -> None:
+        """For the start, when nobody is served yet: returns when the records are durable."""
+        taken = self._take(decision)
+        if taken.error is not ErrorCode.NONE:
+            raise StorageError(taken.message)
+        if self._node.shard.fsync:
+            durable = self._metadata_log.log.sync()
+            self._metadata_log.advance_high_watermark(durable)
+
+    def _finish(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
+        """Does the effects once everything appended so far is durable, and says so."""
+
+        def durable() -> None:
+            for effect in effects:
+                self._perform(effect)
+            done()
+
+        metadata_log = self._metadata_log
+        self._node.when_durable(metadata_log, metadata_log.log_end_offset, durable)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case PartitionsCreated(topic, first, count):
+                self._open(topic, range(first, first + count))
+            case TopicRemoved(topic, count):
+                self._remove(topic, count)
+            case SettingsChanged(resource_type, name):
+                self._reconfigure(resource_type, name)
+            case LeadersChanged(partitions):
+                self._take_epochs(partitions)
+
+    def partitions_changed(self) -> None:
+        """Somebody else opened or closed a partition: what is shown of it is no longer so."""
+        self.shown.clear()
+
+    # -- partitions of this node --------------------------------------------------------------------------
+
+    def _open(self, name: str, indexes: Iterable[int]) -> None:
+        """Opens those that this node leads; one that the disk refuses is offline until it does not."""
+        topic = self.state.topics.get(name)
+        if topic is None:  # Deleted before its creation was durable.
+            return
+        config = self.log_config(name)
+        for index in indexes:
+            partition = topic.partitions[index]
+            if partition.leader != self._node.node_id:
+                continue
+            tp = TopicPartition(name, index)
+            try:
+                opened = self._node.open_partition(
+                    tp, topic.topic_id, partition.leader_epoch, config
+                )
+            except (OSError, StorageError) as problem:
+                self._set_offline(tp, problem)
+                continue
+            self._announce(name, index, opened)
+        self.shown.clear()
+
+    def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
+        log.error("%s stays offline: %s", name, problem)
+        if isinstance(problem, CorruptError):
+            return  # It will not get better by waiting.
+        if not self._offline:
+            self._node.call_later(RETRY_OPEN_MS, self._retry_open)
+        self._offline.add(name)
+
+    def _retry_open(self) -> None:
+        offline, self._offline = self._offline, set()
+        for name in sorted(offline):
+            # The topic may be gone by now, or another of its name is there whose logs are open.
+            if self.state.partition(*name) is not None and self._node.partition(*name) is None:
+                self._open(name.topic, [name.partition])
+
+    def _announce(self, name: str, index: int, partition: Partition) -> None:
+        """A partition of an internal topic that was made just now has a coordinator from now on."""
+        if name not in INTERNAL_TOPICS or not self._registered:
+            return
+        if name == CONSUMER_OFFSETS_TOPIC:
+            self._node.groups.load(index, partition)
+        else:
+            self._node.transactions.load(index, partition)
+
+    def _remove(self, name: str, count: int) -> None:
+        for index in range(count):
+            try:
+                self._node.close_partition(TopicPartition(name, index), delete=True)
+            except (OSError, StorageError) as problem:
+                log.error("%s-%d is deleted, but its files stay: %s", name, index, problem)
+        self._removing.discard(name)
+        self.shown.clear()
+
+    def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:
+        for name in partitions:
+            opened = self._node.partition(*name)
+            state = self.state.partition(*name)
+            if opened is not None and state is not None:
+                opened.bump_leader_epoch(state.leader_epoch)
+        self.shown.clear()
+
+    def log_config(self, name: str) -> LogConfig:
+        """The settings of a topic's logs."""
+        return topic_log_config(self._node.config, self.state.settings_of(TOPIC_RESOURCE, name))
+
+    def _reconfigure(self, resource_type: int, name: str) -> None:
+        if resource_type == BROKER_RESOURCE:
+            self._settle_broker_settings()
+        affected = [name] if resource_type == TOPIC_RESOURCE else list(self.state.topics)
+        for topic in affected:
+            config = self.log_config(topic)
+            for index in range(self.state.partition_count(topic)):
+                partition = self._node.partition(topic, index)
+                if partition is not None:
+                    partition.reconfigure(config)
+
+    def _settle_broker_settings(self) -> None:
+        self._node.config.replace_dynamic(
+            self.state.settings_of(BROKER_RESOURCE, CLUSTER_DEFAULT),
+            self.state.settings_of(BROKER_RESOURCE, str(self._node.node_id)),
+        )
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    def create(
+        self, topics: Sequence[NewTopic], done: Callable[[Outcomes], None], *, validate_only: bool
+    ) -> None:
+        """Creates each topic or says why not; `done` hears when all of them are durable and open."""
+        outcomes = []
+        effects: list[Effect] = []
+        for wanted in topics:
+            topic_id = draw_id(self._node.dice)
+            decision = self._decide_create(wanted, topic_id)
+            created = sum(
+                e.partition_count for e in decision.effects if isinstance(e, PartitionsCreated)
+            )
+            if not validate_only:
+                decision = self._take(decision)
+                effects += decision.effects
+            outcomes.append(_outcome(wanted.name, decision, topic_id, created))
+        self._finish(effects, lambda: done(outcomes))
+
+    def _decide_create(self, wanted: NewTopic, topic_id: bytes) -> Decision:
+        if refused := refuse_new_name(self.state, wanted.name):
+            return refused
+        if wanted.name in self._removing:
+            return refuse(
+                ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {wanted.name!r} is still being deleted."
+            )
+        settings = self._read_settings(wanted)
+        if isinstance(settings, Decision):
+            return settings
+        if wanted.name in INTERNAL_TOPICS:
+            return self._decide_create_internal(wanted, topic_id, settings)
+        count = wanted.partition_count
+        if count == -1 and not wanted.assignments:
+            count = self._node.config.num_partitions
+        event = CreateTopic(
+            wanted.name, topic_id, count, wanted.replication_factor, wanted.assignments, settings
+        )
+        return decide_create_topic(self.state, event)
+
+    def _read_settings(self, wanted: NewTopic) -> dict[str, str] | Decision:
+        absent = sorted(name for name, value in wanted.settings if value is None)
+        if absent:
+            return refuse(ErrorCode.INVALID_CONFIG, f"Settings need values: {', '.join(absent)}.")
+        settings = {name: value for name, value in wanted.settings if value is not None}
+        try:
+            check_topic_overrides(self._node.config, settings)
+        except ConfigError as problem:
+            return refuse(ErrorCode.INVALID_CONFIG, str(problem))
+        return settings
+
+    def delete(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
+        """Deletes each topic or says why not; `done` hears when they are gone for good."""
+        outcomes = []
+        effects: list[Effect] = []
+        for name in names:
+            topic_id = self.state.topic_id(name) or bytes(16)
+            decision = self._take(decide_delete_topic(self.state, DeleteTopic(name)))
+            if decision.error is ErrorCode.NONE:
+                self._removing.add(name)
+                effects += decision.effects
+            outcomes.append(_outcome(name, decision, topic_id))
+        self._finish(effects, lambda: done(outcomes))
+
+    def create_partitions(
+        self,
+        requests: Sequence[CreatePartitions],
+        done: Callable[[Outcomes], None],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Adds partitions to each topic or says why not."""
+        outcomes = []
+        effects: list[Effect] = []
+        for event in requests:
+            decision = decide_create_partitions(self.state, event)
+            if not validate_only:
+                decision = self._take(decision)
+                effects += decision.effects
+            outcomes.append(_outcome(event.name, decision))
+        self._finish(effects, lambda: done(outcomes))
+
+    # -- topics that nobody creates -----------------------------------------------------------------------
+
+    def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
+        """Topics that somebody asked about, with the broker's defaults."""
+        self.create([NewTopic(name) for name in names], done, validate_only=False)
+
+    def ensure_internal(self, name: str) -> None:
+        """Creates __consumer_offsets or __transaction_state when it is first needed.
+
+        StorageError when it cannot be. Its partitions are open when its records are durable: in `os` mode now.
+        """
+        assert name in INTERNAL_TOPICS, f"{name} is not internal"
+        if name in self.state.topics:
+            return
+        outcomes: Outcomes = []
+        self.create([NewTopic(name)], outcomes.extend, validate_only=False)
+        if outcomes and outcomes[0].error is not ErrorCode.NONE:
+            raise StorageError(f"{name} cannot be created: {outcomes[0].message}")
+
+    def internal_partition_count(self, name: str) -> int:
+        """How many partitions the broker's settings give an internal topic."""
+        config = self._node.config
+        if name == CONSUMER_OFFSETS_TOPIC:
+            return config.offsets_topic_num_partitions
+        return config.transaction_state_log_num_partitions
+
+    def _decide_create_internal(
+        self, wanted: NewTopic, topic_id: bytes, settings: Mapping[str, str]
+    ) -> Decision:
+        """Whoever asks, an internal topic is as the broker's settings want it."""
+        count = self.internal_partition_count(wanted.name)
+        if wanted.assignments or wanted.partition_count not in (-1, count):
+            return refuse(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{wanted.name} has {count} partitions, as {INTERNAL_COUNTS[wanted.name]} says.",
+            )
+        event = CreateTopic(
+            wanted.name,
+            topic_id,
+            count,
+            wanted.replication_factor,
+            settings={**self._internal_settings(wanted.name), **settings},
+        )
+        return decide_create_topic(self.state, event)
+
+    def _internal_settings(self, name: str) -> dict[str, str]:
+        config = self._node.config
+        if name == CONSUMER_OFFSETS_TOPIC:
+            size = config.offsets_topic_segment_bytes
+            settings = {"compression.type": "producer"}
+        else:
+            size = config.transaction_state_log_segment_bytes
+            settings = {"compression.type": "uncompressed"}
+        size_name = "segment.bytes" if size >= SMALLEST_SEGMENT_BYTES else INTERNAL_SEGMENT_BYTES
+        return {**settings, "cleanup.policy": "compact", size_name: str(size)}
+
+    # -- settings, leaders and producer ids ---------------------------------------------------------------
+
+    def alter_settings(
+        self, changes: Sequence[AlterSettings], done: Callable[[list[ErrorCode]], None]
+    ) -> None:
+        """Changes settings that were checked already; each resource gets its own answer."""
+        errors = []
+        effects: list[Effect] = []
+        for event in changes:
+            decision = self._take(decide_alter_settings(self.state, event))
+            errors.append(decision.error)
+            effects += decision.effects
+        self._finish(effects, lambda: done(errors))
+
+    def bump_leader_epochs(
+        self, partitions: Iterable[TopicPartition], done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Raises the epochs of partitions whose leader stays; the open ones have them before `done`."""
+        decision = self._take(decide_bump_leader_epochs(self.state, partitions))
+        self._finish(decision.effects, lambda: done(decision.error))
+
+    def allocate_producer_id(self, done: Callable[[int | None], None]) -> None:
+        """An id that nobody ever had; None when the metadata log cannot be written."""
+        self._producer_ids.allocate(done)
+
+    def _reserve_producer_ids(self, done: Callable[[range | None], None]) -> None:
+        first = self.state.next_producer_id
+        decision = self._take(decide_allocate_block(self.state, self._node.node_id))
+        if decision.error is not ErrorCode.NONE:
+            done(None)
+            return
+        block = range(first, self.state.next_producer_id)
+        self._finish((), lambda: done(block))
+
+
+def _outcome(
+    name: str, decision: Decision, topic_id: bytes = bytes(16), partition_count: int = -1
+) -> Outcome:
+    if decision.error is not ErrorCode.NONE:
+        return Outcome(name, decision.error, decision.message)
+    return Outcome(name, ErrorCode.NONE, None, topic_id, partition_count)

@@ -1,0 +1,394 @@
+"""Where the transaction coordinator meets the log, the clock and the other partitions.
+
+Theory of operation
+-------------------
+The node owns some partitions of `__transaction_state`; which ones is told by `load` and `unload`, never assumed.
+A request finds the partition of its transactional id (NOT_COORDINATOR when another node has it,
+COORDINATOR_LOAD_IN_PROGRESS while its log is being read), and then always the same happens: decide, append, apply at
+once, wait until it is durable, answer. While it waits the id is pending.
+
+- `transaction_partition.py`: one partition: state, append, and who waits for what.
+- `transaction_ending.py`: from the Prepare record over the markers to the Complete record.
+- `transaction_loading.py`: taking a partition over.          - `transaction_clock.py`: timeouts and expiry.
+- `markers.py`: the ends of transactions, written to their partitions.
+
+Whatever comes back later (durability, a producer id, a timer) may come back to another world: the partition may
+have been given away or loaded anew meanwhile. So every continuation looks whether its partition is closed; if it
+is, the client is sent on (NOT_COORDINATOR), and the new owner finishes what the log says.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC, coordinator_partition
+from fencepost.broker.transaction_clock import TransactionClock
+from fencepost.broker.transaction_ending import Ending
+from fencepost.broker.transaction_loading import Loading, finish_prepared
+from fencepost.broker.transaction_partition import APPEND_ERRORS, CoordinatorPartition
+from fencepost.coordinator.txn.decide import (
+    decide_add_partitions,
+    decide_end_txn,
+    decide_init_producer_id,
+    refuse_init_producer_id,
+    verify_partition,
+)
+from fencepost.coordinator.txn.events import (
+    RESERVE_PRODUCER_ID,
+    AddPartitions,
+    EndTxn,
+    InitProducerId,
+    Reply,
+    WriteMarkers,
+)
+from fencepost.coordinator.txn.states import State
+from fencepost.coordinator.txn.views import (
+    Description,
+    Filters,
+    describe_transaction,
+    list_transactions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import TypeVar
+
+    from fencepost.base.ids import TopicPartition
+    from fencepost.broker.node import Node
+    from fencepost.coordinator.txn.apply import CoordinatorState
+    from fencepost.coordinator.txn.events import Decision, TimedOut
+    from fencepost.partition.partition import Partition
+    from fencepost.records.transaction_log import Partitions, TransactionMetadata
+
+    Done = Callable[[Reply], None]
+    E = TypeVar("E", InitProducerId, AddPartitions, EndTxn, TimedOut)
+
+TRANSACTION_VERSION: Final = 2
+"""Where the metadata log does not say: the level that ApiVersions advertises."""
+
+IMPLICIT_ADD_WAIT_MS: Final = 100
+"""How long a first write waits for the end of the last transaction before it is told CONCURRENT_TRANSACTIONS:
+add.partitions.to.txn.retry.backoff.max.ms of Kafka."""
+
+_ALLOCATION_FAILED: Final = Reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+"""No producer id could be had; clients retry this code, and not a timeout (KAFKA-14417)."""
+
+
+@lru_cache(maxsize=8192)
+def _partition_for(transactional_id: str, partition_count: int) -> int:
+    """Java's hash takes microseconds in Python, and an id comes again with every request."""
+    return coordinator_partition(transactional_id, partition_count)
+
+
+class Transactions:
+    """The transaction coordinator of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._served: dict[int, CoordinatorPartition] = {}
+        self._loading: dict[int, Loading] = {}
+        self.clock = TransactionClock(node, self)
+
+    @property
+    def transaction_version(self) -> int:
+        """Of the cluster: what the coordinator's own aborts use. A client's requests tell their own."""
+        return self._node.metadata.features.get("transaction.version", TRANSACTION_VERSION)
+
+    def close(self) -> None:
+        """Serves nothing any more; what is unfinished is in the log, and finished at the next start."""
+        self.clock.stop()
+        for index in [*self._served, *self._loading]:
+            self.unload(index)
+
+    # -- which partitions are served ------------------------------------------------------------------------
+
+    def load(self, partition_index: int, partition: Partition) -> None:
+        """Serves a partition from now on, once its log has been read."""
+        self.unload(partition_index)
+        coordinator = CoordinatorPartition(self._node, partition_index, partition)
+        loading = Loading(self._node, coordinator, self._loaded)
+        self._loading[partition_index] = loading
+        loading.go_on()
+
+    def unload(self, partition_index: int) -> None:
+        """The partition goes to another node. To be called before it is closed."""
+        loading = self._loading.pop(partition_index, None)
+        if loading is not None:
+            loading.cancel()
+        coordinator = self._served.pop(partition_index, None)
+        if coordinator is not None:
+            coordinator.close()
+
+    def _loaded(self, loading: Loading) -> None:
+        coordinator = loading.coordinator
+        del self._loading[coordinator.index]
+        self._served[coordinator.index] = coordinator
+        self.clock.start()
+        finish_prepared(self._node, coordinator)
+        if self._node.config.transaction_recovery_ongoing == "abort":
+            self.clock.abort_all(coordinator)
+        self.clock.expire(coordinator)
+
+    def coordinators(self) -> list[CoordinatorPartition]:
+        """The partitions that are served now."""
+        return list(self._served.values())
+
+    # -- finding the coordinator of an id -------------------------------------------------------------------
+
+    def partition_for(self, transactional_id: str) -> int | None:
+        """The partition of `__transaction_state` that an id belongs to; None while there is no such topic."""
+        count = self._node.metadata.partition_count(TRANSACTION_STATE_TOPIC)
+        return _partition_for(transactional_id, count) if count else None
+
+    def _find(self, transactional_id: str) -> CoordinatorPartition | ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        index = self.partition_for(transactional_id)
+        if index is None:
+            return ErrorCode.NOT_COORDINATOR
+        coordinator = self._served.get(index)
+        if coordinator is not None:
+            return coordinator
+        if index in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    def init_producer_id(self, event: InitProducerId, done: Done) -> None:
+        """A producer takes its transactional id over."""
+        error = refuse_init_producer_id(
+            event,
+            max_timeout_ms=self._node.config.transaction_max_timeout_ms,
+            two_phase_commit_enabled=False,
+        )
+        if error is not ErrorCode.NONE:
+            done(Reply(error))
+            return
+        event = event._replace(transaction_version=self.transaction_version)
+        self.submit(decide_init_producer_id, event, done)
+
+    def fresh_producer_id(self, done: Done) -> None:
+        """A producer without a transactional id: an id that nobody had, epoch 0, nothing logged."""
+
+        def allocated(producer_id: int | None) -> None:
+            done(
+                _ALLOCATION_FAILED
+                if producer_id is None
+                else Reply(ErrorCode.NONE, producer_id, producer_epoch=0)
+            )
+
+        self._node.topics.allocate_producer_id(allocated)
+
+    def add_partitions(self, event: AddPartitions, done: Done) -> None:
+        """Partitions join a transaction on the client's word."""
+        self.submit(decide_add_partitions, event, done)
+
+    def end_txn(self, event: EndTxn, done: Done) -> None:
+        """A producer commits or aborts."""
+        self.submit(decide_end_txn, event, done)
+
+    def submit(
+        self, decide: Callable[[CoordinatorState, E, int], Decision], event: E, done: Done
+    ) -> None:
+        """Decide, append, apply; the answer comes when it is durable."""
+        coordinator = self._find(event.transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            done(Reply(coordinator))
+            return
+        decision = decide(coordinator.state, event, self._node.clock.now_ms())
+        if decision is RESERVE_PRODUCER_ID:
+            self._reserve_producer_id(decide, event, done)
+        elif decision.records:
+            self._write(coordinator, decision, done)
+        else:
+            assert decision.reply is not None
+            done(decision.reply)
+
+    def _reserve_producer_id(
+        self, decide: Callable[[CoordinatorState, E, int], Decision], event: E, done: Done
+    ) -> None:
+        """Gets the id that the decision needs, and asks again: by then everything may be different."""
+        assert not isinstance(event, AddPartitions)
+        assert event.new_producer_id < 0, "one fresh producer id is enough for any decision"
+
+        def allocated(producer_id: int | None) -> None:
+            if producer_id is None:
+                done(_ALLOCATION_FAILED)
+            else:
+                self.submit(decide, event._replace(new_producer_id=producer_id), done)
+
+        self._node.topics.allocate_producer_id(allocated)
+
+    def _write(self, coordinator: CoordinatorPartition, decision: Decision, done: Done) -> None:
+        """Appends and applies the one record of a decision, and goes on when it is durable."""
+        (record,) = decision.records
+        reply = decision.reply
+        assert reply is not None
+        if decision.effects:
+            self._end(coordinator, decision, done)
+            return
+        end_offset = coordinator.append(record)
+        if end_offset < 0:
+            done(Reply(APPEND_ERRORS[end_offset]))
+            return
+
+        def durable() -> None:
+            if coordinator.closed:
+                done(Reply(ErrorCode.NOT_COORDINATOR))
+            else:
+                coordinator.settle(record.transactional_id, end_offset)
+                done(reply)
+
+        self._node.when_durable(coordinator.partition, end_offset, durable)
+
+    def _end(self, coordinator: CoordinatorPartition, decision: Decision, done: Done) -> None:
+        """Writes a Prepare record; markers and the Complete record follow it."""
+        effect = decision.effects[0]
+        assert isinstance(effect, WriteMarkers)
+        assert decision.reply is not None
+        ending = Ending(self._node, coordinator, effect, decision.reply, done)
+        self._node.crash_points(ending.points.before_prepare)
+        end_offset = coordinator.append(decision.records[0])
+        if end_offset < 0:
+            done(Reply(APPEND_ERRORS[end_offset]))
+            return
+        self._node.crash_points(ending.points.prepare_appended)
+        self._node.when_durable(coordinator.partition, end_offset, ending.prepared)
+
+    # -- first writes: Produce and TxnOffsetCommit ----------------------------------------------------------
+
+    def verify(
+        self,
+        name: TopicPartition,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        add: bool,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """The coordinator's word about a first write to one partition; see `verify_all`."""
+        self.verify_all(
+            [name],
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            add=add,
+            done=lambda errors: done(errors[0]),
+        )
+
+    def verify_all(
+        self,
+        names: Sequence[TopicPartition],
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        add: bool,
+        done: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        """Whether a transaction is open and has these partitions: one error per partition.
+
+        With `add` (TV2) they are added, all with one record. The errors are the coordinator's own; what a producer
+        is told is the caller's choice. Nothing is answered before the record that it rests on is durable: else a
+        crash could leave data of a transaction that no log knows.
+        """
+        if add:
+            event = AddPartitions(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                partitions_of(names),
+                transaction_version=2,
+            )
+            deadline_ms = self._node.clock.now_ms() + IMPLICIT_ADD_WAIT_MS
+            self._add_implicitly(event, deadline_ms, lambda reply: done([reply.error] * len(names)))
+        else:
+            self._check(names, transactional_id, producer_id, producer_epoch, done)
+
+    def _check(
+        self,
+        names: Sequence[TopicPartition],
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        done: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        coordinator = self._find(transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            done([coordinator] * len(names))
+            return
+        state = coordinator.state
+        if transactional_id in state.pending and is_ongoing(state, transactional_id):
+            again = partial(self._check, names, transactional_id, producer_id, producer_epoch, done)
+            coordinator.when_settled(transactional_id, again)
+            return
+        done(
+            [
+                verify_partition(state, transactional_id, producer_id, producer_epoch, topic, index)
+                for topic, index in names
+            ]
+        )
+
+    def _add_implicitly(self, event: AddPartitions, deadline_ms: int, done: Done) -> None:
+        coordinator = self._find(event.transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            done(Reply(coordinator))
+            return
+        now_ms = self._node.clock.now_ms()
+        decision = decide_add_partitions(coordinator.state, event, now_ms)
+        if decision.records:
+            self._write(coordinator, decision, done)
+            return
+        assert decision.reply is not None
+        again = partial(self._add_implicitly, event, deadline_ms, done)
+        error = decision.reply.error
+        if event.transactional_id not in coordinator.state.pending:
+            done(decision.reply)
+        elif error is ErrorCode.NONE:
+            # Added already, by a record that is not durable yet.
+            coordinator.when_settled(event.transactional_id, again)
+        elif error is ErrorCode.CONCURRENT_TRANSACTIONS and now_ms < deadline_ms:
+            left_ms = deadline_ms - now_ms
+            coordinator.when_settled(event.transactional_id, again, timeout_ms=left_ms)
+        else:
+            done(decision.reply)
+
+    # -- views ----------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> Description:
+        """Everything known of one id."""
+        coordinator = self._find(transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            return Description(coordinator, transactional_id)
+        ending = coordinator.endings.get(transactional_id)
+        unmarked = None if ending is None else partitions_of(ending.unmarked)
+        return describe_transaction(coordinator.state, transactional_id, unmarked)
+
+    def list(self, filters: Filters) -> tuple[ErrorCode, list[tuple[str, TransactionMetadata]]]:
+        """Every id of every partition served here that passes the filters."""
+        if self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+        now_ms = self._node.clock.now_ms()
+        return ErrorCode.NONE, [
+            found
+            for coordinator in self._served.values()
+            for found in list_transactions(coordinator.state, filters, now_ms)
+        ]
+
+
+def is_ongoing(state: CoordinatorState, transactional_id: str) -> bool:
+    """Whether the id has an open transaction."""
+    txn = state.transactions.get(transactional_id)
+    return txn is not None and txn.state == State.ONGOING
+
+
+def partitions_of(names: Iterable[TopicPartition]) -> Partitions:
+    """Partitions by topic, as records have them."""
+    indexes: dict[str, set[int]] = {}
+    for topic, index in names:
+        indexes.setdefault(topic, set()).add(index)
+    return {topic: tuple(sorted(found)) for topic, found in indexes.items()}

@@ -1,0 +1,51 @@
+"""Everything but `serve`, which `main` takes before this is imported; it is listed here for the help."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import fencepost
+
+app = typer.Typer(
+    name="fencepost",
+    help="Exactly-once for Python data teams: a transactional Kafka broker, and its tools.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+@app.command(
+    help="Run the broker. `fencepost serve --help` has its options.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def serve(context: typer.Context) -> None:
+    from fencepost.cli.serve import serve as run
+
+    sys.exit(run(context.args))
+
+
+@app.command(help="Start a broker, produce, consume in a group, and show it.")
+def demo() -> None:
+    from fencepost.cli.demo import demo as run
+
+    run()
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fencepost {fencepost.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Options of the command itself."""

@@ -1,0 +1,433 @@
+"""Looking at a cluster and changing its topics.
+
+Views are small values of our own, so that who uses them does not depend on the shape of a message. Ids of topics are
+16 raw bytes (`base.ids.topic_id_text` shows them as Kafka's tools do), times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
+from fencepost.client.calls import (
+    AnyBroker,
+    Attempt,
+    Controller,
+    Core,
+    Outcome,
+    Place,
+    TheBroker,
+    call_everyone,
+    call_leaders,
+    call_one,
+    error_code,
+    group_by_topic,
+    refresh_metadata,
+)
+from fencepost.client.options import Endpoint
+from fencepost.client.reactions import Reaction
+from fencepost.client.transactions import coordinator_of
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from fencepost.wire.forms.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from fencepost.wire.forms.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from fencepost.wire.forms.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
+from fencepost.wire.forms.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from fencepost.wire.forms.list_transactions import ListTransactionsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from fencepost.client.steps import Reply, Steps
+    from fencepost.wire.forms.metadata import MetadataResponseTopic
+
+DEFAULT: Final = -1
+"""As many partitions or replicas as the broker's configuration says (KIP-464)."""
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition of a topic. A leader of -1 means that nobody leads it now."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: tuple[PartitionView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Brokers and, where they were asked for, topics."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: Mapping[int, Endpoint]
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """One setting; a sensitive one has no value to show."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    is_sensitive: bool
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """What a partition knows of a producer. A start offset of -1: no transaction is open here."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """A transactional id that some coordinator knows."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionView:
+    """All that the coordinator tells of one transactional id."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+# The cluster.
+
+
+def describe_cluster(core: Core) -> Steps[ClusterView]:
+    """Who belongs to the cluster."""
+    request = DescribeClusterRequest()
+    reply = yield from call_one(core, AnyBroker(), ApiKey.DESCRIBE_CLUSTER, request, error_code)
+    form: DescribeClusterResponse = reply.form
+    brokers = {broker.broker_id: Endpoint(broker.host, broker.port) for broker in form.brokers}
+    return ClusterView(form.cluster_id, form.controller_id, brokers)
+
+
+def metadata(core: Core, topics: Collection[str] | None = None) -> Steps[ClusterView]:
+    """Brokers and topics; None asks for every topic. A topic that is unknown after a moment is an error."""
+    attempt = Attempt(core, ApiKey.METADATA, "")
+    while True:
+        form = yield from refresh_metadata(core, topics, attempt)
+        verdicts = [
+            attempt.judge(ApiKey.METADATA, topic.error_code, about=f"topic {topic.name!r}")
+            for topic in form.topics
+            if topics is not None
+        ]
+        if all(verdict is Reaction.SUCCEED for verdict in verdicts):
+            break
+        yield from attempt.pause()
+    views = {view.name: view for view in map(_topic_view, form.topics)}
+    brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in form.brokers}
+    return ClusterView(form.cluster_id, form.controller_id, brokers, views)
+
+
+def _topic_view(topic: MetadataResponseTopic) -> TopicView:
+    partitions = (
+        PartitionView(
+            p.partition_index,
+            p.leader_id,
+            p.leader_epoch,
+            tuple(p.replica_nodes),
+            tuple(p.isr_nodes),
+        )
+        for p in topic.partitions
+    )
+    ordered = tuple(sorted(partitions, key=lambda p: p.index))
+    return TopicView(topic.name or "", topic.topic_id, topic.is_internal, ordered)
+
+
+# Topics.
+
+
+def create_topics(
+    core: Core, topics: Collection[NewTopic], *, exist_ok: bool = False
+) -> Steps[None]:
+    """Creates topics and waits until every partition has a leader that our brokers know of."""
+    pending = {topic.name: topic for topic in topics}
+    attempt = Attempt(core, ApiKey.CREATE_TOPICS, "")
+    accepted = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS} if exist_ok else {ErrorCode.NONE}
+
+    def code_of(form: CreateTopicsResponse) -> tuple[int, str | None]:
+        done = [result.name for result in form.topics if result.error_code in accepted]
+        for name in done:
+            pending.pop(name, None)
+        for result in form.topics:
+            if result.error_code not in accepted:
+                attempt.about = f"topic {result.name!r}"
+                return result.error_code, result.error_message
+        return 0, None
+
+    names = list(pending)
+    while pending:
+        request = CreateTopicsRequest(
+            topics=[_creatable(topic) for topic in pending.values()],
+            timeout_ms=core.options.request_timeout_ms,
+        )
+        yield from call_one(
+            core, Controller(), ApiKey.CREATE_TOPICS, request, code_of, attempt=attempt
+        )
+    yield from _await_leaders(core, names, attempt)
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ],
+    )
+
+
+def _await_leaders(core: Core, names: Collection[str], attempt: Attempt) -> Steps[None]:
+    while True:
+        form = yield from refresh_metadata(core, names, attempt)
+        waiting = [
+            topic.name
+            for topic in form.topics
+            if topic.error_code or any(p.leader_id < 0 for p in topic.partitions)
+        ]
+        if not waiting:
+            return
+        attempt.last = f"no leader yet for topic {waiting[0]!r}"
+        yield from attempt.pause()
+
+
+def delete_topics(core: Core, names: Collection[str]) -> Steps[None]:
+    """Deletes topics; the brokers remove the data later."""
+    attempt = Attempt(core, ApiKey.DELETE_TOPICS, "")
+    for name in names:
+        attempt.about = f"topic {name!r}"
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name)],
+            timeout_ms=core.options.request_timeout_ms,
+        )
+        yield from call_one(
+            core,
+            Controller(),
+            ApiKey.DELETE_TOPICS,
+            request,
+            _code_of_first_response,
+            attempt=attempt,
+        )
+    core.routes.forget_topics(names)
+
+
+def _code_of_first_response(form: DeleteTopicsResponse) -> tuple[int, str | None]:
+    (result,) = form.responses
+    return result.error_code, result.error_message
+
+
+# Configurations.
+
+_DEFAULT_SOURCES: Final = frozenset({4, 5})
+"""Where a value comes from when nobody has set it here: the broker's static file, or Kafka's own default."""
+
+
+def describe_configs(
+    core: Core, resource: ResourceType, name: str, keys: Collection[str] | None = None
+) -> Steps[dict[str, ConfigValue]]:
+    """The settings of a topic, or of a broker by its id."""
+    place: Place = TheBroker(int(name)) if resource is ResourceType.BROKER else AnyBroker()
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=int(resource),
+                resource_name=name,
+                configuration_keys=None if keys is None else list(keys),
+            )
+        ]
+    )
+    about = f"{resource.name.lower()} {name!r}"
+    reply = yield from call_one(
+        core, place, ApiKey.DESCRIBE_CONFIGS, request, _code_of_first_result, about=about
+    )
+    return {
+        entry.name: ConfigValue(
+            entry.name,
+            entry.value,
+            entry.config_source in _DEFAULT_SOURCES,
+            entry.is_sensitive,
+            entry.read_only,
+        )
+        for entry in reply.form.results[0].configs
+    }
+
+
+def _code_of_first_result(form: DescribeConfigsResponse) -> tuple[int, str | None]:
+    result = form.results[0]
+    return result.error_code, result.error_message
+
+
+# Transactions.
+
+
+def describe_producers(
+    core: Core, partitions: Collection[TopicPartition]
+) -> Steps[dict[TopicPartition, list[ActiveProducer]]]:
+    """The producers that each partition knows of, those with an open transaction among them."""
+
+    def build(wanted: Mapping[TopicPartition, None]) -> DescribeProducersRequest:
+        return DescribeProducersRequest(
+            topics=[
+                TopicRequest(name=topic, partition_indexes=indexes)
+                for topic, indexes in group_by_topic(wanted).items()
+            ]
+        )
+
+    wanted = dict.fromkeys(partitions)
+    return (yield from call_leaders(core, ApiKey.DESCRIBE_PRODUCERS, wanted, build, _producers))
+
+
+def _producers(reply: Reply) -> Iterable[Outcome[list[ActiveProducer]]]:
+    for topic in reply.form.topics:
+        for p in topic.partitions:
+            producers = [
+                ActiveProducer(
+                    state.producer_id,
+                    state.producer_epoch,
+                    state.last_sequence,
+                    state.last_timestamp,
+                    state.coordinator_epoch,
+                    state.current_txn_start_offset,
+                )
+                for state in p.active_producers
+            ]
+            partition = TopicPartition(topic.name, p.partition_index)
+            yield Outcome(partition, p.error_code, producers, p.error_message)
+
+
+def list_transactions(
+    core: Core,
+    *,
+    states: Collection[str] = (),
+    producer_ids: Collection[int] = (),
+    longer_than_ms: int = -1,
+    pattern: str | None = None,
+) -> Steps[list[ListedTransaction]]:
+    """Every transactional id that the coordinators know, or those that pass the filters."""
+    request = ListTransactionsRequest(
+        state_filters=list(states),
+        producer_id_filters=list(producer_ids),
+        duration_filter=longer_than_ms,
+        transactional_id_pattern=pattern,
+    )
+    replies = yield from call_everyone(core, ApiKey.LIST_TRANSACTIONS, request, error_code)
+    return [
+        ListedTransaction(t.transactional_id, t.producer_id, t.transaction_state, node_id)
+        for node_id, form in replies.items()
+        for t in form.transaction_states
+    ]
+
+
+def describe_transactions(
+    core: Core, transactional_ids: Collection[str]
+) -> Steps[dict[str, TransactionView | None]]:
+    """What the coordinator of each id knows; None for an id that nobody has used, or that has expired."""
+    found: dict[str, TransactionView | None] = {}
+    for transactional_id in transactional_ids:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        reply = yield from call_one(
+            core,
+            coordinator_of(transactional_id),
+            ApiKey.DESCRIBE_TRANSACTIONS,
+            request,
+            _code_of_transaction,
+            about=f"{transactional_id!r}",
+        )
+        found[transactional_id] = _transaction_view(reply.form)
+    return found
+
+
+def _code_of_transaction(form: DescribeTransactionsResponse) -> tuple[int, str | None]:
+    code = form.transaction_states[0].error_code
+    # Not to be there is an answer to "what is there".
+    return (0 if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND else code), None
+
+
+def _transaction_view(form: DescribeTransactionsResponse) -> TransactionView | None:
+    state = form.transaction_states[0]
+    if state.error_code:
+        return None
+    return TransactionView(
+        transactional_id=state.transactional_id,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        timeout_ms=state.transaction_timeout_ms,
+        start_ms=state.transaction_start_time_ms,
+        partitions=tuple(
+            TopicPartition(topic.topic, index)
+            for topic in state.topics
+            for index in sorted(topic.partitions)
+        ),
+    )

@@ -1,0 +1,324 @@
+"""The client for those who may wait: Spark's executors, tools, tests. Plain sockets, plain calls.
+
+    with connect("localhost:9092", {"client.id": "refunds"}) as cluster:
+        identity = cluster.init_producer_id("refunds", timeout_ms=60_000)
+        with cluster.writer(identity) as writer:
+            writer.write_records(TopicPartition("out", 0), [Record(value=b"...")])
+            writer.flush()
+        cluster.txn_offset_commit(identity, "group", {TopicPartition("in", 0): CommittedOffset(42)})
+        identity = cluster.end_txn(identity, commit=True)
+
+This is a thin shell: every method runs one procedure of the room on a `Network`. One thread at a time may be
+inside; a second one waits.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from fencepost.base.system import SystemDice
+from fencepost.client import admin, groups, reading, transactions, writing
+from fencepost.client.calls import AnyBroker, Core, TheBroker, call_one
+from fencepost.client.options import ClientOptions, read_options
+from fencepost.client.reading import EARLIEST, LATEST, ListedOffset
+from fencepost.client.sockets import MonotonicClock, Network
+from fencepost.client.steps import Steps, run
+from fencepost.records.builder import build_batch
+from fencepost.records.compression import Codec
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from fencepost.base.seams import Buffer
+    from fencepost.client.admin import (
+        ActiveProducer,
+        ClusterView,
+        ConfigValue,
+        ListedTransaction,
+        NewTopic,
+        ResourceType,
+        TransactionView,
+    )
+    from fencepost.client.fetched import FetchedPartition
+    from fencepost.client.groups import CommittedOffset
+    from fencepost.client.transactions import ProducerIdentity
+    from fencepost.client.writer import Writer, Written
+    from fencepost.records.opened import Record
+    from fencepost.wire.apis import ApiKey
+
+T = TypeVar("T")
+
+
+def connect(bootstrap_servers: str, options: Mapping[str, Any] | None = None) -> Cluster:
+    """A client of the cluster behind these brokers. Nothing is sent before the first call."""
+    return Cluster(read_options(bootstrap_servers, options))
+
+
+class Cluster:
+    """A cluster as one client sees it."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        clock = MonotonicClock()
+        dice = SystemDice()
+        self.options = options
+        self._core = Core(options, clock, dice)
+        self._network = Network(options, clock, dice)
+        self._lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        servers = ",".join(map(str, self.options.bootstrap))
+        return f"<cluster {servers}, {self.options.security_protocol}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._network.close()
+
+    def run(self, procedure: Steps[T]) -> T:
+        """Carries out any procedure of this room."""
+        with self._lock:
+            return run(procedure, self._network)
+
+    def ask(self, api: ApiKey, request: Any, node_id: int | None = None) -> Any:
+        """The bare reply to one request, whatever code it carries; a lost one is sent again until the deadline."""
+        place = AnyBroker() if node_id is None else TheBroker(node_id)
+        return self.run(call_one(self._core, place, api, request, lambda _: (0, None))).form
+
+    # Producers and transactions.
+
+    def transaction_version(self) -> int:
+        """The cluster's finalised level of transaction.version."""
+        return self.run(transactions.learn_transaction_version(self._core))
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int = 60_000,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> ProducerIdentity:
+        """A fresh epoch under this id: ends what was open and fences whoever had it."""
+        return self.run(
+            transactions.init_producer_id(
+                self._core,
+                transactional_id,
+                timeout_ms,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+            )
+        )
+
+    def writer(self, identity: ProducerIdentity) -> TransactionalWriter:
+        """A writer of batches with this identity; sequences of every partition begin at 0."""
+        return TransactionalWriter(self, self._core, self._network, identity)
+
+    def txn_offset_commit(
+        self,
+        identity: ProducerIdentity,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> None:
+        """Commits offsets of a group as a part of the transaction."""
+        self.run(transactions.txn_offset_commit(self._core, identity, group, offsets))
+
+    def end_txn(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
+        """Commits or aborts; the identity for the next transaction. UnknownOutcome: ask before you go on."""
+        return self.run(transactions.end_txn(self._core, identity, commit=commit))
+
+    # Reading.
+
+    def list_offsets(
+        self, times: Mapping[TopicPartition, int], *, isolation: str | None = None
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Offsets by time, or by EARLIEST and LATEST."""
+        return self.run(reading.list_offsets(self._core, times, isolation=isolation))
+
+    def fetch(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        isolation: str | None = None,
+        max_wait_ms: int | None = None,
+        min_bytes: int | None = None,
+        max_bytes: int | None = None,
+        partition_max_bytes: int | None = None,
+    ) -> dict[TopicPartition, FetchedPartition]:
+        """One round of fetching: sealed batches, and what hides some of them."""
+        return self.run(
+            reading.fetch(
+                self._core,
+                offsets,
+                isolation=isolation,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+            )
+        )
+
+    def records(
+        self,
+        partition: TopicPartition,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        isolation: str | None = None,
+    ) -> Iterator[Record]:
+        """The visible records of [start, end); from the first to the last there is now when not told otherwise."""
+        position = self._offset(partition, EARLIEST, isolation) if start is None else start
+        stop = self._offset(partition, LATEST, isolation) if end is None else end
+        while position < stop:
+            fetched = self.fetch({partition: position}, isolation=isolation).get(partition)
+            if fetched is None:
+                continue
+            for record in fetched.records():
+                if record.offset >= stop:
+                    return
+                yield record
+            position = fetched.next_offset
+
+    def _offset(self, partition: TopicPartition, time_ms: int, isolation: str | None) -> int:
+        return self.list_offsets({partition: time_ms}, isolation=isolation)[partition].offset
+
+    # Groups.
+
+    def offset_fetch(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        require_stable: bool = True,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What a group has committed; waits for undecided transactions unless told not to."""
+        return self.run(
+            groups.offset_fetch(self._core, group, partitions, require_stable=require_stable)
+        )
+
+    def offset_commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commits offsets of a group without members, outside of any transaction."""
+        self.run(groups.offset_commit(self._core, group, offsets))
+
+    # Administration.
+
+    def metadata(self, topics: Collection[str] | None = None) -> ClusterView:
+        """Brokers, and these topics or all."""
+        return self.run(admin.metadata(self._core, topics))
+
+    def describe_cluster(self) -> ClusterView:
+        """Who belongs to the cluster."""
+        return self.run(admin.describe_cluster(self._core))
+
+    def create_topics(self, topics: Collection[NewTopic], *, exist_ok: bool = False) -> None:
+        """Creates topics and waits for their leaders."""
+        self.run(admin.create_topics(self._core, topics, exist_ok=exist_ok))
+
+    def delete_topics(self, names: Collection[str]) -> None:
+        """Deletes topics."""
+        self.run(admin.delete_topics(self._core, names))
+
+    def describe_configs(
+        self, resource: ResourceType, name: str, keys: Collection[str] | None = None
+    ) -> dict[str, ConfigValue]:
+        """The settings of a topic or broker."""
+        return self.run(admin.describe_configs(self._core, resource, name, keys))
+
+    def describe_producers(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, list[ActiveProducer]]:
+        """Who writes to these partitions, and where their open transactions begin."""
+        return self.run(admin.describe_producers(self._core, partitions))
+
+    def list_transactions(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+    ) -> list[ListedTransaction]:
+        """Transactional ids of the whole cluster."""
+        return self.run(
+            admin.list_transactions(
+                self._core,
+                states=states,
+                producer_ids=producer_ids,
+                longer_than_ms=longer_than_ms,
+                pattern=pattern,
+            )
+        )
+
+    def describe_transactions(
+        self, transactional_ids: Collection[str]
+    ) -> dict[str, TransactionView | None]:
+        """What the coordinators know of these ids."""
+        return self.run(admin.describe_transactions(self._core, transactional_ids))
+
+
+class TransactionalWriter:
+    """Writes sealed batches of one producer id and epoch. Leaving the `with` block does not flush."""
+
+    def __init__(
+        self, cluster: Cluster, core: Core, network: Network, identity: ProducerIdentity
+    ) -> None:
+        self._cluster = cluster
+        self._core = core
+        self._network = network
+        self._writer: Writer = writing.new_writer(core, identity)
+        self._codec = Codec[core.options.compression_type.upper()]
+
+    def __repr__(self) -> str:
+        return repr(self._writer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return self._writer.identity
+
+    def next_sequence(self, partition: TopicPartition) -> int:
+        """The sequence with which the next batch of this partition must be sealed."""
+        return self._writer.lane(partition).next_sequence
+
+    def write(self, partition: TopicPartition, batch: Buffer) -> None:
+        """Takes a sealed batch and returns when there is room again; its bytes must not change until flushed."""
+        self._writer.accept(partition, batch, self._core.clock.now_ms())
+        self._pump(self._core.options.buffer_bytes)
+
+    def write_records(self, partition: TopicPartition, records: Sequence[Record]) -> None:
+        """Seals these records as one batch, with compression.type, and writes it."""
+        identity = self.identity
+        batch = build_batch(
+            records,
+            timestamp_ms=time.time_ns() // 1_000_000,
+            codec=self._codec,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=self.next_sequence(partition),
+            transactional=identity.transactional_id is not None,
+        )
+        self.write(partition, batch)
+
+    def flush(self) -> dict[TopicPartition, Written]:
+        """Returns when everything is acknowledged: what was written to each partition."""
+        self._pump(0)
+        return self._writer.results()
+
+    def close(self) -> None:
+        """Gives up what is not acknowledged; it may still arrive, so abort the transaction or fence it."""
+        self._network.forget(tuple(self._writer.shipments))
+        self._writer.shipments.clear()
+
+    def _pump(self, until_bytes: int) -> None:
+        self._cluster.run(writing.pump(self._core, self._writer, until_bytes))

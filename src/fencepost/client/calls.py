@@ -1,0 +1,418 @@
+"""One request until it is answered for good: find the place, send, judge, refresh, back off, again.
+
+Every procedure is built on the three calls here, so that retries are written once:
+
+    call_one       one request to one place (any broker, a coordinator, the controller, a given broker)
+    call_leaders   one item per partition, sent to whoever leads it; each partition is judged by itself
+    call_everyone  the same request to every broker of the cluster
+
+`Attempt` is the patience of one call: a deadline, a backoff that doubles with jitter, and the last answer, which
+is what the error says when the deadline has passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from fencepost.base.errors import ErrorCode, error_name
+from fencepost.base.ids import NO_NODE, TopicPartition
+from fencepost.client.failures import RetriesExhausted, refusal
+from fencepost.client.options import ClientOptions, Endpoint
+from fencepost.client.reactions import Reaction, reaction
+from fencepost.client.routes import CoordinatorKey, Routes
+from fencepost.client.steps import Lost, Pause, Reply, Send, Steps, exchange, exchange_all
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from fencepost.base.seams import Clock, Dice
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+UNKNOWN_TOPIC_PATIENCE_MS: Final = 1_000
+"""How long "there is no such topic" may be a broker that has not heard yet. Kafka spreads the news of a new topic
+in tens of milliseconds; a mistyped name should not cost the user a minute."""
+
+CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
+"""The markers of the last transaction are being written, which takes milliseconds: librdkafka and Java wait this
+long too before they ask again."""
+
+_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+class Core:
+    """What all procedures of one client share."""
+
+    def __init__(self, options: ClientOptions, clock: Clock, dice: Dice) -> None:
+        self.options = options
+        self.clock = clock
+        self.dice = dice
+        self.routes = Routes(options.bootstrap)
+        self.transaction_version: int | None = None
+
+
+class AnyBroker(NamedTuple):
+    """Whoever answers."""
+
+
+class Controller(NamedTuple):
+    """The broker that Metadata calls the controller; in KRaft clusters, one that will forward."""
+
+
+class TheBroker(NamedTuple):
+    """One broker by its id."""
+
+    node_id: int
+
+
+Place = AnyBroker | Controller | TheBroker | CoordinatorKey
+
+
+class Attempt:
+    """The patience of one call."""
+
+    def __init__(self, core: Core, api: ApiKey, about: str, timeout_ms: int | None = None) -> None:
+        self.api = api
+        self.about = about
+        self.timeout_ms = core.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        self.last = "none"
+        self._core = core
+        self._deadline_ms = core.clock.now_ms() + self.timeout_ms
+        self._tries = 0
+        self._unknown_since_ms: int | None = None
+        self._quick = False
+
+    @property
+    def what(self) -> str:
+        name = API[self.api].name
+        return f"{name} for {self.about}" if self.about else name
+
+    def request_timeout_ms(self, extra_ms: int = 0) -> int:
+        """How long one request may take: its own limit, and never beyond the deadline of the call."""
+        left_ms = self._deadline_ms - self._core.clock.now_ms()
+        return max(1, min(self._core.options.request_timeout_ms + extra_ms, left_ms))
+
+    def lost(self, endpoint: Endpoint, answer: Lost) -> None:
+        """Nobody answered: our picture of who lives may be old."""
+        self.last = f"{endpoint}: {answer.reason}"
+        self._quick = False
+        self._core.routes.suspect(endpoint)
+
+    def judge(
+        self,
+        api: ApiKey,
+        code: int,
+        *,
+        about: str = "",
+        message: str | None = None,
+        partition: TopicPartition | None = None,
+    ) -> Reaction:
+        """What to do about this code; raises what trying again cannot change."""
+        verdict = reaction(api, code)
+        if verdict is Reaction.SUCCEED:
+            return verdict
+        about = about or self.about
+        if not verdict.again or self._is_believed(code):
+            raise refusal(API[api].name, code, about=about, message=message, partition=partition)
+        self.last = (
+            f"{API[api].name} for {about}: {error_name(code)}" if about else error_name(code)
+        )
+        self._quick = code == ErrorCode.CONCURRENT_TRANSACTIONS
+        return verdict
+
+    def _is_believed(self, code: int) -> bool:
+        if code not in _UNKNOWN:
+            return False
+        now_ms = self._core.clock.now_ms()
+        if self._unknown_since_ms is None:
+            self._unknown_since_ms = now_ms
+        return now_ms - self._unknown_since_ms >= UNKNOWN_TOPIC_PATIENCE_MS
+
+    def pause(self) -> Steps[None]:
+        """Backs off, or gives up when the deadline would pass meanwhile."""
+        pause_ms = self._backoff_ms()
+        self._tries += 1
+        if self._core.clock.now_ms() + pause_ms >= self._deadline_ms:
+            raise RetriesExhausted(self.what, self.timeout_ms, self.last)
+        yield Pause(pause_ms)
+
+    def _backoff_ms(self) -> int:
+        if self._quick:
+            return CONCURRENT_TRANSACTIONS_BACKOFF_MS
+        return backoff_ms(self._core, self._tries)
+
+
+def backoff_ms(core: Core, tries: int) -> int:
+    """Kafka's backoff: doubling up to a maximum, a fifth more or less, so that clients do not come in step."""
+    options = core.options
+    full = min(options.retry_backoff_ms << min(tries, 20), options.retry_backoff_max_ms)
+    jitter = core.dice.bytes(1)[0] / 255 * 0.4 - 0.2
+    return max(0, round(full * (1 + jitter)))
+
+
+# One request, one place.
+
+
+def call_one(
+    core: Core,
+    place: Place,
+    api: ApiKey,
+    request: Any,
+    code_of: Callable[[Any], tuple[int, str | None]],
+    *,
+    about: str = "",
+    at_most: int | None = None,
+    attempt: Attempt | None = None,
+) -> Steps[Reply]:
+    """The reply whose code is success. `code_of` gives the code that counts, and the broker's words if any."""
+    attempt = attempt or Attempt(core, api, about)
+    while True:
+        endpoint = yield from locate(core, place, attempt)
+        send = Send(endpoint, api, request, attempt.request_timeout_ms(), at_most)
+        answer = yield from exchange(send)
+        if isinstance(answer, Lost):
+            attempt.lost(endpoint, answer)
+        else:
+            core.routes.trust(endpoint)
+            code, message = code_of(answer.form)
+            verdict = attempt.judge(api, code, message=message)
+            if verdict is Reaction.SUCCEED:
+                return answer
+            _forget(core.routes, place, verdict)
+        yield from attempt.pause()
+
+
+def error_code(form: Any) -> tuple[int, str | None]:
+    """The code of replies that have one at the top, with its message where there is one."""
+    return form.error_code, getattr(form, "error_message", None)
+
+
+def _forget(routes: Routes, place: Place, verdict: Reaction) -> None:
+    if verdict is Reaction.REFRESH_COORDINATOR and isinstance(place, CoordinatorKey):
+        routes.forget_coordinator(place)
+    if verdict is Reaction.REFRESH_METADATA and isinstance(place, Controller):
+        routes.forget_controller()
+
+
+def locate(core: Core, place: Place, attempt: Attempt) -> Steps[Endpoint]:
+    """Where this place is, asking the cluster when we do not know."""
+    match place:
+        case AnyBroker():
+            return core.routes.anyone()
+        case CoordinatorKey():
+            return (yield from _locate_coordinator(core, place, attempt))
+        case Controller():
+            return (yield from _locate_controller(core, attempt))
+        case TheBroker(node_id):
+            return (yield from _locate_broker(core, node_id, attempt))
+
+
+def _locate_controller(core: Core, attempt: Attempt) -> Steps[Endpoint]:
+    if core.routes.controller_id == NO_NODE:
+        yield from refresh_metadata(core, (), attempt)
+    return core.routes.broker(core.routes.controller_id) or core.routes.anyone()
+
+
+def _locate_broker(core: Core, node_id: int, attempt: Attempt) -> Steps[Endpoint]:
+    while (endpoint := core.routes.broker(node_id)) is None:
+        yield from refresh_metadata(core, (), attempt)
+        if core.routes.broker(node_id) is None:
+            attempt.last = f"the cluster has no live broker {node_id}"
+            yield from attempt.pause()
+    return endpoint
+
+
+def _locate_coordinator(core: Core, key: CoordinatorKey, attempt: Attempt) -> Steps[Endpoint]:
+    known = core.routes.coordinator(key)
+    while known is None:
+        request = FindCoordinatorRequest(key_type=int(key.kind), coordinator_keys=[key.name])
+        endpoint = core.routes.anyone()
+        answer = yield from exchange(
+            Send(endpoint, ApiKey.FIND_COORDINATOR, request, attempt.request_timeout_ms())
+        )
+        if isinstance(answer, Lost):
+            attempt.lost(endpoint, answer)
+        else:
+            core.routes.trust(endpoint)
+            known = _heard_coordinator(core, key, answer.form, attempt)
+        if known is None:
+            yield from attempt.pause()
+    return known
+
+
+def _heard_coordinator(
+    core: Core, key: CoordinatorKey, form: FindCoordinatorResponse, attempt: Attempt
+) -> Endpoint | None:
+    (found,) = form.coordinators
+    verdict = attempt.judge(
+        ApiKey.FIND_COORDINATOR, found.error_code, about=str(key), message=found.error_message
+    )
+    if verdict is not Reaction.SUCCEED:
+        return None
+    endpoint = Endpoint(found.host, found.port)
+    core.routes.learn_coordinator(key, found.node_id, endpoint)
+    return endpoint
+
+
+# Metadata.
+
+
+def refresh_metadata(
+    core: Core, topics: Collection[str] | None, attempt: Attempt
+) -> Steps[MetadataResponse]:
+    """Asks anyone who answers about these topics: None for all of them, none for the brokers alone."""
+    request = MetadataRequest(
+        topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=False,
+    )
+    while True:
+        endpoint = core.routes.anyone()
+        send = Send(endpoint, ApiKey.METADATA, request, attempt.request_timeout_ms())
+        answer = yield from exchange(send)
+        if isinstance(answer, Reply):
+            core.routes.trust(endpoint)
+            core.routes.learn_metadata(answer.form, core.clock.now_ms())
+            form: MetadataResponse = answer.form
+            return form
+        attempt.lost(endpoint, answer)
+        yield from attempt.pause()
+
+
+def find_leaders(
+    core: Core, partitions: Collection[TopicPartition], attempt: Attempt
+) -> Steps[dict[Endpoint, list[TopicPartition]]]:
+    """Whom to send what. Partitions without a leader are left out, and for a while unknown ones too."""
+    max_age_ms = core.options.metadata_max_age_ms
+    now_ms = core.clock.now_ms()
+    stale = sorted(
+        {p.topic for p in partitions if not core.routes.fresh(p.topic, now_ms, max_age_ms)}
+    )
+    if stale:
+        yield from refresh_metadata(core, stale, attempt)
+    found: dict[Endpoint, list[TopicPartition]] = {}
+    for partition in partitions:
+        endpoint = core.routes.leader(partition)
+        if endpoint is None:
+            _judge_leaderless(core, partition, attempt)
+        else:
+            found.setdefault(endpoint, []).append(partition)
+    return found
+
+
+def _judge_leaderless(core: Core, partition: TopicPartition, attempt: Attempt) -> None:
+    """Unknown or unauthorised topics end the call; a partition that waits for its leader does not."""
+    route = core.routes.topics.get(partition.topic)
+    code: int = ErrorCode.LEADER_NOT_AVAILABLE
+    if route is not None and route.error_code:
+        code = route.error_code
+    elif route is not None and partition.partition not in route.leaders:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    core.routes.forget_topics([partition.topic])
+    attempt.judge(ApiKey.METADATA, code, about=str(partition), partition=partition)
+
+
+# One item per partition, by leader.
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[R]):
+    """What a reply says about one partition."""
+
+    partition: TopicPartition
+    code: int
+    value: R
+    message: str | None = None
+
+
+def call_leaders(
+    core: Core,
+    api: ApiKey,
+    items: Mapping[TopicPartition, T],
+    build: Callable[[Mapping[TopicPartition, T]], Any],
+    read: Callable[[Reply], Iterable[Outcome[R]]],
+    *,
+    extra_ms: int = 0,
+    partial: bool = False,
+) -> Steps[dict[TopicPartition, R]]:
+    """A value per partition. With `partial`, returns as soon as some are there (a fetch must not wait for all)."""
+    attempt = Attempt(core, api, "")
+    pending = dict(items)
+    done: dict[TopicPartition, R] = {}
+    while pending:
+        leaders = yield from find_leaders(core, pending, attempt)
+        sends = [
+            Send(
+                endpoint,
+                api,
+                build({p: pending[p] for p in group}),
+                attempt.request_timeout_ms(extra_ms),
+            )
+            for endpoint, group in leaders.items()
+        ]
+        answers = yield from exchange_all(sends)
+        for send, answer in zip(sends, answers, strict=True):
+            if isinstance(answer, Lost):
+                attempt.lost(send.endpoint, answer)
+                continue
+            core.routes.trust(send.endpoint)
+            _take_outcomes(core, attempt, read(answer), pending, done)
+        if not pending or (partial and done):
+            return done
+        yield from attempt.pause()
+    return done
+
+
+def _take_outcomes(
+    core: Core,
+    attempt: Attempt,
+    outcomes: Iterable[Outcome[R]],
+    pending: dict[TopicPartition, Any],
+    done: dict[TopicPartition, R],
+) -> None:
+    for outcome in outcomes:
+        partition = outcome.partition
+        if partition not in pending:
+            continue
+        verdict = attempt.judge(
+            attempt.api,
+            outcome.code,
+            about=str(partition),
+            message=outcome.message,
+            partition=partition,
+        )
+        if verdict is Reaction.SUCCEED:
+            del pending[partition]
+            done[partition] = outcome.value
+        elif verdict is Reaction.REFRESH_METADATA:
+            core.routes.forget_topics([partition.topic])
+
+
+def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition indexes by topic, in order: the shape of most requests."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(partitions):
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+# The same to everyone.
+
+
+def call_everyone(
+    core: Core, api: ApiKey, request: Any, code_of: Callable[[Any], tuple[int, str | None]]
+) -> Steps[dict[int, Any]]:
+    """The reply of every broker of the cluster, by its id."""
+    attempt = Attempt(core, api, "")
+    yield from refresh_metadata(core, (), attempt)
+    replies: dict[int, Any] = {}
+    for node_id in sorted(core.routes.brokers):
+        reply = yield from call_one(
+            core, TheBroker(node_id), api, request, code_of, attempt=attempt
+        )
+        replies[node_id] = reply.form
+    return replies

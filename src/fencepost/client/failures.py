@@ -1,0 +1,182 @@
+"""What the client raises: one small tree, and every message says what to do.
+
+`Refused` is a broker's definite no: the request had no effect. `RetriesExhausted` means that nobody said no, but
+nobody said yes in time either. `UnknownOutcome` is the one that a caller of `end_txn` must handle: the
+transaction may have been committed and may not have been, and only asking the cluster can tell.
+"""
+
+# ruff: noqa: N818
+# The names say what has happened, as Kafka's own do (ProducerFenced); "Error" would only make them longer.
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode, error_name
+from fencepost.base.failures import FencepostError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fencepost.base.ids import TopicPartition
+
+
+class ClientError(FencepostError):
+    """The root of what the client raises."""
+
+
+class RetriesExhausted(ClientError, TimeoutError):
+    """The time ran out while the cluster kept asking us to try again, or did not answer at all."""
+
+    def __init__(self, what: str, timeout_ms: int, last: str) -> None:
+        super().__init__(
+            f"{what} did not succeed within {timeout_ms} ms; the last answer was: {last}"
+        )
+        self.what = what
+        self.timeout_ms = timeout_ms
+        self.last = last
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
+        return type(self), (self.what, self.timeout_ms, self.last)
+
+
+class AuthenticationFailed(ClientError):
+    """TLS or SASL said no. Trying again with the same credentials would only lock an account."""
+
+
+class UnsupportedByBroker(ClientError):
+    """The broker does not speak a version of this request that we can use."""
+
+
+class UnknownOutcome(ClientError):
+    """EndTxn was sent and its answer never came: committed or not, only the cluster knows.
+
+    Settle it by asking: InitProducerId (which finishes or aborts what is open and fences the past), then read
+    what the transaction would have written, for instance the offsets that were committed in it.
+    """
+
+
+class Refused(ClientError):
+    """A broker answered with an error code that trying again will not change."""
+
+    def __init__(
+        self,
+        api: str,
+        code: int,
+        *,
+        about: str = "",
+        message: str | None = None,
+        partition: TopicPartition | None = None,
+    ) -> None:
+        self.api = api
+        self.code = code
+        self.about = about
+        self.message = message
+        self.partition = partition
+        super().__init__(_sentence(api, code, about, message))
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        # Exceptions travel from Spark's workers to its driver: keyword arguments need help to be pickled.
+        return _rebuild, (type(self), self.api, self.code, self.about, self.message, self.partition)
+
+
+class ProducerFenced(Refused):
+    """Another producer with the same transactional id has taken over, or the transaction timed out."""
+
+
+class OutOfOrderSequence(Refused):
+    """The partition has seen other batches of this producer id and epoch than those of this writer."""
+
+
+class TransactionAbortable(Refused):
+    """The transaction cannot be committed any more, but after an abort it may be tried again."""
+
+
+class OffsetOutOfRange(Refused):
+    """The wanted offset is not in the log: it was deleted, or was never written."""
+
+
+class UnknownTopicOrPartition(Refused):
+    """The cluster has no such topic or partition."""
+
+
+_CLASS_OF_CODE: Final[Mapping[int, type[Refused]]] = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
+    ErrorCode.PRODUCER_FENCED: ProducerFenced,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequence,
+    ErrorCode.TRANSACTION_ABORTABLE: TransactionAbortable,
+    ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartition,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicOrPartition,
+}
+
+_ADVICE: Final[Mapping[int, str]] = {
+    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer with this transactional id has taken over, or the "
+    "transaction timed out and was aborted: do not go on with this producer; stop the other one, or raise the "
+    "transaction timeout",
+    ErrorCode.PRODUCER_FENCED: "a newer producer with this transactional id has taken over, or the transaction "
+    "timed out and was aborted: do not go on with this producer; stop the other one, or raise the transaction "
+    "timeout",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a second writer uses this producer id and epoch on the same "
+    "partition: abort the transaction and let one writer per partition try again",
+    ErrorCode.TRANSACTION_ABORTABLE: "abort the transaction, then try it again",
+    ErrorCode.INVALID_TXN_STATE: "the transaction is not in a state that allows this (it was ended, it timed out, "
+    "or nothing was written in it)",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the cluster has forgotten this transactional id or gave it another "
+    "producer id: call init_producer_id again",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "ask for a transaction timeout above 0 and not above the broker's "
+    "transaction.max.timeout.ms",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this user WRITE and DESCRIBE on the transactional id",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user the operation on the topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant this user READ on the group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is not in the log any more, or not yet: ask list_offsets for the "
+    "range that there is",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic first, or correct its name or partition number",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted and created again: look it up again",
+    ErrorCode.MESSAGE_TOO_LARGE: "make batches smaller, or raise max.message.bytes of the topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "make batches smaller than a segment of the topic",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset may have offset.metadata.max.bytes (4096)",
+    ErrorCode.INVALID_RECORD: "the topic does not take such records (a compacted topic needs a key in each)",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic is there already",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than the replication factor asks for",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this request",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no producer has used this transactional id, or it has expired",
+    ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members: stop its consumers before committing from outside",
+}
+
+
+def refusal(
+    api: str,
+    code: int,
+    *,
+    about: str = "",
+    message: str | None = None,
+    partition: TopicPartition | None = None,
+) -> Refused:
+    """The exception of the class that belongs to this code."""
+    assert code != ErrorCode.NONE
+    kind = _CLASS_OF_CODE.get(code, Refused)
+    return kind(api, code, about=about, message=message, partition=partition)
+
+
+def _sentence(api: str, code: int, about: str, message: str | None) -> str:
+    subject = f"{api} for {about}" if about else api
+    parts = [f"{subject} was refused with {error_name(code)} ({int(code)})"]
+    if advice := _ADVICE.get(code):
+        parts.append(advice)
+    if message:
+        parts.append(message)
+    return "; ".join(parts)
+
+
+def _rebuild(
+    kind: type[Refused],
+    api: str,
+    code: int,
+    about: str,
+    message: str | None,
+    partition: TopicPartition | None,
+) -> Refused:
+    return kind(api, code, about=about, message=message, partition=partition)

@@ -1,0 +1,130 @@
+"""Committed offsets of a group, from outside: read them, write them.
+
+The client is no member of the group. A plain commit from outside is taken only while the group has no members; a
+transactional one (`transactions.py`) is taken always. Reading with `require_stable` waits until no transaction has
+an undecided offset for the partition (KIP-447): after a crash, the answer then includes what has just been
+committed, and never something that will be aborted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.calls import Core, call_one, group_by_topic
+from fencepost.client.reactions import reaction
+from fencepost.client.routes import CoordinatorKey, CoordinatorKind
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from fencepost.wire.forms.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fencepost.client.steps import Steps
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has come in one partition, and a few words of its own."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+def offset_fetch(
+    core: Core,
+    group: str,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    require_stable: bool = True,
+) -> Steps[dict[TopicPartition, CommittedOffset]]:
+    """What the group has committed; partitions without a commit are left out. None asks for all it has.
+
+    Name the partitions where it matters: asked for all, Kafka leaves out one whose first commit is undecided.
+    """
+    group_request = OffsetFetchRequestGroup(group_id=group, topics=None)
+    if partitions is not None:
+        group_request.topics = [
+            OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+            for topic, indexes in group_by_topic(partitions).items()
+        ]
+    request = OffsetFetchRequest(groups=[group_request], require_stable=require_stable)
+    reply = yield from call_one(
+        core,
+        CoordinatorKey(CoordinatorKind.GROUP, group),
+        ApiKey.OFFSET_FETCH,
+        request,
+        _code_of_fetch,
+        about=f"group {group!r}",
+    )
+    return dict(_committed(reply.form))
+
+
+def offset_commit(
+    core: Core, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> Steps[None]:
+    """Commits at once, outside of any transaction."""
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    _commit_partition(i, offsets[TopicPartition(topic, i)]) for i in indexes
+                ],
+            )
+            for topic, indexes in group_by_topic(offsets).items()
+        ],
+    )
+    place = CoordinatorKey(CoordinatorKind.GROUP, group)
+    about = f"group {group!r}"
+    yield from call_one(core, place, ApiKey.OFFSET_COMMIT, request, partition_codes, about=about)
+
+
+def partition_codes(form: Any) -> tuple[int, str | None]:
+    """The worst code of a reply that has one per partition: what cannot be retried counts before what can."""
+    codes = [partition.error_code for topic in form.topics for partition in topic.partitions]
+    return worst_code(codes), None
+
+
+def worst_code(codes: Iterable[int]) -> int:
+    """The code that decides about the whole request."""
+    failed = [code for code in codes if code]
+    final = [code for code in failed if not reaction(ApiKey.TXN_OFFSET_COMMIT, code).again]
+    return (final or failed or [0])[0]
+
+
+def _commit_partition(index: int, committed: CommittedOffset) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        committed_metadata=committed.metadata,
+    )
+
+
+def _code_of_fetch(form: OffsetFetchResponse) -> tuple[int, str | None]:
+    (group,) = form.groups
+    codes = [p.error_code for topic in group.topics for p in topic.partitions]
+    return group.error_code or worst_code(codes), None
+
+
+def _committed(form: OffsetFetchResponse) -> Iterable[tuple[TopicPartition, CommittedOffset]]:
+    for topic in form.groups[0].topics:
+        for p in topic.partitions:
+            # -1 is how Kafka says that nothing was committed.
+            if p.committed_offset >= 0:
+                committed = CommittedOffset(
+                    p.committed_offset, p.metadata or "", p.committed_leader_epoch
+                )
+                yield TopicPartition(topic.name, p.partition_index), committed

@@ -1,0 +1,74 @@
+r"""Reading `sasl.jaas.config` as Java users write it.
+
+    org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="a\\"b";
+
+One login module, a flag, then key=value pairs, then a semicolon. Values may be quoted with double quotes, in which
+a backslash keeps the next character; without quotes they end at white space or the semicolon. Errors name what is
+missing and never show the text itself, because the password is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from fencepost.base.failures import ConfigError
+from fencepost.client.secret import Secret
+
+_MODULES: Final = {
+    "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
+    "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
+    # What Databricks and other vendors ship is the same class under a prefix.
+    "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
+    "kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
+}
+_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
+_HEAD: Final = re.compile(r"\s*(?P<module>[\w.$]+)\s+(?P<flag>\w+)\b")
+_PAIR: Final = re.compile(
+    r'\s*(?P<name>[\w.\-]+)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))'
+)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+
+
+class JaasLogin(NamedTuple):
+    """Who logs in, and with which family of mechanisms."""
+
+    family: str
+    username: str
+    password: Secret
+
+
+def parse_jaas(text: str) -> JaasLogin:
+    """The login of a JAAS configuration; ConfigError when there is none that we can use."""
+    head = _HEAD.match(text)
+    if head is None or head["flag"].lower() not in _FLAGS:
+        raise ConfigError(
+            'sasl.jaas.config must look like: <login module> required username="..." password="...";'
+        )
+    family = _MODULES.get(head["module"])
+    if family is None:
+        raise ConfigError(
+            f"sasl.jaas.config names the login module {head['module']}, which is not supported: use "
+            "PlainLoginModule or ScramLoginModule"
+        )
+    pairs = _read_pairs(text, head.end())
+    for name in ("username", "password"):
+        if name not in pairs:
+            raise ConfigError(
+                f'sasl.jaas.config has no {name}: add {name}="..." before the semicolon'
+            )
+    return JaasLogin(family, pairs["username"], Secret(pairs["password"]))
+
+
+def _read_pairs(text: str, position: int) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    while (pair := _PAIR.match(text, position)) is not None:
+        quoted = pair["quoted"]
+        pairs[pair["name"]] = pair["bare"] if quoted is None else _ESCAPE.sub(r"\1", quoted)
+        position = pair.end()
+    if text[position:].strip() != ";":
+        raise ConfigError(
+            "sasl.jaas.config cannot be read to its end: quote every value with double quotes and finish with "
+            "one semicolon"
+        )
+    return pairs

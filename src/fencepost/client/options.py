@@ -1,0 +1,325 @@
+"""The client's options, under Kafka's own names.
+
+`read_options` takes what a user of any Kafka client would write: a mapping of dotted names to strings or numbers.
+Names of the Java client, and librdkafka's where they are the better known ones for PEM files, lead to the same
+field. A name that Kafka's clients have but that means nothing here (key.serializer, linger.ms) is accepted and
+listed in `ignored`; a name that nobody has is refused, with the nearest one that exists, because a mistyped
+security option that is silently dropped would be worse than an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.base.failures import ConfigError
+from fencepost.client.jaas import parse_jaas
+from fencepost.client.secret import Secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+class Endpoint(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """What a TLS connection trusts and shows. PEM throughout: paths, or the text itself."""
+
+    ca_path: str | None = None
+    ca_text: str | None = None
+    certificate_path: str | None = None
+    certificate_text: str | None = None
+    key_path: str | None = None
+    key_text: Secret | None = None
+    key_password: Secret | None = None
+    check_hostname: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """Who we say we are, and how we prove it."""
+
+    mechanism: str
+    username: str
+    password: Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """Everything a client can be told. Defaults are those of Kafka's Java client unless a comment says why not."""
+
+    bootstrap: tuple[Endpoint, ...]
+    client_id: str = "fencepost"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    connection_setup_timeout_ms: int = 10_000
+    max_in_flight: int = 5
+    max_request_bytes: int = 1_048_576
+    buffer_bytes: int = 33_554_432
+    fetch_max_bytes: int = 52_428_800
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    max_partition_fetch_bytes: int = 1_048_576
+    # read_committed is what every consumer of transactions wants; Kafka's default predates transactions.
+    isolation_level: str = "read_committed"
+    compression_type: str = "none"
+    tls: Tls | None = None
+    login: Login | None = None
+    ignored: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def security_protocol(self) -> str:
+        """Kafka's name for the two choices of TLS and SASL."""
+        return SECURITY_PROTOCOLS[(self.tls is not None) + 2 * (self.login is not None)]
+
+
+class _Setting(NamedTuple):
+    field: str
+    read: Callable[[str, Any], Any]
+
+
+def read_options(bootstrap_servers: str, options: Mapping[str, Any] | None = None) -> ClientOptions:
+    """Options from Kafka's names; ConfigError names the option and what would do."""
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    _refuse_unknown(given)
+    values: dict[str, Any] = {}
+    for name, setting in _SETTINGS.items():
+        if name in given:
+            values[setting.field] = setting.read(name, given[name])
+    protocol = _choice(*SECURITY_PROTOCOLS)(
+        "security.protocol", given.get("security.protocol", "PLAINTEXT")
+    )
+    return ClientOptions(
+        bootstrap=parse_bootstrap(bootstrap_servers),
+        tls=_read_tls(given) if protocol.endswith("SSL") else None,
+        login=_read_login(given) if protocol.startswith("SASL") else None,
+        ignored=tuple(sorted(given.keys() & UNUSED)),
+        **values,
+    )
+
+
+def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
+    """`host:port,host:port`; an IPv6 address stands in brackets."""
+    endpoints = tuple(_parse_endpoint(part.strip()) for part in text.split(",") if part.strip())
+    if not endpoints:
+        raise ConfigError("bootstrap.servers is empty: name at least one broker as host:port")
+    return endpoints
+
+
+def _parse_endpoint(text: str) -> Endpoint:
+    # Kafka allows SECURITY_PROTOCOL://host:port in listeners and people paste it.
+    _, _, address = text.rpartition("://")
+    host, colon, port = address.rpartition(":")
+    if (
+        not colon
+        or not host
+        or not port.isascii()
+        or not port.isdigit()
+        or not 0 < int(port) < 65536
+    ):
+        raise ConfigError(f"bootstrap.servers has {text!r}, which is not host:port")
+    if host.startswith("[") and host.endswith("]"):
+        return Endpoint(host[1:-1], int(port))
+    if ":" in host:
+        raise ConfigError(
+            f"bootstrap.servers has {text!r}: put the IPv6 address in brackets, [{host}]:{port}"
+        )
+    return Endpoint(host, int(port))
+
+
+def _refuse_unknown(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name in KNOWN:
+            continue
+        near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.7)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"{name!r} is not an option of a Kafka client{hint}")
+
+
+def _number(least: int, most: int = 2**31 - 1) -> Callable[[str, Any], int]:
+    def read(name: str, value: Any) -> int:
+        try:
+            number = int(str(value).strip())
+        except ValueError:
+            raise ConfigError(f"{name} must be a whole number, not {value!r}") from None
+        if not least <= number <= most:
+            raise ConfigError(f"{name} must be between {least} and {most}, not {number}")
+        return number
+
+    return read
+
+
+def _choice(*allowed: str) -> Callable[[str, Any], str]:
+    def read(name: str, value: Any) -> str:
+        for word in allowed:
+            if str(value).strip().lower() == word.lower():
+                return word
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+
+    return read
+
+
+def _text(name: str, value: Any) -> str:
+    return str(value)
+
+
+_SETTINGS: Final[Mapping[str, _Setting]] = {
+    "client.id": _Setting("client_id", _text),
+    "request.timeout.ms": _Setting("request_timeout_ms", _number(1)),
+    "default.api.timeout.ms": _Setting("default_api_timeout_ms", _number(1)),
+    "delivery.timeout.ms": _Setting("delivery_timeout_ms", _number(1)),
+    "retry.backoff.ms": _Setting("retry_backoff_ms", _number(0)),
+    "retry.backoff.max.ms": _Setting("retry_backoff_max_ms", _number(0)),
+    "metadata.max.age.ms": _Setting("metadata_max_age_ms", _number(0)),
+    "socket.connection.setup.timeout.ms": _Setting("connection_setup_timeout_ms", _number(1)),
+    # Past five, the broker's window for duplicates no longer covers what may have to be sent again.
+    "max.in.flight.requests.per.connection": _Setting("max_in_flight", _number(1, 5)),
+    "max.request.size": _Setting("max_request_bytes", _number(1, 100 * 1024 * 1024)),
+    "buffer.memory": _Setting("buffer_bytes", _number(1, 2**40)),
+    "fetch.max.bytes": _Setting("fetch_max_bytes", _number(1)),
+    "fetch.max.wait.ms": _Setting("fetch_max_wait_ms", _number(0)),
+    "fetch.min.bytes": _Setting("fetch_min_bytes", _number(0)),
+    "max.partition.fetch.bytes": _Setting("max_partition_fetch_bytes", _number(1)),
+    "isolation.level": _Setting("isolation_level", _choice("read_committed", "read_uncommitted")),
+    "compression.type": _Setting(
+        "compression_type", _choice("none", "gzip", "snappy", "lz4", "zstd")
+    ),
+}
+
+_SECURITY: Final = frozenset(
+    {
+        "security.protocol",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+        "sasl.jaas.config",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.password",
+        "sasl.username",
+    }
+)
+
+UNUSED: Final = frozenset(
+    {
+        "acks", "allow.auto.create.topics", "auto.include.jmx.reporter", "auto.offset.reset", "batch.size",
+        "bootstrap.controllers", "check.crcs", "client.dns.lookup", "client.rack", "compression.gzip.level",
+        "compression.lz4.level", "compression.zstd.level", "connections.max.idle.ms", "enable.auto.commit",
+        "enable.idempotence", "enable.metrics.push", "group.id", "group.instance.id", "heartbeat.interval.ms",
+        "interceptor.classes", "key.deserializer", "key.serializer", "linger.ms", "max.block.ms",
+        "max.poll.interval.ms", "max.poll.records", "message.timeout.ms", "metadata.max.idle.ms",
+        "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
+        "metrics.sample.window.ms", "partitioner.class", "receive.buffer.bytes", "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms", "retries", "sasl.client.callback.handler.class",
+        "sasl.kerberos.service.name", "sasl.login.callback.handler.class", "sasl.login.class",
+        "security.providers", "send.buffer.bytes", "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms", "ssl.cipher.suites", "ssl.enabled.protocols",
+        "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.keystore.password", "ssl.protocol",
+        "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
+        "ssl.truststore.password", "transaction.timeout.ms", "transactional.id", "value.deserializer",
+        "value.serializer",
+    }
+)  # fmt: skip
+"""Names of Kafka's clients that change nothing here: what they speak of is not done, or is done by the caller."""
+
+KNOWN: Final = frozenset(_SETTINGS) | _SECURITY | UNUSED
+
+
+def _read_tls(given: Mapping[str, Any]) -> Tls:
+    for store in ("ssl.truststore", "ssl.keystore"):
+        _require_pem(store, given)
+    algorithm = str(given.get("ssl.endpoint.identification.algorithm", "https")).strip().lower()
+    if algorithm not in ("https", "none", ""):
+        raise ConfigError(
+            "ssl.endpoint.identification.algorithm must be https, or empty to skip the check of names"
+        )
+    keystore = _path("ssl.keystore.location", given)
+    key_text = given.get("ssl.keystore.key")
+    key_password = given.get("ssl.key.password")
+    return Tls(
+        ca_path=_path("ssl.ca.location", given) or _path("ssl.truststore.location", given),
+        ca_text=given.get("ssl.truststore.certificates"),
+        certificate_path=_path("ssl.certificate.location", given) or keystore,
+        certificate_text=given.get("ssl.keystore.certificate.chain"),
+        key_path=_path("ssl.key.location", given) or keystore,
+        key_text=None if key_text is None else Secret(str(key_text)),
+        key_password=None if key_password is None else Secret(str(key_password)),
+        check_hostname=algorithm == "https",
+    )
+
+
+def _require_pem(store: str, given: Mapping[str, Any]) -> None:
+    """Java's key stores are not readable here: say how to turn one into PEM."""
+    location = str(given.get(f"{store}.location", ""))
+    kind = str(given.get(f"{store}.type", "")).upper()
+    suffix = os.path.splitext(location)[1].lower()
+    if kind in ("", "PEM") and suffix not in (".jks", ".p12", ".pfx"):
+        return
+    raise ConfigError(
+        f"{store}.location must be a PEM file ({store}.type=PEM): export it with "
+        "`keytool -exportcert -rfc` or `openssl pkcs12 -in store.p12 -out store.pem`"
+    )
+
+
+def _path(name: str, given: Mapping[str, Any]) -> str | None:
+    value = given.get(name)
+    if value is None or not str(value).strip():
+        return None
+    path = str(value).strip()
+    # librdkafka's word for the certificates of the operating system.
+    if name == "ssl.ca.location" and path == "probe":
+        return None
+    if not os.path.exists(path):
+        raise ConfigError(f"{name}: there is no file {path}")
+    return path
+
+
+def _read_login(given: Mapping[str, Any]) -> Login:
+    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
+    if mechanism is None:
+        raise ConfigError(
+            f"sasl.mechanism is needed with SASL: one of {', '.join(SASL_MECHANISMS)}"
+        )
+    chosen = _choice(*SASL_MECHANISMS)("sasl.mechanism", mechanism)
+    if "sasl.jaas.config" in given:
+        jaas = parse_jaas(str(given["sasl.jaas.config"]))
+        if not chosen.startswith(jaas.family):
+            raise ConfigError(
+                f"sasl.mechanism is {chosen}, but the login module of sasl.jaas.config is for {jaas.family}"
+            )
+        return Login(mechanism=chosen, username=jaas.username, password=jaas.password)
+    for name in ("sasl.username", "sasl.password"):
+        if name not in given:
+            raise ConfigError(f"{name} is needed with {chosen} (or sasl.jaas.config)")
+    return Login(
+        mechanism=chosen,
+        username=str(given["sasl.username"]),
+        password=Secret(str(given["sasl.password"])),
+    )

@@ -1,0 +1,46 @@
+"""Kafka's placement of keyed records: murmur2 of the key, made positive, modulo the number of partitions.
+
+Two systems that write the same key to the same topic must agree on its partition, or joins and compaction go
+wrong; so this is the Java client's function bit by bit, including its sign arithmetic. The hash reads the key
+in little-endian words of four bytes, each mixed into a 32-bit state, and folds the last one to three bytes in
+at the end. Records without a key have no place of their own: the caller spreads them as it likes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fencepost.base.seams import Buffer
+
+_SEED: Final = 0x9747B28C
+_MULTIPLIER: Final = 0x5BD1E995
+_SHIFT: Final = 24
+_MASK: Final = 0xFFFFFFFF
+
+
+def murmur2(key: Buffer) -> int:
+    """The 32-bit hash, as Java's signed integer."""
+    size = len(key)
+    value = (_SEED ^ size) & _MASK
+    whole = size & ~3
+    for position in range(0, whole, 4):
+        word = int.from_bytes(key[position : position + 4], "little")
+        word = (word * _MULTIPLIER) & _MASK
+        word ^= word >> _SHIFT
+        word = (word * _MULTIPLIER) & _MASK
+        value = ((value * _MULTIPLIER) & _MASK) ^ word
+    if size != whole:
+        value ^= int.from_bytes(key[whole:], "little")
+        value = (value * _MULTIPLIER) & _MASK
+    value ^= value >> 13
+    value = (value * _MULTIPLIER) & _MASK
+    value ^= value >> 15
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for_key(key: Buffer, partition_count: int) -> int:
+    """The partition of a key, where Kafka's own producer would put it."""
+    assert partition_count > 0
+    # Kafka clears the sign bit; it does not take the absolute value.
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,0 +1,176 @@
+"""Reading: where a partition begins and ends, and what lies between."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
+from fencepost.client.calls import Core, Outcome, call_leaders, group_by_topic
+from fencepost.client.failures import refusal
+from fencepost.client.fetched import AbortedTransaction, FetchedPartition, whole_batches
+from fencepost.client.reactions import reaction
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from fencepost.wire.forms.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fencepost.client.steps import Reply, Steps
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+MAX_TIMESTAMP: Final = -3
+"""Stand-ins for a time in `list_offsets`; a time of 0 or more finds the first record that is not older."""
+
+ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
+_CONSUMER: Final = -1
+
+
+class ListedOffset(NamedTuple):
+    """An offset and the time of its record; an offset of -1 when no record is as new as was asked."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def list_offsets(
+    core: Core, times: Mapping[TopicPartition, int], *, isolation: str | None = None
+) -> Steps[dict[TopicPartition, ListedOffset]]:
+    """An offset per partition. With read_committed, LATEST is the last stable offset."""
+    level = ISOLATION[isolation or core.options.isolation_level]
+
+    def build(wanted: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            isolation_level=level,
+            timeout_ms=core.options.request_timeout_ms,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=i, timestamp=wanted[TopicPartition(topic, i)]
+                        )
+                        for i in indexes
+                    ],
+                )
+                for topic, indexes in group_by_topic(wanted).items()
+            ],
+        )
+
+    return (yield from call_leaders(core, ApiKey.LIST_OFFSETS, times, build, _listed))
+
+
+def _listed(reply: Reply) -> Iterable[Outcome[ListedOffset]]:
+    for topic in reply.form.topics:
+        for p in topic.partitions:
+            value = ListedOffset(p.offset, p.timestamp, p.leader_epoch)
+            yield Outcome(TopicPartition(topic.name, p.partition_index), p.error_code, value)
+
+
+def fetch(
+    core: Core,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    isolation: str | None = None,
+    max_wait_ms: int | None = None,
+    min_bytes: int | None = None,
+    max_bytes: int | None = None,
+    partition_max_bytes: int | None = None,
+) -> Steps[dict[TopicPartition, FetchedPartition]]:
+    """What follows these offsets, from those leaders that answered; some partitions may be missing.
+
+    A partition is in the answer as well when nothing new was there.
+    """
+    options = core.options
+    level = ISOLATION[isolation or options.isolation_level]
+    wait_ms = options.fetch_max_wait_ms if max_wait_ms is None else max_wait_ms
+    per_partition = partition_max_bytes or options.max_partition_fetch_bytes
+
+    def build(wanted: Mapping[TopicPartition, int]) -> FetchRequest:
+        return FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=options.fetch_min_bytes if min_bytes is None else min_bytes,
+            max_bytes=max_bytes or options.fetch_max_bytes,
+            isolation_level=level,
+            topics=_fetch_topics(wanted, per_partition),
+        )
+
+    def read(reply: Reply) -> Iterable[Outcome[FetchedPartition]]:
+        return _fetched(reply.form, offsets)
+
+    found = yield from call_leaders(
+        core, ApiKey.FETCH, offsets, build, read, extra_ms=wait_ms, partial=True
+    )
+    return found
+
+
+def _fetch_topics(wanted: Mapping[TopicPartition, int], max_bytes: int) -> list[FetchTopic]:
+    return [
+        FetchTopic(
+            topic=topic,
+            partitions=[
+                FetchPartition(
+                    partition=index,
+                    fetch_offset=wanted[TopicPartition(topic, index)],
+                    partition_max_bytes=max_bytes,
+                )
+                for index in indexes
+            ],
+        )
+        for topic, indexes in group_by_topic(wanted).items()
+    ]
+
+
+def _fetched(
+    form: FetchResponse, offsets: Mapping[TopicPartition, int]
+) -> Iterable[Outcome[FetchedPartition]]:
+    if form.error_code and not reaction(ApiKey.FETCH, form.error_code).again:
+        raise refusal("Fetch", form.error_code)
+    for topic in form.responses:
+        for data in topic.partitions:
+            partition = TopicPartition(topic.topic, data.partition_index)
+            if partition in offsets:
+                value = _fetched_partition(partition, offsets[partition], data)
+                yield Outcome(partition, data.error_code, value, _range_of(value, data.error_code))
+
+
+def _range_of(fetched: FetchedPartition, code: int) -> str | None:
+    """Helps who asked for an offset that is not there; Kafka tells the range only sometimes."""
+    if code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        return None
+    wanted = f"offset {fetched.fetch_offset} was asked for"
+    if fetched.log_start_offset < 0:
+        return wanted
+    return f"{wanted}, and the log begins at {fetched.log_start_offset}"
+
+
+def _fetched_partition(
+    partition: TopicPartition, fetch_offset: int, data: PartitionData
+) -> FetchedPartition:
+    assert not isinstance(data.records, (list, tuple)), "readers give one buffer"
+    aborted = [
+        AbortedTransaction(a.first_offset, a.producer_id) for a in data.aborted_transactions or ()
+    ]
+    return FetchedPartition(
+        partition=partition,
+        fetch_offset=fetch_offset,
+        high_watermark=data.high_watermark,
+        last_stable_offset=data.last_stable_offset,
+        log_start_offset=data.log_start_offset,
+        batches=whole_batches(None if data.error_code else data.records),  # type: ignore[arg-type]
+        aborted=sorted(aborted),
+    )

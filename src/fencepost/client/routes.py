@@ -1,0 +1,165 @@
+"""Our picture of the cluster: who leads what, who coordinates whom, and whom to ask when nobody is known.
+
+Everything here is a guess that was right once. It is corrected in two ways only: a reply that tells us anew
+(`learn_*`), and an error code or a broken connection that tells us we are wrong (`forget_*`, `suspect`). Nothing
+here decides when to ask; `calls.py` does.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_NODE, TopicPartition
+from fencepost.client.options import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from fencepost.wire.forms.metadata import MetadataResponse, MetadataResponseTopic
+
+
+class CoordinatorKind(IntEnum):
+    """What FindCoordinator looks for."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class CoordinatorKey(NamedTuple):
+    """A group or a transactional id."""
+
+    kind: CoordinatorKind
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"{'group' if self.kind is CoordinatorKind.GROUP else 'transactional id'} {self.name!r}"
+        )
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, as far as we know."""
+
+    node_id: int
+    leader_epoch: int
+
+
+class TopicRoute(NamedTuple):
+    """What Metadata said about one topic."""
+
+    name: str
+    topic_id: bytes
+    error_code: int
+    leaders: dict[int, Leader]
+    learned_ms: int
+
+
+NO_LEADER: Final = Leader(NO_NODE, -1)
+
+
+class Routes:
+    """The picture. Endpoints of brokers are those that the cluster advertises."""
+
+    def __init__(self, bootstrap: tuple[Endpoint, ...]) -> None:
+        assert bootstrap, "a client without a broker to begin with"
+        self._bootstrap = bootstrap
+        self._suspects: dict[Endpoint, int] = {}
+        self._suspicions = 0
+        self._coordinators: dict[CoordinatorKey, int] = {}
+        self.brokers: dict[int, Endpoint] = {}
+        self.topics: dict[str, TopicRoute] = {}
+        self.cluster_id: str | None = None
+        self.controller_id: int = NO_NODE
+
+    def __repr__(self) -> str:
+        return f"<routes to {len(self.brokers)} brokers, {len(self.topics)} topics>"
+
+    # Whom to ask.
+
+    def anyone(self) -> Endpoint:
+        """A broker that has not failed lately, known ones first; of those that have, the longest ago."""
+        candidates = list(dict.fromkeys([*self.brokers.values(), *self._bootstrap]))
+        return min(candidates, key=lambda endpoint: self._suspects.get(endpoint, -1))
+
+    def broker(self, node_id: int) -> Endpoint | None:
+        return self.brokers.get(node_id)
+
+    def coordinator(self, key: CoordinatorKey) -> Endpoint | None:
+        node_id = self._coordinators.get(key)
+        return None if node_id is None else self.brokers.get(node_id)
+
+    def leader(self, partition: TopicPartition) -> Endpoint | None:
+        route = self.topics.get(partition.topic)
+        if route is None:
+            return None
+        return self.brokers.get(route.leaders.get(partition.partition, NO_LEADER).node_id)
+
+    def fresh(self, topic: str, now_ms: int, max_age_ms: int) -> bool:
+        """Whether what we know of a topic is young enough to be used without asking."""
+        route = self.topics.get(topic)
+        return (
+            route is not None and route.error_code == 0 and now_ms - route.learned_ms < max_age_ms
+        )
+
+    # What we are told.
+
+    def learn_metadata(self, reply: MetadataResponse, now_ms: int) -> None:
+        """Takes over what Metadata says; topics that it does not speak of stay as they were."""
+        if reply.brokers:
+            # A broker that is still starting may know of no broker at all; an empty list would leave us without
+            # anybody to talk to.
+            self.brokers = {b.node_id: Endpoint(b.host, b.port) for b in reply.brokers}
+        self.cluster_id = reply.cluster_id
+        self.controller_id = reply.controller_id
+        for topic in reply.topics:
+            if topic.name is not None:
+                self.topics[topic.name] = _topic_route(topic, now_ms)
+
+    def learn_coordinator(self, key: CoordinatorKey, node_id: int, endpoint: Endpoint) -> None:
+        self.brokers[node_id] = endpoint
+        self._coordinators[key] = node_id
+
+    # Where we were wrong.
+
+    def forget_topics(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self.topics.pop(topic, None)
+
+    def forget_coordinator(self, key: CoordinatorKey) -> None:
+        self._coordinators.pop(key, None)
+
+    def forget_controller(self) -> None:
+        self.controller_id = NO_NODE
+
+    def suspect(self, endpoint: Endpoint) -> None:
+        """This one did not answer: ask others first, and take nothing that it was said to own for granted."""
+        self._suspicions += 1
+        self._suspects[endpoint] = self._suspicions
+        gone = {node_id for node_id, known in self.brokers.items() if known == endpoint}
+        self._coordinators = {
+            key: node for key, node in self._coordinators.items() if node not in gone
+        }
+        self.forget_topics([name for name, route in self.topics.items() if _is_led_by(route, gone)])
+        if self.controller_id in gone:
+            self.forget_controller()
+
+    def trust(self, endpoint: Endpoint) -> None:
+        """This one answered."""
+        self._suspects.pop(endpoint, None)
+
+
+def _topic_route(topic: MetadataResponseTopic, now_ms: int) -> TopicRoute:
+    leaders = {
+        p.partition_index: NO_LEADER
+        if p.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        else Leader(p.leader_id, p.leader_epoch)
+        for p in topic.partitions
+    }
+    assert topic.name is not None
+    return TopicRoute(topic.name, topic.topic_id, topic.error_code, leaders, now_ms)
+
+
+def _is_led_by(route: TopicRoute, nodes: Collection[int]) -> bool:
+    return any(leader.node_id in nodes for leader in route.leaders.values())

@@ -1,0 +1,73 @@
+"""The TLS side of the options: one `ssl.SSLContext` from PEM files or PEM text.
+
+Python's ssl reads a private key from a file only, so a key that was given as text passes through a temporary file
+that only its owner can read and that is gone when this returns.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from typing import TYPE_CHECKING
+
+from fencepost.base.failures import ConfigError
+
+if TYPE_CHECKING:
+    from fencepost.client.options import Tls
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """A context that trusts, checks and shows what the options say; ConfigError names the option."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = tls.check_hostname
+    # The chain is checked even where the name is not: otherwise anybody could be in the middle.
+    context.verify_mode = ssl.CERT_REQUIRED
+    _trust(context, tls)
+    _show(context, tls)
+    return context
+
+
+def _trust(context: ssl.SSLContext, tls: Tls) -> None:
+    try:
+        if tls.ca_path is not None and os.path.isdir(tls.ca_path):
+            context.load_verify_locations(capath=tls.ca_path)
+        elif tls.ca_path is not None:
+            context.load_verify_locations(cafile=tls.ca_path)
+        elif tls.ca_text is not None:
+            context.load_verify_locations(cadata=tls.ca_text)
+        else:
+            context.load_default_certs()
+    except (ssl.SSLError, ValueError) as problem:
+        raise ConfigError(
+            "ssl.ca.location (or ssl.truststore.*) does not hold PEM certificates"
+        ) from problem
+
+
+def _show(context: ssl.SSLContext, tls: Tls) -> None:
+    password = None if tls.key_password is None else tls.key_password.reveal()
+    # Without a password OpenSSL would ask at the terminal, and a server would hang: an empty one fails instead.
+    try:
+        if tls.certificate_text is not None:
+            if tls.key_text is None:
+                raise ConfigError("ssl.keystore.certificate.chain needs ssl.keystore.key beside it")
+            _load_text(context, tls.certificate_text, tls.key_text.reveal(), password or "")
+        elif tls.certificate_path is not None:
+            context.load_cert_chain(tls.certificate_path, tls.key_path, password or "")
+    except (ssl.SSLError, OSError):
+        # The cause is left out: it could quote the password's file or the key.
+        raise ConfigError(
+            "the client certificate cannot be used: check that ssl.certificate.location and ssl.key.location (or "
+            "ssl.keystore.*) are PEM, belong together, and that ssl.key.password is right"
+        ) from None
+
+
+def _load_text(context: ssl.SSLContext, certificate: str, key: str, password: str) -> None:
+    descriptor, path = tempfile.mkstemp(suffix=".pem")
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{certificate}\n{key}\n")
+        context.load_cert_chain(path, None, password)
+    finally:
+        os.unlink(path)

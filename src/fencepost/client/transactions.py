@@ -1,0 +1,291 @@
+"""A transaction as its producer sees it: identity, members, offsets, end.
+
+Theory of operation. A producer is a transactional id, a producer id and an epoch. There are two protocols, chosen
+by the cluster's finalised `transaction.version` and seen by the broker in the versions of the requests alone:
+
+    TV1  the producer says beforehand what the transaction will touch (AddPartitionsToTxn, AddOffsetsToTxn),
+         and keeps its epoch from one transaction to the next
+    TV2  a first write adds its partition by itself (Produce 12, TxnOffsetCommit 5), and every EndTxn (5) gives
+         the producer a new epoch, so that nothing late can fall into the next transaction (KIP-890)
+
+The identity carries the protocol, so that everybody who is handed it (executors of Spark) speaks the same one.
+
+What EndTxn did. An answer of 0 is certain, and so is a refusal of the first try. Between them lies everything
+that may have had an effect without our hearing of it: a lost answer, and codes that Kafka also gives when the
+decision was written but not yet replicated (15), or when the coordinator moved in the middle (16). After one of
+those, even a later refusal proves nothing: the decision may have been carried out and the producer fenced since. So
+the outcome is then unknown until asked for. 14 and 51 are the exceptions: they say that nothing was looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from fencepost.client.calls import (
+    AnyBroker,
+    Attempt,
+    Core,
+    Place,
+    call_one,
+    error_code,
+    group_by_topic,
+    locate,
+)
+from fencepost.client.failures import ClientError, UnknownOutcome
+from fencepost.client.groups import CommittedOffset, partition_codes
+from fencepost.client.reactions import Reaction
+from fencepost.client.routes import CoordinatorKey, CoordinatorKind
+from fencepost.client.steps import Lost, Send, Steps, exchange
+from fencepost.client.versions import TRANSACTION_VERSION, TV1_MOST, finalized_features
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.add_offsets_to_txn import AddOffsetsToTxnRequest
+from fencepost.wire.forms.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from fencepost.wire.forms.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from fencepost.wire.forms.end_txn import EndTxnRequest, EndTxnResponse
+from fencepost.wire.forms.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from fencepost.wire.forms.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_NO_EFFECT: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS}
+)
+"""Retriable answers to EndTxn after which we know that this request changed nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """Who writes. Without a transactional id: a producer that is idempotent and no more."""
+
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+    transaction_version: int
+
+    @property
+    def is_tv2(self) -> bool:
+        return self.transaction_version >= 2
+
+    def at_most(self, api: ApiKey) -> int | None:
+        """The highest version of a request that still speaks this identity's protocol."""
+        return None if self.is_tv2 else TV1_MOST.get(api)
+
+    def __str__(self) -> str:
+        name = self.transactional_id or "an idempotent producer"
+        return f"{name} (producer {self.producer_id}, epoch {self.producer_epoch})"
+
+
+def learn_transaction_version(core: Core) -> Steps[int]:
+    """The cluster's level of `transaction.version`; asked once per client."""
+    if core.transaction_version is None:
+        request = ApiVersionsRequest(client_software_name="fencepost", client_software_version="0")
+        reply = yield from call_one(core, AnyBroker(), ApiKey.API_VERSIONS, request, error_code)
+        core.transaction_version = _finalized_level(reply.form)
+    return core.transaction_version
+
+
+def init_producer_id(
+    core: Core,
+    transactional_id: str | None,
+    timeout_ms: int = 60_000,
+    *,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+) -> Steps[ProducerIdentity]:
+    """A fresh epoch: whatever was open under this id is ended, and whoever held it is fenced.
+
+    With a producer id and epoch, it is refused when somebody else has taken over since (KIP-360).
+    """
+    # Asked anew each time: a cluster is upgraded from TV1 to TV2 while clients live on (KAFKA-18227).
+    core.transaction_version = None
+    version = yield from learn_transaction_version(core)
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+    place: Place = AnyBroker() if transactional_id is None else coordinator_of(transactional_id)
+    about = "an idempotent producer" if transactional_id is None else f"{transactional_id!r}"
+    reply = yield from call_one(
+        core, place, ApiKey.INIT_PRODUCER_ID, request, error_code, about=about
+    )
+    form: InitProducerIdResponse = reply.form
+    return ProducerIdentity(transactional_id, form.producer_id, form.producer_epoch, version)
+
+
+def add_partitions(
+    core: Core, identity: ProducerIdentity, partitions: Collection[TopicPartition]
+) -> Steps[None]:
+    """TV1: says which partitions the transaction will write."""
+    assert identity.transactional_id is not None
+    assert not identity.is_tv2
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        topics=[
+            AddPartitionsToTxnTopic(name=topic, partitions=indexes)
+            for topic, indexes in group_by_topic(partitions).items()
+        ],
+    )
+    request = AddPartitionsToTxnRequest(transactions=[transaction])
+    place = coordinator_of(identity.transactional_id)
+    about = ", ".join(map(str, sorted(partitions)))
+    yield from call_one(
+        core, place, ApiKey.ADD_PARTITIONS_TO_TXN, request, _code_of_add, about=about
+    )
+
+
+def txn_offset_commit(
+    core: Core,
+    identity: ProducerIdentity,
+    group: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> Steps[None]:
+    """Offsets of a group as a part of the transaction: they count if it commits, and only then."""
+    assert identity.transactional_id is not None
+    assert offsets
+    if not identity.is_tv2:
+        yield from _add_offsets(core, identity, group)
+    request = TxnOffsetCommitRequest(
+        transactional_id=identity.transactional_id,
+        group_id=group,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        topics=_offset_topics(offsets),
+    )
+    yield from call_one(
+        core,
+        CoordinatorKey(CoordinatorKind.GROUP, group),
+        ApiKey.TXN_OFFSET_COMMIT,
+        request,
+        partition_codes,
+        about=f"group {group!r}",
+        at_most=identity.at_most(ApiKey.TXN_OFFSET_COMMIT),
+    )
+
+
+def _add_offsets(core: Core, identity: ProducerIdentity, group: str) -> Steps[None]:
+    assert identity.transactional_id is not None
+    request = AddOffsetsToTxnRequest(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        group_id=group,
+    )
+    place = coordinator_of(identity.transactional_id)
+    about = f"group {group!r}"
+    yield from call_one(core, place, ApiKey.ADD_OFFSETS_TO_TXN, request, error_code, about=about)
+
+
+def end_txn(core: Core, identity: ProducerIdentity, *, commit: bool) -> Steps[ProducerIdentity]:
+    """Commits or aborts; returns the identity for the next transaction. See above for `UnknownOutcome`."""
+    assert identity.transactional_id is not None
+    attempt = Attempt(core, ApiKey.END_TXN, str(identity))
+    place = coordinator_of(identity.transactional_id)
+    request = EndTxnRequest(
+        transactional_id=identity.transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        committed=commit,
+    )
+    doubt: str | None = None
+    while True:
+        try:
+            endpoint = yield from locate(core, place, attempt)
+            timeout_ms = attempt.request_timeout_ms()
+            send = Send(
+                endpoint, ApiKey.END_TXN, request, timeout_ms, identity.at_most(ApiKey.END_TXN)
+            )
+            answer = yield from exchange(send)
+            if isinstance(answer, Lost):
+                attempt.lost(endpoint, answer)
+                doubt = attempt.last if answer.sent else doubt
+            else:
+                core.routes.trust(endpoint)
+                verdict = attempt.judge(ApiKey.END_TXN, answer.form.error_code)
+                if verdict is Reaction.SUCCEED:
+                    return _next_identity(identity, answer.form)
+                if answer.form.error_code not in _NO_EFFECT:
+                    doubt = attempt.last
+                if verdict is Reaction.REFRESH_COORDINATOR:
+                    core.routes.forget_coordinator(place)
+            yield from attempt.pause()
+        except ClientError as problem:
+            if doubt is None:
+                raise
+            raise _unknown(identity, commit, doubt, problem) from problem
+
+
+def _next_identity(identity: ProducerIdentity, form: EndTxnResponse) -> ProducerIdentity:
+    if form.producer_id == NO_PRODUCER_ID:
+        return identity
+    return replace(identity, producer_id=form.producer_id, producer_epoch=form.producer_epoch)
+
+
+def _unknown(
+    identity: ProducerIdentity, commit: bool, doubt: str, problem: Exception
+) -> UnknownOutcome:
+    word = "commit" if commit else "abort"
+    return UnknownOutcome(
+        f"whether the {word} of {identity} took effect is not known: first {doubt}; then: {problem}. Call "
+        "init_producer_id, which ends the transaction one way or the other, and look at what it wrote"
+    )
+
+
+def coordinator_of(transactional_id: str) -> CoordinatorKey:
+    """The place that decides about a transactional id."""
+    return CoordinatorKey(CoordinatorKind.TRANSACTION, transactional_id)
+
+
+def _offset_topics(
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> list[TxnOffsetCommitRequestTopic]:
+    return [
+        TxnOffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                TxnOffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=offsets[TopicPartition(topic, index)].offset,
+                    committed_leader_epoch=offsets[TopicPartition(topic, index)].leader_epoch,
+                    committed_metadata=offsets[TopicPartition(topic, index)].metadata,
+                )
+                for index in indexes
+            ],
+        )
+        for topic, indexes in group_by_topic(offsets).items()
+    ]
+
+
+def _code_of_add(form: AddPartitionsToTxnResponse) -> tuple[int, str | None]:
+    """The code that counts: OPERATION_NOT_ATTEMPTED only says that some other partition has a worse one."""
+    codes = [
+        result.partition_error_code
+        for transaction in form.results_by_transaction
+        for topic in transaction.topic_results
+        for result in topic.results_by_partition
+    ]
+    real = [
+        code for code in codes if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    ]
+    return (real or [max(codes, default=0)])[0], None
+
+
+def _finalized_level(form: ApiVersionsResponse) -> int:
+    features = finalized_features(form.finalized_features_epoch, form.finalized_features)
+    return features.get(TRANSACTION_VERSION, 0)

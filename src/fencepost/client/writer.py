@@ -1,0 +1,318 @@
+"""The rules of a writer of sealed batches: what may be sent now, and what an answer means.
+
+Theory of operation. A writer holds a *lane* per partition. A lane is an ordered line of parcels (a parcel is one
+sealed batch); those at its head are in flight, the rest wait.
+
+    accept -> [waiting] -> take -> [in flight] -> acknowledge
+                  ^                     |
+                  +------ give back ----+   (retriable: the same bytes, in the same order)
+
+- The first parcel of a lane travels alone. Until it is acknowledged the broker has not made up its mind about this
+  producer in this partition (it asks the transaction coordinator first), and whatever came behind it would be refused
+  as out of sequence. After that up to `window` parcels may be in flight; the broker remembers five, so no parcel is
+  sent that is more than four ahead of the oldest unacknowledged one.
+- When one parcel fails in a way that may pass, those behind it fail as well, or succeed if the first had succeeded
+  after all. The lane takes back what failed, waits until nothing of it is in flight, and then sends the oldest one
+  alone, with the same bytes. The broker swallows what it had: nothing is written twice.
+- OUT_OF_ORDER_SEQUENCE (45) for a parcel behind one that failed is a consequence and not news. For the oldest parcel
+  of a lane it is fatal: somebody else writes with this producer id and epoch here.
+- All parcels of a lane in flight are with one broker. When the leader moves, the lane drains first.
+
+This module knows neither network nor clock; `writing.py` is the procedure that follows these rules.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import MAX_SEQUENCE, TopicPartition
+from fencepost.client.failures import ClientError, RetriesExhausted, refusal
+from fencepost.client.reactions import Reaction, reaction
+from fencepost.records.batch import SealedBatch, read_header
+from fencepost.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fencepost.base.seams import Buffer
+    from fencepost.client.calls import Attempt
+    from fencepost.client.options import Endpoint
+    from fencepost.client.transactions import ProducerIdentity
+
+_REQUEST_OVERHEAD_BYTES: Final = 128
+"""What a batch costs in a request beyond its own bytes: names, lengths, a header."""
+
+
+class Written(NamedTuple):
+    """What has been acknowledged in one partition."""
+
+    records: int = 0
+    batches: int = 0
+    size_bytes: int = 0
+    base_offset: int = -1
+    """The offset of the first record, -1 when nothing was written."""
+    last_offset: int = -1
+    last_sequence: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """One sealed batch on its way."""
+
+    batch: SealedBatch
+    ordinal: int
+    expires_ms: int
+
+
+class Lane:
+    """The line of one partition."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.waiting: deque[Parcel] = deque()
+        self.in_flight: deque[Parcel] = deque()
+        self.endpoint: Endpoint | None = None
+        self.next_sequence = 0
+        self.is_added = False
+        self.is_open = False
+        self.is_recovering = False
+        self.not_before_ms = 0
+        self.tries = 0
+        self.last_answer = "none"
+        self.written = Written()
+        self._next_ordinal = 0
+        self._newest_ordinal = -1
+
+    def __repr__(self) -> str:
+        return (
+            f"<lane {self.partition}: {len(self.waiting)} waiting, {len(self.in_flight)} in flight>"
+        )
+
+    def accept(self, batch: SealedBatch, expires_ms: int) -> None:
+        """Puts a batch at the end of the line; its sequence must be the next one."""
+        assert batch.base_sequence == self.next_sequence, (
+            f"{self.partition}: the batch begins at sequence {batch.base_sequence}, due is {self.next_sequence}"
+        )
+        self.waiting.append(Parcel(batch, self._next_ordinal, expires_ms))
+        self._next_ordinal += 1
+        self.next_sequence = (batch.last_sequence + 1) & MAX_SEQUENCE
+
+    def is_ready(self, now_ms: int, window: int, leader: Endpoint) -> bool:
+        """Whether the oldest waiting parcel may be sent to this leader now."""
+        if not self.waiting or now_ms < self.not_before_ms:
+            return False
+        if not self.in_flight:
+            return True
+        if self.is_recovering or not self.is_open or self.endpoint != leader:
+            return False
+        return self.waiting[0].ordinal - self.in_flight[0].ordinal < window
+
+    def take(self, leader: Endpoint) -> Parcel:
+        parcel = self.waiting.popleft()
+        assert not self.in_flight or self.in_flight[-1].ordinal < parcel.ordinal
+        self.in_flight.append(parcel)
+        self.endpoint = leader
+        return parcel
+
+    def acknowledge(self, parcel: Parcel, base_offset: int) -> None:
+        self.is_open = True
+        self.tries = 0
+        # One behind a batch that has to be sent again does not end the recovery: if the lane went on then, the broker
+        # could see five newer batches before the old one, and would no longer know it as a duplicate.
+        if self.is_oldest(parcel):
+            self.is_recovering = False
+        self.in_flight.remove(parcel)
+        batch, written = parcel.batch, self.written
+        # A batch may be acknowledged after one behind it, when its own first answer was a doubtful one (20).
+        is_newest = parcel.ordinal > self._newest_ordinal
+        self._newest_ordinal = max(self._newest_ordinal, parcel.ordinal)
+        last_offset = base_offset + batch.last_offset_delta if base_offset >= 0 else -1
+        self.written = Written(
+            records=written.records + batch.record_count,
+            batches=written.batches + 1,
+            size_bytes=written.size_bytes + batch.size_bytes,
+            base_offset=base_offset if parcel.ordinal == 0 else written.base_offset,
+            last_offset=max(written.last_offset, last_offset),
+            last_sequence=batch.last_sequence if is_newest else written.last_sequence,
+        )
+
+    def give_back(self, parcel: Parcel, reason: str) -> None:
+        """A parcel has failed for now: it takes its old place in the line."""
+        self.in_flight.remove(parcel)
+        later: list[Parcel] = []
+        while self.waiting and self.waiting[0].ordinal < parcel.ordinal:
+            later.append(self.waiting.popleft())
+        self.waiting.appendleft(parcel)
+        self.waiting.extendleft(reversed(later))
+        self.is_recovering = True
+        self.last_answer = reason
+
+    def is_oldest(self, parcel: Parcel) -> bool:
+        """Whether nothing older of this lane is still unacknowledged."""
+        lines = (self.waiting, self.in_flight)
+        return all(other.ordinal >= parcel.ordinal for line in lines for other in line)
+
+    def oldest_expiry_ms(self) -> int | None:
+        return min(
+            (p.expires_ms for line in (self.in_flight, self.waiting) for p in line), default=None
+        )
+
+
+class Shipment(NamedTuple):
+    """One Produce request: at most one parcel per partition."""
+
+    endpoint: Endpoint
+    parcels: list[tuple[Lane, Parcel]]
+
+
+class Writer:
+    """All lanes of one producer id and epoch."""
+
+    def __init__(
+        self,
+        identity: ProducerIdentity,
+        *,
+        window: int,
+        max_request_bytes: int,
+        delivery_timeout_ms: int,
+    ) -> None:
+        assert 1 <= window <= 5, "the broker remembers five batches per producer and partition"
+        self.identity = identity
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.shipments: dict[int, Shipment] = {}
+        self.unacknowledged_bytes = 0
+        self.failure: ClientError | None = None
+        self.search: Attempt | None = None
+        """The patience with which leaders are looked for; one lives until all of them are known."""
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self._window = window
+        self._max_request_bytes = max_request_bytes
+
+    def __repr__(self) -> str:
+        return f"<writer of {self.identity}: {len(self.lanes)} lanes, {self.unacknowledged_bytes} bytes to go>"
+
+    def lane(self, partition: TopicPartition) -> Lane:
+        found = self.lanes.get(partition)
+        if found is None:
+            found = self.lanes[partition] = Lane(partition)
+        return found
+
+    def accept(self, partition: TopicPartition, data: Buffer, now_ms: int) -> None:
+        """Takes a sealed batch of this identity; its bytes must not change until it is acknowledged."""
+        self.check()
+        batch = read_header(data)
+        identity = self.identity
+        assert batch.size_bytes == len(data), "one batch at a time"
+        assert (batch.producer_id, batch.producer_epoch) == (
+            identity.producer_id,
+            identity.producer_epoch,
+        ), (
+            f"the batch is sealed for producer {batch.producer_id}/{batch.producer_epoch}, not for {identity}"
+        )
+        assert batch.is_transactional == (identity.transactional_id is not None)
+        assert batch.record_count == batch.last_offset_delta + 1 > 0
+        self.lane(partition).accept(batch, now_ms + self.delivery_timeout_ms)
+        self.unacknowledged_bytes += batch.size_bytes
+
+    def check(self) -> None:
+        """A writer that has failed stays failed: what it has in flight may still arrive."""
+        if self.failure is not None:
+            raise self.failure
+
+    def results(self) -> dict[TopicPartition, Written]:
+        return {partition: lane.written for partition, lane in self.lanes.items()}
+
+    # What to send.
+
+    def busy_lanes(self) -> list[Lane]:
+        """Lanes with something to send."""
+        return [lane for lane in self.lanes.values() if lane.waiting]
+
+    def due(
+        self, now_ms: int, leader_of: Callable[[TopicPartition], Endpoint | None]
+    ) -> list[Shipment]:
+        """The requests that may be sent now; their parcels are in flight from here on."""
+        room = self._room()
+        shipments: dict[Endpoint, list[tuple[Lane, Parcel]]] = {}
+        sizes: dict[Endpoint, int] = {}
+        for lane in self.busy_lanes():
+            leader = leader_of(lane.partition)
+            if leader is None or room.get(leader, self._window) <= 0:
+                continue
+            if not lane.is_ready(now_ms, self._window, leader):
+                continue
+            size = lane.waiting[0].batch.size_bytes + _REQUEST_OVERHEAD_BYTES
+            # A batch that is larger than the limit by itself still goes, alone: the broker is the judge of it.
+            if sizes.get(leader, 0) and sizes[leader] + size > self._max_request_bytes:
+                continue
+            sizes[leader] = sizes.get(leader, 0) + size
+            shipments.setdefault(leader, []).append((lane, lane.take(leader)))
+        return [Shipment(endpoint, parcels) for endpoint, parcels in shipments.items()]
+
+    def _room(self) -> dict[Endpoint, int]:
+        """How many more requests each broker may be sent."""
+        room: dict[Endpoint, int] = {}
+        for shipment in self.shipments.values():
+            room[shipment.endpoint] = room.get(shipment.endpoint, self._window) - 1
+        return room
+
+    def next_event_ms(self, now_ms: int) -> int | None:
+        """When a lane that backs off may send again, or a parcel expires; None when nothing is to come."""
+        times = [lane.not_before_ms for lane in self.busy_lanes() if lane.not_before_ms > now_ms]
+        times += [t for lane in self.lanes.values() if (t := lane.oldest_expiry_ms()) is not None]
+        return min(times, default=None)
+
+    # What was answered.
+
+    def sent(self, ticket: int, shipment: Shipment) -> None:
+        self.shipments[ticket] = shipment
+
+    def acknowledged(self, lane: Lane, parcel: Parcel, base_offset: int) -> None:
+        lane.acknowledge(parcel, base_offset)
+        self.unacknowledged_bytes -= parcel.batch.size_bytes
+
+    def lost(self, shipment: Shipment, reason: str, not_before_ms: int) -> None:
+        """No answer came: what was in this request may have been written or not, so it goes again as it is."""
+        for lane, parcel in shipment.parcels:
+            lane.give_back(parcel, reason)
+            self._back_off(lane, not_before_ms)
+
+    def judge(self, lane: Lane, parcel: Parcel, code: int, message: str | None) -> Reaction:
+        """What an error means for this parcel; a fatal one ends the writer."""
+        verdict = reaction(ApiKey.PRODUCE, code)
+        if verdict is Reaction.SUCCEED or verdict.again:
+            return verdict
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not lane.is_oldest(parcel):
+            return Reaction.RETRY
+        about = f"{lane.partition} by {self.identity}"
+        self.failure = refusal(
+            "Produce", code, about=about, message=message, partition=lane.partition
+        )
+        raise self.failure
+
+    def retry(self, lane: Lane, parcel: Parcel, reason: str, not_before_ms: int) -> None:
+        lane.give_back(parcel, reason)
+        self._back_off(lane, not_before_ms)
+
+    def _back_off(self, lane: Lane, not_before_ms: int) -> None:
+        lane.not_before_ms = max(lane.not_before_ms, not_before_ms)
+        # Only the oldest parcel's failure is a try; what fails behind it is the same event.
+        if not lane.in_flight:
+            lane.tries += 1
+
+    def expire(self, now_ms: int) -> None:
+        """Ends the writer when a parcel has waited longer than delivery.timeout.ms."""
+        for lane in self.lanes.values():
+            expires_ms = lane.oldest_expiry_ms()
+            if expires_ms is not None and now_ms >= expires_ms:
+                what = f"Produce to {lane.partition} by {self.identity}"
+                self.failure = RetriesExhausted(what, self.delivery_timeout_ms, lane.last_answer)
+                raise self.failure
+
+
+def unadded(lanes: Iterable[Lane]) -> list[TopicPartition]:
+    """TV1: the partitions that the transaction must be told of before they are written."""
+    return [lane.partition for lane in lanes if not lane.is_added]

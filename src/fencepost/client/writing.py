@@ -1,0 +1,201 @@
+"""Writing sealed batches: the procedure that drives a `Writer`.
+
+`pump` sends what may be sent and takes in answers until at most so many bytes are unacknowledged. A caller that
+writes calls it with its buffer's size after every batch, one that finishes calls it with 0. Answers are also taken
+in while there is room, so that a lane opens as soon as its first batch is acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode, error_name
+from fencepost.base.ids import TopicPartition
+from fencepost.client.calls import (
+    CONCURRENT_TRANSACTIONS_BACKOFF_MS,
+    Attempt,
+    Core,
+    backoff_ms,
+    find_leaders,
+)
+from fencepost.client.failures import ClientError
+from fencepost.client.reactions import Reaction
+from fencepost.client.steps import Answer, Lost, Pause, Send, Steps, start, wait
+from fencepost.client.transactions import ProducerIdentity, add_partitions
+from fencepost.client.writer import Lane, Shipment, Writer, unadded
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ALL_REPLICAS: Final = -1
+
+_VERIFYING: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+"""What the verification of a first write answers when it collides with another one of the same producer id. It is
+over within milliseconds, so the first tries come quickly."""
+
+
+def new_writer(core: Core, identity: ProducerIdentity) -> Writer:
+    """A writer with the limits of the client's options."""
+    options = core.options
+    return Writer(
+        identity,
+        window=options.max_in_flight,
+        max_request_bytes=options.max_request_bytes,
+        delivery_timeout_ms=options.delivery_timeout_ms,
+    )
+
+
+def pump(core: Core, writer: Writer, until_bytes: int) -> Steps[None]:
+    """Sends and hears until at most `until_bytes` are unacknowledged; whatever it raises ends the writer."""
+    writer.check()
+    try:
+        yield from _hear(core, writer, 0)
+        searching = yield from _dispatch(core, writer)
+        while writer.unacknowledged_bytes > until_bytes:
+            yield from _hear(core, writer, _patience_ms(core, writer, searching))
+            searching = yield from _dispatch(core, writer)
+    except ClientError as problem:
+        writer.failure = writer.failure or problem
+        raise
+
+
+def _patience_ms(core: Core, writer: Writer, searching: bool) -> int:
+    """How long to wait for answers before there is something else to do."""
+    now_ms = core.clock.now_ms()
+    writer.expire(now_ms)
+    event_ms = writer.next_event_ms(now_ms)
+    assert event_ms is not None, "unacknowledged bytes, and nothing to wait for"
+    if searching:
+        event_ms = min(event_ms, now_ms + backoff_ms(core, 0))
+    return max(1, event_ms - now_ms)
+
+
+def _hear(core: Core, writer: Writer, timeout_ms: int) -> Steps[None]:
+    """Takes in the answers that come within the time, at least one if any comes."""
+    if not writer.shipments:
+        if timeout_ms:
+            yield Pause(timeout_ms)
+        return
+    answers = yield from wait(tuple(writer.shipments), timeout_ms)
+    for ticket in sorted(answers):
+        shipment = writer.shipments.pop(ticket)
+        _take_answer(core, writer, shipment, answers[ticket])
+
+
+# Sending.
+
+
+def _dispatch(core: Core, writer: Writer) -> Steps[bool]:
+    """Sends everything that may be sent; True when the leader of some lane is still unknown."""
+    while lanes := writer.busy_lanes():
+        yield from _add_to_transaction(core, writer, lanes)
+        searching = yield from _find_leaders(core, writer, lanes)
+        shipments = writer.due(core.clock.now_ms(), core.routes.leader)
+        for shipment in shipments:
+            ticket = yield from start(_produce(core, writer, shipment))
+            writer.sent(ticket, shipment)
+        if not shipments:
+            return searching
+    return False
+
+
+def _add_to_transaction(core: Core, writer: Writer, lanes: list[Lane]) -> Steps[None]:
+    identity = writer.identity
+    if identity.transactional_id is None or identity.is_tv2:
+        return
+    if missing := unadded(lanes):
+        yield from add_partitions(core, identity, missing)
+        for partition in missing:
+            writer.lane(partition).is_added = True
+
+
+def _find_leaders(core: Core, writer: Writer, lanes: list[Lane]) -> Steps[bool]:
+    """Asks for the leaders of lanes that could send; one attempt lives until all of them are known."""
+    if all(core.routes.leader(lane.partition) is not None for lane in lanes):
+        writer.search = None
+        return False
+    if writer.search is None:
+        writer.search = Attempt(
+            core, ApiKey.PRODUCE, str(writer.identity), writer.delivery_timeout_ms
+        )
+    found = yield from find_leaders(core, [lane.partition for lane in lanes], writer.search)
+    missing = len(lanes) - sum(map(len, found.values()))
+    return missing > 0
+
+
+def _produce(core: Core, writer: Writer, shipment: Shipment) -> Send:
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for lane, parcel in shipment.parcels:
+        data = PartitionProduceData(index=lane.partition.partition, records=parcel.batch.data)
+        topics.setdefault(lane.partition.topic, []).append(data)
+    timeout_ms = core.options.request_timeout_ms
+    request = ProduceRequest(
+        transactional_id=writer.identity.transactional_id,
+        acks=_ALL_REPLICAS,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            TopicProduceData(name=name, partition_data=data) for name, data in topics.items()
+        ],
+    )
+    at_most = writer.identity.at_most(ApiKey.PRODUCE)
+    return Send(shipment.endpoint, ApiKey.PRODUCE, request, timeout_ms, at_most)
+
+
+# Hearing.
+
+
+def _take_answer(core: Core, writer: Writer, shipment: Shipment, answer: Answer) -> None:
+    if isinstance(answer, Lost):
+        core.routes.suspect(shipment.endpoint)
+        tries = max(lane.tries for lane, _ in shipment.parcels)
+        reason = f"{shipment.endpoint}: {answer.reason}"
+        writer.lost(shipment, reason, core.clock.now_ms() + backoff_ms(core, tries))
+        return
+    core.routes.trust(shipment.endpoint)
+    answers = _by_partition(answer.form)
+    for lane, parcel in shipment.parcels:
+        response = answers.get(lane.partition)
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if response is None else response.error_code
+        message = None if response is None else response.error_message
+        verdict = writer.judge(lane, parcel, code, message)
+        if verdict is Reaction.SUCCEED:
+            assert response is not None
+            writer.acknowledged(lane, parcel, response.base_offset)
+            continue
+        if verdict is Reaction.REFRESH_METADATA:
+            core.routes.forget_topics([lane.partition.topic])
+        writer.retry(
+            lane, parcel, error_name(code), core.clock.now_ms() + _pause_ms(core, lane, code)
+        )
+
+
+def _by_partition(form: ProduceResponse) -> Mapping[TopicPartition, PartitionProduceResponse]:
+    return {
+        TopicPartition(topic.name, partition.index): partition
+        for topic in form.responses
+        for partition in topic.partition_responses
+    }
+
+
+def _pause_ms(core: Core, lane: Lane, code: int) -> int:
+    if not lane.is_open and code in _VERIFYING:
+        quick_ms = CONCURRENT_TRANSACTIONS_BACKOFF_MS << min(lane.tries, 10)
+        return min(quick_ms, core.options.retry_backoff_max_ms)
+    return backoff_ms(core, lane.tries)

@@ -1,0 +1,44 @@
+"""What an event leads to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.coordinator.group.events import (
+    AssignmentLost,
+    AssignmentWritten,
+    Join,
+    JoinLost,
+    JoinReply,
+    StaticMemberReplaced,
+    SyncReply,
+)
+
+if TYPE_CHECKING:
+    from fencepost.records.group_log import LogRecord
+
+Sequel = Join | AssignmentWritten | AssignmentLost | StaticMemberReplaced | JoinLost
+"""Events that only a decision brings about."""
+
+
+class Answer(NamedTuple):
+    """A reply to a request that waited under a ticket."""
+
+    ticket: int
+    reply: JoinReply | SyncReply
+
+
+@dataclass(slots=True)
+class Decision:
+    """Records to append as one batch, and what may be said once they are durable.
+
+    When the append succeeds, `then` is decided next, on the state to which the records were applied; when it fails,
+    `otherwise` is, and nothing was applied. `reply` is for whoever caused the event and does not wait under a ticket.
+    """
+
+    records: list[LogRecord] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    reply: object = None
+    then: Sequel | None = None
+    otherwise: Sequel | None = None

@@ -1,0 +1,183 @@
+"""The only mutation of the metadata state: one record at a time, live and at load alike.
+
+A record that contradicts the state is a bug of whoever decided it, never a client's mistake, so it is an assertion.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.base.failures import CorruptError, WireError
+from fencepost.coordinator.metadata.names import collision_key
+from fencepost.coordinator.metadata.state import Broker, Endpoint, PartitionState, Topic
+from fencepost.records.metadata_log import (
+    NO_LEADER_CHANGE,
+    TOPIC_RESOURCE,
+    UNFENCED,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+    decode_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from fencepost.coordinator.metadata.state import MetadataState
+    from fencepost.records.entry import Entry
+    from fencepost.records.metadata_log import MetadataRecord
+
+
+def apply(state: MetadataState, record: MetadataRecord) -> None:
+    """Takes over a record that is in the log."""
+    _APPLY[type(record)](state, record)
+    state.version += 1
+
+
+def load(state: MetadataState, entries: Iterable[Entry]) -> int:
+    """Folds a log into the state; the number of records. CorruptError for one that cannot be read."""
+    count = 0
+    for entry in entries:
+        assert entry.value is not None, "metadata records have no tombstones"
+        try:
+            record = decode_record(bytes(entry.value))
+        except WireError as problem:
+            raise CorruptError(
+                f"the metadata log cannot be read at offset {entry.offset}: {problem}"
+            ) from problem
+        apply(state, record)
+        count += 1
+    return count
+
+
+# -- brokers --------------------------------------------------------------------------------------------------
+
+
+def _register_broker(state: MetadataState, record: RegisterBrokerRecord) -> None:
+    state.brokers[record.broker_id] = Broker(
+        node_id=record.broker_id,
+        epoch=record.broker_epoch,
+        incarnation_id=bytes(record.incarnation_id),
+        endpoints=tuple(Endpoint(e.name, e.host, e.port) for e in record.end_points),
+        rack=record.rack,
+        fenced=record.fenced,
+    )
+
+
+def _change_broker(state: MetadataState, record: BrokerRegistrationChangeRecord) -> None:
+    broker = state.brokers[record.broker_id]
+    assert broker.epoch == record.broker_epoch, "a change names the registration it belongs to"
+    if record.fenced:
+        state.brokers[record.broker_id] = broker._replace(fenced=record.fenced != UNFENCED)
+
+
+def _unregister_broker(state: MetadataState, record: UnregisterBrokerRecord) -> None:
+    del state.brokers[record.broker_id]
+
+
+# -- topics ---------------------------------------------------------------------------------------------------
+
+
+def _add_topic(state: MetadataState, record: TopicRecord) -> None:
+    assert record.name not in state.topics, f"topic {record.name} exists"
+    topic = Topic(record.name, bytes(record.topic_id))
+    assert topic.topic_id not in state.topics_by_id, f"the id of {topic.name} is taken"
+    state.topics[topic.name] = topic
+    state.topics_by_id[topic.topic_id] = topic
+    state.names_by_collision_key.setdefault(collision_key(topic.name), []).append(topic.name)
+
+
+def _add_partition(state: MetadataState, record: PartitionRecord) -> None:
+    topic = state.topics_by_id[bytes(record.topic_id)]
+    assert record.partition_id == len(topic.partitions), "partitions come in their order"
+    assert record.leader_epoch >= 0, "a partition begins with an epoch"
+    topic.partitions.append(
+        PartitionState(
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            replicas=tuple(record.replicas),
+            isr=tuple(record.isr),
+        )
+    )
+
+
+def _change_partition(state: MetadataState, record: PartitionChangeRecord) -> None:
+    topic = state.topics_by_id[bytes(record.topic_id)]
+    before = topic.partitions[record.partition_id]
+    after = before._replace(
+        replicas=before.replicas if record.replicas is None else tuple(record.replicas),
+        isr=before.isr if record.isr is None else tuple(record.isr),
+        partition_epoch=before.partition_epoch + 1,
+    )
+    if record.leader != NO_LEADER_CHANGE:
+        after = after._replace(leader=record.leader, leader_epoch=before.leader_epoch + 1)
+    topic.partitions[record.partition_id] = after
+
+
+def _remove_topic(state: MetadataState, record: RemoveTopicRecord) -> None:
+    topic = state.topics_by_id.pop(bytes(record.topic_id))
+    del state.topics[topic.name]
+    state.settings.pop((TOPIC_RESOURCE, topic.name), None)
+    alike = state.names_by_collision_key[collision_key(topic.name)]
+    alike.remove(topic.name)
+    if not alike:
+        del state.names_by_collision_key[collision_key(topic.name)]
+
+
+# -- the rest -------------------------------------------------------------------------------------------------
+
+
+def _change_setting(state: MetadataState, record: ConfigRecord) -> None:
+    resource = (record.resource_type, record.resource_name)
+    # A new dict each time: whoever holds the old one keeps what it saw.
+    settings = dict(state.settings.get(resource, ()))
+    if record.value is None:
+        settings.pop(record.name, None)
+    else:
+        settings[record.name] = record.value
+    if settings:
+        state.settings[resource] = settings
+    else:
+        state.settings.pop(resource, None)
+
+
+def _change_feature(state: MetadataState, record: FeatureLevelRecord) -> None:
+    if record.feature_level == 0:
+        state.features.pop(record.name, None)
+    else:
+        state.features[record.name] = record.feature_level
+
+
+def _reserve_producer_ids(state: MetadataState, record: ProducerIdsRecord) -> None:
+    assert record.next_producer_id > state.next_producer_id, (
+        "producer ids are never given out twice"
+    )
+    state.next_producer_id = record.next_producer_id
+
+
+def _nothing(state: MetadataState, record: NoOpRecord) -> None:
+    """Kafka's controller says that it lives."""
+
+
+_APPLY: Final[dict[type[MetadataRecord], Callable[[MetadataState, Any], None]]] = {
+    RegisterBrokerRecord: _register_broker,
+    BrokerRegistrationChangeRecord: _change_broker,
+    UnregisterBrokerRecord: _unregister_broker,
+    TopicRecord: _add_topic,
+    PartitionRecord: _add_partition,
+    PartitionChangeRecord: _change_partition,
+    RemoveTopicRecord: _remove_topic,
+    ConfigRecord: _change_setting,
+    FeatureLevelRecord: _change_feature,
+    ProducerIdsRecord: _reserve_producer_ids,
+    NoOpRecord: _nothing,
+}

@@ -1,0 +1,153 @@
+"""Topics and partitions: what is asked, and the records that make it so. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
+from fencepost.coordinator.metadata.events import (
+    Decision,
+    PartitionsCreated,
+    TopicRemoved,
+    refuse,
+)
+from fencepost.coordinator.metadata.names import refuse_name
+from fencepost.coordinator.metadata.placement import (
+    order_assignments,
+    place,
+    place_as_told,
+    refuse_copies,
+)
+from fencepost.records.metadata_log import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fencepost.coordinator.metadata.events import CreatePartitions, CreateTopic, DeleteTopic
+    from fencepost.coordinator.metadata.state import MetadataState
+    from fencepost.records.metadata_log import MetadataRecord
+
+
+def refuse_new_name(state: MetadataState, name: str) -> Decision | None:
+    """Why no topic of this name can be made now."""
+    if problem := refuse_name(name):
+        return refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name == CLUSTER_METADATA_TOPIC:
+        return refuse(ErrorCode.INVALID_REQUEST, f"{name} is the broker's own log, not a topic.")
+    if name in state.topics:
+        return refuse(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} exists already.")
+    if other := state.colliding_name(name):
+        return refuse(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic {name!r} could not be told from {other!r} in metrics: '.' and '_' are alike there.",
+        )
+    return None
+
+
+def decide_create_topic(state: MetadataState, event: CreateTopic) -> Decision:
+    """A topic, its partitions and its settings, all in one batch of the log: there or not there."""
+    if refused := refuse_new_name(state, event.name):
+        return refused
+    leaders = _choose_leaders(state, event)
+    if isinstance(leaders, Decision):
+        return leaders
+    assert event.topic_id not in state.topics_by_id, "a topic id is new"
+    records: list[MetadataRecord] = [TopicRecord(name=event.name, topic_id=event.topic_id)]
+    records += [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=event.name, name=name, value=value)
+        for name, value in sorted(event.settings.items())
+    ]
+    records += _partition_records(event.topic_id, 0, leaders)
+    return Decision(tuple(records), (PartitionsCreated(event.name, 0, len(leaders)),))
+
+
+def _choose_leaders(state: MetadataState, event: CreateTopic) -> list[int] | Decision:
+    if not event.assignments:
+        return refuse_copies(event.replication_factor) or place(state, event.partition_count)
+    if event.partition_count != -1 or event.replication_factor != -1:
+        return refuse(
+            ErrorCode.INVALID_REQUEST,
+            "With a manual assignment the number of partitions and the replication factor must be -1.",
+        )
+    ordered = order_assignments(event.assignments)
+    return ordered if isinstance(ordered, Decision) else place_as_told(state, ordered)
+
+
+def _partition_records(
+    topic_id: bytes, first_index: int, leaders: Sequence[int]
+) -> list[PartitionRecord]:
+    return [
+        PartitionRecord(
+            partition_id=first_index + offset,
+            topic_id=topic_id,
+            replicas=[leader],
+            isr=[leader],
+            leader=leader,
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+        for offset, leader in enumerate(leaders)
+    ]
+
+
+def decide_delete_topic(state: MetadataState, event: DeleteTopic) -> Decision:
+    """The topic goes, with its partitions and settings; its id is never used again."""
+    topic = state.topics.get(event.name)
+    if topic is None:
+        return refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name!r}.")
+    if topic.is_internal:
+        return refuse(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"{event.name} holds what the broker itself needs and cannot be deleted.",
+        )
+    return Decision(
+        (RemoveTopicRecord(topic_id=topic.topic_id),),
+        (TopicRemoved(topic.name, len(topic.partitions)),),
+    )
+
+
+def decide_create_partitions(state: MetadataState, event: CreatePartitions) -> Decision:
+    """More partitions behind those that are there; keys may hash elsewhere from then on."""
+    topic = state.topics.get(event.name)
+    if topic is None:
+        return refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name!r}.")
+    if event.name in INTERNAL_TOPICS:
+        return refuse(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The number of partitions of {event.name} decides which of them owns a group or a "
+            "transactional id; it cannot change.",
+        )
+    present = len(topic.partitions)
+    added = event.partition_count - present
+    if added <= 0:
+        return refuse(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic {event.name!r} has {present} partitions; {event.partition_count} would not be more.",
+        )
+    leaders = _choose_more_leaders(state, added, event.assignments)
+    if isinstance(leaders, Decision):
+        return leaders
+    return Decision(
+        tuple(_partition_records(topic.topic_id, present, leaders)),
+        (PartitionsCreated(topic.name, present, added),),
+    )
+
+
+def _choose_more_leaders(
+    state: MetadataState, added: int, assignments: Sequence[Sequence[int]] | None
+) -> list[int] | Decision:
+    if assignments is None:
+        return place(state, added)
+    if len(assignments) != added:
+        return refuse(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{added} partitions are new, but the manual assignment has {len(assignments)}.",
+        )
+    return place_as_told(state, assignments)

@@ -1,0 +1,95 @@
+"""Where partitions go: onto brokers that live, one copy each, the least loaded first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_PARTITIONS_PER_TOPIC
+from fencepost.coordinator.metadata.events import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fencepost.coordinator.metadata.events import Decision
+    from fencepost.coordinator.metadata.state import MetadataState
+
+
+def place(state: MetadataState, count: int) -> list[int] | Decision:
+    """A leader for each of so many new partitions."""
+    if count <= 0:
+        return refuse(
+            ErrorCode.INVALID_PARTITIONS, f"A topic has at least one partition, not {count}."
+        )
+    if count > MAX_PARTITIONS_PER_TOPIC:
+        return refuse(
+            ErrorCode.POLICY_VIOLATION,
+            f"{count} partitions are more than the {MAX_PARTITIONS_PER_TOPIC} that are made at once.",
+        )
+    nodes = [broker.node_id for broker in state.live_brokers()]
+    if not nodes:
+        return refuse(ErrorCode.BROKER_NOT_AVAILABLE, "No broker is there to take a partition.")
+    if len(nodes) > 1:
+        load = Counter(
+            partition.leader for topic in state.topics.values() for partition in topic.partitions
+        )
+        nodes.sort(key=lambda node: (load[node], node))
+    return [nodes[index % len(nodes)] for index in range(count)]
+
+
+def refuse_copies(replication_factor: int) -> Decision | None:
+    """One copy, or the default (-1), which is one as well."""
+    if replication_factor in (-1, 1):
+        return None
+    if replication_factor <= 0:
+        return refuse(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is {replication_factor}; it must be 1, or -1 for the default.",
+        )
+    return refuse(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"The replication factor is {replication_factor}, but there is one copy of every partition.",
+    )
+
+
+def place_as_told(
+    state: MetadataState, assignments: Sequence[Sequence[int]]
+) -> list[int] | Decision:
+    """The leaders that somebody chose: each a broker that is there, one for each partition."""
+    if len(assignments) > MAX_PARTITIONS_PER_TOPIC:
+        return place(state, len(assignments))
+    for nodes in assignments:
+        if problem := _refuse_assignment(state, nodes):
+            return refuse(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return [nodes[0] for nodes in assignments]
+
+
+def _refuse_assignment(state: MetadataState, nodes: Sequence[int]) -> str | None:
+    if not nodes:
+        return "The manual assignment has a partition without any broker."
+    if len(set(nodes)) != len(nodes):
+        return f"The manual assignment {list(nodes)} names a broker twice."
+    unknown = [node for node in nodes if node not in state.brokers]
+    if unknown:
+        return f"The manual assignment names broker {unknown[0]}, which is not there."
+    if len(nodes) > 1:
+        return f"The manual assignment {list(nodes)} wants {len(nodes)} copies, but there is one."
+    return None
+
+
+def order_assignments(
+    assignments: Sequence[tuple[int, Sequence[int]]],
+) -> list[Sequence[int]] | Decision:
+    """Pairs of an index and its nodes as a list by index: every index from 0 on, each once."""
+    by_index = dict(assignments)
+    if len(by_index) != len(assignments):
+        return refuse(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual assignment names a partition twice."
+        )
+    if sorted(by_index) != list(range(len(by_index))):
+        return refuse(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "The manual assignment must name every partition from 0 on without a gap.",
+        )
+    return [by_index[index] for index in range(len(by_index))]

@@ -1,0 +1,130 @@
+"""Brokers, leaders, settings and producer ids: what is asked, and the records that make it so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.ids import TopicPartition
+from fencepost.base.limits import PRODUCER_ID_BLOCK_SIZE
+from fencepost.coordinator.metadata.events import Decision, LeadersChanged, SettingsChanged
+from fencepost.records.metadata_log import (
+    FENCED,
+    UNFENCED,
+    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from fencepost.coordinator.metadata.events import AlterSettings, RegisterBroker
+    from fencepost.coordinator.metadata.state import MetadataState
+    from fencepost.records.metadata_log import MetadataRecord
+
+
+def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decision:
+    """A broker is there from now on. The first one ever also says which features the cluster has."""
+    records: list[MetadataRecord] = []
+    if not state.features:
+        records += [
+            FeatureLevelRecord(name=name, feature_level=level)
+            for name, level in event.features.items()
+        ]
+    records.append(
+        RegisterBrokerRecord(
+            broker_id=event.node_id,
+            incarnation_id=event.incarnation_id,
+            # Kafka's epoch is the offset of the record itself, which stands behind the features.
+            broker_epoch=event.epoch + len(records),
+            end_points=[
+                BrokerEndpoint(name=each.name, host=each.host, port=each.port)
+                for each in event.endpoints
+            ],
+            rack=event.rack,
+            fenced=False,
+        )
+    )
+    return Decision(tuple(records))
+
+
+def decide_fence_broker(state: MetadataState, node_id: int, *, fenced: bool) -> Decision:
+    """A broker is not to be used any more, or may be used again."""
+    broker = state.brokers.get(node_id)
+    if broker is None or broker.fenced == fenced:
+        return Decision()
+    return Decision(
+        (
+            BrokerRegistrationChangeRecord(
+                broker_id=node_id,
+                broker_epoch=broker.epoch,
+                fenced=FENCED if fenced else UNFENCED,
+            ),
+        )
+    )
+
+
+def decide_bump_leader_epochs(
+    state: MetadataState, partitions: Iterable[TopicPartition]
+) -> Decision:
+    """The leaders stay, and their epochs grow by one: clients look again at what they have read."""
+    return decide_change_leaders(
+        state, {name: state.leader(name.topic, name.partition) for name in partitions}
+    )
+
+
+def decide_change_leaders(state: MetadataState, leaders: Mapping[TopicPartition, int]) -> Decision:
+    """Each partition gets this leader, in a new epoch; its one copy is where its leader is."""
+    records = []
+    for name, leader in leaders.items():
+        partition = state.partition(name.topic, name.partition)
+        assert partition is not None, f"{name} does not exist"
+        moved = leader != partition.leader
+        records.append(
+            PartitionChangeRecord(
+                partition_id=name.partition,
+                topic_id=state.topics[name.topic].topic_id,
+                leader=leader,
+                isr=[leader] if moved else None,
+                replicas=[leader] if moved else None,
+            )
+        )
+    if not records:
+        return Decision()
+    return Decision(tuple(records), (LeadersChanged(tuple(TopicPartition(*n) for n in leaders)),))
+
+
+def decide_alter_settings(state: MetadataState, event: AlterSettings) -> Decision:
+    """One record for each setting that really changes."""
+    present = state.settings_of(event.resource_type, event.resource_name)
+    records = tuple(
+        ConfigRecord(
+            resource_type=event.resource_type,
+            resource_name=event.resource_name,
+            name=name,
+            value=value,
+        )
+        for name, value in sorted(event.changes.items())
+        if present.get(name) != value
+    )
+    if not records:
+        return Decision()
+    return Decision(records, (SettingsChanged(event.resource_type, event.resource_name),))
+
+
+def decide_allocate_block(state: MetadataState, node_id: int) -> Decision:
+    """The next producer ids are this node's: those from `next_producer_id` on, a whole block."""
+    broker = state.brokers.get(node_id)
+    return Decision(
+        (
+            ProducerIdsRecord(
+                broker_id=node_id,
+                broker_epoch=-1 if broker is None else broker.epoch,
+                next_producer_id=state.next_producer_id + PRODUCER_ID_BLOCK_SIZE,
+            ),
+        )
+    )

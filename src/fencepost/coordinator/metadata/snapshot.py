@@ -1,0 +1,67 @@
+"""A state as the shortest log that leads to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.ids import NO_NODE
+from fencepost.records.metadata_log import (
+    BrokerEndpoint,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fencepost.coordinator.metadata.state import Broker, MetadataState, Topic
+    from fencepost.records.metadata_log import MetadataRecord
+
+
+def snapshot(state: MetadataState) -> Iterator[MetadataRecord]:
+    """The records to fold into an empty state."""
+    for name, level in state.features.items():
+        yield FeatureLevelRecord(name=name, feature_level=level)
+    for broker in state.brokers.values():
+        yield _registration(broker)
+    for topic in state.topics.values():
+        yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+        yield from _partitions(topic)
+    for (resource_type, resource_name), settings in state.settings.items():
+        for name, value in settings.items():
+            yield ConfigRecord(
+                resource_type=resource_type, resource_name=resource_name, name=name, value=value
+            )
+    if state.next_producer_id > 0:
+        yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=state.next_producer_id)
+
+
+def _registration(broker: Broker) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.node_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.epoch,
+        end_points=[
+            BrokerEndpoint(name=each.name, host=each.host, port=each.port)
+            for each in broker.endpoints
+        ],
+        rack=broker.rack,
+        fenced=broker.fenced,
+    )
+
+
+def _partitions(topic: Topic) -> Iterator[PartitionRecord]:
+    for index, partition in enumerate(topic.partitions):
+        yield PartitionRecord(
+            partition_id=index,
+            topic_id=topic.topic_id,
+            replicas=list(partition.replicas),
+            isr=list(partition.isr),
+            leader=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+        )

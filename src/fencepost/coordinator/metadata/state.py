@@ -1,0 +1,177 @@
+"""What the metadata log says, and how it is looked up. Changed by `apply.py` alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
+from fencepost.coordinator.metadata.names import collision_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+NO_SETTINGS: Mapping[str, str] = {}
+
+
+class Endpoint(NamedTuple):
+    """Where clients reach a broker."""
+
+    name: str
+    host: str
+    port: int
+
+
+class Broker(NamedTuple):
+    """A broker that has registered."""
+
+    node_id: int
+    epoch: int
+    """The offset of its registration: a later start has a larger one."""
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    fenced: bool
+
+
+class PartitionState(NamedTuple):
+    """One partition: where its copy is, who leads it and since which change."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class Topic:
+    """A topic and its partitions; the index of a partition is its place in the list."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: list[PartitionState] = []
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Topic):
+            return NotImplemented
+        return (self.name, self.topic_id, self.partitions) == (
+            other.name,
+            other.topic_id,
+            other.partitions,
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name}, {len(self.partitions)} partitions, id {self.topic_id.hex()})"
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+class MetadataState:
+    """The whole cluster as the metadata log has it."""
+
+    __slots__ = (
+        "brokers",
+        "features",
+        "names_by_collision_key",
+        "next_producer_id",
+        "settings",
+        "topics",
+        "topics_by_id",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.settings: dict[tuple[int, str], dict[str, str]] = {}
+        """By type and name of the resource."""
+        self.features: dict[str, int] = {}
+        self.next_producer_id = 0
+        self.names_by_collision_key: dict[str, list[str]] = {}
+        """An index over `topics`: names that differ in '.' and '_' alone meet here."""
+        self.version = 0
+        """Grows with every record: whoever keeps something that follows from the state compares it."""
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when two logs say the same, however long they took to say it."""
+        if not isinstance(other, MetadataState):
+            return NotImplemented
+        return all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("brokers", "topics", "settings", "features", "next_producer_id")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"MetadataState({len(self.brokers)} brokers, {len(self.topics)} topics, "
+            f"producer ids from {self.next_producer_id})"
+        )
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The name behind an id."""
+        topic = self.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def topic_id(self, name: str) -> bytes | None:
+        """The id behind a name."""
+        topic = self.topics.get(name)
+        return None if topic is None else topic.topic_id
+
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has; 0 when there is no such topic."""
+        topic = self.topics.get(name)
+        return 0 if topic is None else len(topic.partitions)
+
+    def partition(self, name: str, index: int) -> PartitionState | None:
+        """One partition; None when there is no such topic or index."""
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def leader(self, name: str, index: int) -> int:
+        """The node that leads a partition; -1 when nobody does."""
+        partition = self.partition(name, index)
+        return NO_NODE if partition is None else partition.leader
+
+    def led_by(self, node_id: int) -> Iterator[tuple[Topic, int, PartitionState]]:
+        """Every partition that a node leads, with its topic and index."""
+        for topic in self.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if partition.leader == node_id:
+                    yield topic, index, partition
+
+    def colliding_name(self, name: str) -> str | None:
+        """Another topic whose metrics could not be told from those of `name`."""
+        for other in self.names_by_collision_key.get(collision_key(name), ()):
+            if other != name:
+                return other
+        return None
+
+    # -- brokers and settings -----------------------------------------------------------------------------
+
+    def live_brokers(self) -> list[Broker]:
+        """Brokers that may be used, by their number."""
+        return [broker for _, broker in sorted(self.brokers.items()) if not broker.fenced]
+
+    def endpoint(self, node_id: int) -> Endpoint | None:
+        """Where clients reach a broker; None when it is not there."""
+        broker = self.brokers.get(node_id)
+        if broker is None or broker.fenced or not broker.endpoints:
+            return None
+        return broker.endpoints[0]
+
+    def settings_of(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """The settings that a topic or broker has for itself."""
+        return self.settings.get((resource_type, name), NO_SETTINGS)

@@ -1,0 +1,101 @@
+"""The state of one coordinator partition, and the only way in which it changes.
+
+The state is the last record of every transactional id: `apply` puts it there, a tombstone takes it away. Nothing
+else is remembered that a log could tell, so fold(log) == fold(compacted log) == the live state.
+
+Two things beside it are not in the log. `open` is an index over the state, kept by `apply`. `pending` is what the
+shell has begun and not finished: ids whose last record is appended but not durable yet, and ids whose markers are
+being written. It is Kafka's pendingState; after a restart it is empty, and the Prepare records say what to finish.
+The shell alone writes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.base.failures import WireError
+from fencepost.coordinator.txn.events import LogRecord
+from fencepost.coordinator.txn.states import State
+from fencepost.records.transaction_log import TransactionMetadata, decode_key, decode_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fencepost.records.entry import Entry
+
+STATES: tuple[State, ...] = tuple(State)
+OPEN_STATES = frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT})
+
+
+class CoordinatorState:
+    """What one partition of `__transaction_state` says."""
+
+    __slots__ = ("open", "pending", "transactions")
+
+    def __init__(self) -> None:
+        self.transactions: dict[str, TransactionMetadata] = {}
+        self.open: dict[str, None] = {}
+        """Ids with an open transaction, in no order; the timeout scan looks at these alone."""
+        self.pending: dict[str, int] = {}
+        """Ids with something under way, each with the end offset that its last record waits for."""
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when the logs say the same; what is in flight does not count."""
+        if not isinstance(other, CoordinatorState):
+            return NotImplemented
+        return self.transactions == other.transactions and self.open.keys() == other.open.keys()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"CoordinatorState({len(self.transactions)} ids, {len(self.open)} open, "
+            f"{len(self.pending)} pending)"
+        )
+
+
+def apply(state: CoordinatorState, record: LogRecord) -> None:
+    """Takes over a record that is in the log."""
+    transactional_id, metadata = record
+    if metadata is None:
+        state.transactions.pop(transactional_id, None)
+        state.open.pop(transactional_id, None)
+        return
+    state.transactions[transactional_id] = metadata
+    if metadata.state in OPEN_STATES:
+        state.open[transactional_id] = None
+    else:
+        state.open.pop(transactional_id, None)
+
+
+def read_entry(entry: Entry) -> LogRecord | None:
+    """The record that an entry of the log holds.
+
+    None for what is not ours to understand: a key or a value of a later Kafka, bytes that cannot be read. One bad
+    record must not keep the other ids from being served, so the caller says so and goes on.
+    """
+    if entry.key is None:
+        return None
+    try:
+        transactional_id = decode_key(bytes(entry.key))
+        if transactional_id is None:
+            return None
+        if entry.value is None:
+            return LogRecord(transactional_id, None)
+        metadata = decode_value(bytes(entry.value))
+    except WireError:
+        return None
+    if metadata is None:
+        return None
+    metadata.state = STATES[metadata.state]
+    return LogRecord(transactional_id, metadata)
+
+
+def fold(entries: Iterable[Entry], state: CoordinatorState | None = None) -> CoordinatorState:
+    """The state after these entries; what cannot be read is passed over."""
+    state = CoordinatorState() if state is None else state
+    for entry in entries:
+        record = read_entry(entry)
+        if record is not None:
+            apply(state, record)
+    return state

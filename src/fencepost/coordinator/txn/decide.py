@@ -1,0 +1,355 @@
+"""What becomes of a request: the whole two-phase commit without a socket, a clock or a disk.
+
+Every `decide_*` is a function of (state, event, now). It changes nothing: it names the records to append, what to
+do once they are durable, and the answer. Each check stands in Kafka's order, because clients act on which of two
+errors comes first.
+
+The two protocols. TV1 keeps the epoch through a transaction; an EndTxn that arrives late can therefore decide the
+next transaction (KAFKA-17754). TV2 (KIP-890) raises the epoch with each EndTxn, so whatever is late carries an old
+epoch. The request's version says which one a client speaks, and a client may mix them.
+
+Epochs end at 32767. No client ever holds that one: a producer at 32766 is *exhausted* and gets a fresh producer
+id. In TV2 the Prepare record keeps the old id at 32767 for the markers and names the next id; the Complete record
+takes it over with epoch 0.
+
+Where Kafka keeps a failed fence in memory so as not to raise the epoch twice (KAFKA-9666, KAFKA-19367), there is
+nothing here: an append that failed was never applied, so the next attempt starts from the same epoch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from fencepost.coordinator.txn.end_table import END_TXN_TV1, END_TXN_TV2, End
+from fencepost.coordinator.txn.events import (
+    RESERVE_PRODUCER_ID,
+    AddPartitions,
+    Decision,
+    EndTxn,
+    ExpirationDue,
+    InitProducerId,
+    LogRecord,
+    Reply,
+    refuse,
+)
+from fencepost.coordinator.txn.prepare import (
+    EXHAUSTED_EPOCH,
+    PREPARED_STATES,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    fence,
+    legal,
+    prepare,
+    prepare_tv2,
+    prepared_metadata,
+)
+from fencepost.coordinator.txn.states import State
+from fencepost.records.transaction_log import (
+    NO_PARTITIONS,
+    Partitions,
+    TransactionMetadata,
+    encode_key,
+    new_metadata,
+)
+
+if TYPE_CHECKING:
+    from fencepost.coordinator.txn.apply import CoordinatorState
+
+IDLE_STATES: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+
+_TOMBSTONE_OVERHEAD_BYTES: Final = 32
+"""Of a record around its key, at most: lengths, offset and timestamp deltas as varints."""
+
+
+# -- InitProducerId -------------------------------------------------------------------------------------------
+
+
+def refuse_init_producer_id(
+    event: InitProducerId, *, max_timeout_ms: int, two_phase_commit_enabled: bool
+) -> ErrorCode:
+    """What can be said without looking at any state, and is said before the coordinator is looked for."""
+    if not event.transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    if event.enable_two_phase_commit and not two_phase_commit_enabled:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if event.keep_prepared_txn:
+        return ErrorCode.UNSUPPORTED_VERSION  # KIP-939 is not finished in Kafka either.
+    if not event.enable_two_phase_commit and not 0 < event.timeout_ms <= max_timeout_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NONE
+
+
+def decide_init_producer_id(
+    state: CoordinatorState, event: InitProducerId, now_ms: int
+) -> Decision:
+    """A producer starts, or goes on after an error: whoever held the id before is fenced."""
+    transactional_id = event.transactional_id
+    if transactional_id in state.pending:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    txn = state.transactions.get(transactional_id)
+    if txn is None:
+        if event.new_producer_id == NO_PRODUCER_ID:
+            return RESERVE_PRODUCER_ID
+        txn = new_metadata(event.new_producer_id, event.timeout_ms, now_ms)
+    if not _may_reinitialise(txn, event):
+        return refuse(ErrorCode.PRODUCER_FENCED)
+    if txn.state in PREPARED_STATES:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if txn.state == State.ONGOING:
+        # The abort's epoch is never given to anybody: the client comes again, and gets the one after it.
+        return fence(transactional_id, txn, event, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
+    return _give_epoch(txn, event, now_ms)
+
+
+def _may_reinitialise(txn: TransactionMetadata, event: InitProducerId) -> bool:
+    """KIP-360: whether a producer that names its id and epoch may be the one we know.
+
+    In Ongoing only the producer id counts, as in Kafka: a stale producer of the same id can abort the transaction
+    of the living one, and is fenced on its next attempt.
+    """
+    if event.producer_id == NO_PRODUCER_ID or txn.producer_epoch == NO_PRODUCER_EPOCH:
+        return True
+    if event.producer_id == txn.producer_id:
+        return True
+    # The answer that moved it to the present producer id may have been lost.
+    return event.producer_id == txn.previous_producer_id and event.producer_epoch >= EXHAUSTED_EPOCH
+
+
+def _give_epoch(txn: TransactionMetadata, event: InitProducerId, now_ms: int) -> Decision:
+    current = txn.producer_epoch
+    expected = event.producer_epoch if event.producer_id != NO_PRODUCER_ID else None
+    if current >= EXHAUSTED_EPOCH and expected in (None, current):
+        if event.new_producer_id == NO_PRODUCER_ID:
+            return RESERVE_PRODUCER_ID
+        last = NO_PRODUCER_EPOCH if expected is None else current
+        return _initialised(txn, event, now_ms, event.new_producer_id, 0, last)
+    if expected is None:
+        return _initialised(txn, event, now_ms, txn.producer_id, current + 1, NO_PRODUCER_EPOCH)
+    if current in (NO_PRODUCER_EPOCH, expected):
+        return _initialised(txn, event, now_ms, txn.producer_id, current + 1, current)
+    if expected == txn.last_producer_epoch:
+        # A retry whose first answer was lost. Nobody else came in between: that would have erased the last epoch.
+        return _initialised(txn, event, now_ms, txn.producer_id, current, expected)
+    return refuse(ErrorCode.PRODUCER_FENCED)
+
+
+def _initialised(
+    txn: TransactionMetadata,
+    event: InitProducerId,
+    now_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    last_producer_epoch: int,
+) -> Decision:
+    assert legal(txn.state, State.EMPTY)
+    two_phase = event.enable_two_phase_commit
+    initialised = TransactionMetadata(
+        producer_id,
+        txn.producer_id,
+        NO_PRODUCER_ID,
+        producer_epoch,
+        last_producer_epoch,
+        TWO_PHASE_COMMIT_TIMEOUT_MS if two_phase else event.timeout_ms,
+        State.EMPTY,
+        NO_PARTITIONS,
+        NO_TIMESTAMP,
+        now_ms,
+        txn.client_transaction_version,
+    )
+    return Decision(
+        (LogRecord(event.transactional_id, initialised),),
+        (),
+        Reply(ErrorCode.NONE, producer_id, producer_epoch),
+    )
+
+
+# -- AddPartitionsToTxn, AddOffsetsToTxn, the first write of a transaction ------------------------------------
+
+
+def decide_add_partitions(state: CoordinatorState, event: AddPartitions, now_ms: int) -> Decision:
+    """Partitions join the transaction; the first one begins it."""
+    transactional_id = event.transactional_id
+    txn = state.transactions.get(transactional_id)
+    if transactional_id in state.pending and not _joins_pending_add(txn, event):
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if txn is None or txn.producer_id != event.producer_id:
+        return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if txn.producer_epoch != event.producer_epoch:
+        return refuse(ErrorCode.PRODUCER_FENCED)
+    if txn.state in PREPARED_STATES:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    ongoing = txn.state == State.ONGOING
+    if ongoing and contains_all(txn.partitions, event.partitions):
+        return _ADDED_ALREADY
+    assert legal(txn.state, State.ONGOING)
+    joined = TransactionMetadata(
+        txn.producer_id,
+        txn.producer_id,
+        NO_PRODUCER_ID,
+        txn.producer_epoch,
+        txn.last_producer_epoch,
+        txn.timeout_ms,
+        State.ONGOING,
+        merged(txn.partitions, event.partitions) if ongoing else event.partitions,
+        txn.start_ms if ongoing else now_ms,
+        now_ms,
+        event.transaction_version,
+    )
+    return Decision((LogRecord(transactional_id, joined),), (), _ADDED)
+
+
+def _joins_pending_add(txn: TransactionMetadata | None, event: AddPartitions) -> bool:
+    """Whether an add may go ahead behind one that is not durable yet.
+
+    The writes of a TV2 producer add their partitions by themselves, several at a time, and nobody could tell the
+    client to wait between them. We decide on the newest state, so they need not: they share one sync. Kafka makes
+    them wait and try again.
+    """
+    return txn is not None and txn.state == State.ONGOING and event.transaction_version >= 2
+
+
+_ADDED: Final = Reply(ErrorCode.NONE)
+_ADDED_ALREADY: Final = Decision(reply=_ADDED)
+
+
+def verify_partition(
+    state: CoordinatorState,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    topic: str,
+    partition: int,
+) -> ErrorCode:
+    """Whether a first write may go ahead without adding anything (TV1, verifyOnly).
+
+    What is pending does not matter here (KAFKA-14904); the shell waits for an add that is not durable yet.
+    """
+    txn = state.transactions.get(transactional_id)
+    if txn is None or txn.producer_id != producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if txn.producer_epoch != producer_epoch:
+        return ErrorCode.PRODUCER_FENCED
+    if txn.state in PREPARED_STATES:
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if partition in txn.partitions.get(topic, ()):
+        return ErrorCode.NONE
+    return ErrorCode.TRANSACTION_ABORTABLE
+
+
+def contains_all(known: Partitions, wanted: Partitions) -> bool:
+    """Whether every wanted partition is known."""
+    for topic, indexes in wanted.items():
+        have = known.get(topic)
+        if have is None:
+            return False
+        if have is not indexes and not set(indexes).issubset(have):
+            return False
+    return True
+
+
+def merged(known: Partitions, added: Partitions) -> Partitions:
+    """Both together, as a new mapping."""
+    result = dict(known)
+    for topic, indexes in added.items():
+        have = result.get(topic)
+        result[topic] = indexes if have is None else tuple(sorted({*have, *indexes}))
+    return result
+
+
+# -- EndTxn ---------------------------------------------------------------------------------------------------
+
+
+def decide_end_txn(state: CoordinatorState, event: EndTxn, now_ms: int) -> Decision:
+    """Commit or abort: the point of no return is the Prepare record."""
+    if event.transaction_version >= 2:
+        return _decide_end_txn_tv2(state, event, now_ms)
+    txn = state.transactions.get(event.transactional_id)
+    if txn is None:
+        return _refuse_unknown(state, event.transactional_id)
+    if txn.producer_id != event.producer_id:
+        return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if txn.producer_epoch != event.producer_epoch:
+        return refuse(ErrorCode.PRODUCER_FENCED)
+    if event.transactional_id in state.pending:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    end = END_TXN_TV1[txn.state, event.commit]
+    if end is not End.PREPARE:
+        return _end_without_record(end, _ENDED)
+    prepared = prepared_metadata(
+        txn,
+        State.PREPARE_COMMIT if event.commit else State.PREPARE_ABORT,
+        now_ms,
+        producer_epoch=txn.producer_epoch,
+        last_producer_epoch=txn.last_producer_epoch,
+    )
+    return prepare(event.transactional_id, prepared, _ENDED)
+
+
+_ENDED: Final = Reply(ErrorCode.NONE)
+"""TV1 returns no identity: the producer keeps the one it has."""
+
+
+def _decide_end_txn_tv2(state: CoordinatorState, event: EndTxn, now_ms: int) -> Decision:
+    txn = state.transactions.get(event.transactional_id)
+    if event.transactional_id in state.pending:
+        # Before the epoch: an abort that follows a commit at once carries the epoch that the commit's
+        # completion is about to make valid (KAFKA-18464).
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if txn is None:
+        return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    retry_over_new_id = (
+        event.producer_id == txn.previous_producer_id
+        and event.producer_epoch == EXHAUSTED_EPOCH
+        and txn.producer_epoch == 0
+    )
+    if txn.producer_id != event.producer_id and not retry_over_new_id:
+        return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    retry = retry_over_new_id or txn.producer_epoch == event.producer_epoch + 1
+    if not retry and txn.producer_epoch != event.producer_epoch:
+        return refuse(ErrorCode.PRODUCER_FENCED)
+    end = END_TXN_TV2.get((txn.state, event.commit, retry))
+    if end is None:
+        return refuse(ErrorCode.PRODUCER_FENCED)
+    if end is End.PREPARE or end is End.PREPARE_WITHOUT_PARTITIONS:
+        target = State.PREPARE_COMMIT if event.commit else State.PREPARE_ABORT
+        return prepare_tv2(event, txn, target, now_ms, begun=end is End.PREPARE)
+    return _end_without_record(end, Reply(ErrorCode.NONE, txn.producer_id, txn.producer_epoch))
+
+
+def _end_without_record(end: End, success: Reply) -> Decision:
+    if end is End.DONE_ALREADY:
+        return Decision(reply=success)
+    if end is End.RUNNING:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    assert end is End.ILLEGAL
+    return refuse(ErrorCode.INVALID_TXN_STATE)
+
+
+def _refuse_unknown(state: CoordinatorState, transactional_id: str) -> Decision:
+    """An id that is being tombstoned is still pending; one that nobody knows has no producer."""
+    if transactional_id in state.pending:
+        return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+    return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+# -- expiry ---------------------------------------------------------------------------------------------------
+
+
+def decide_expiration(state: CoordinatorState, event: ExpirationDue, now_ms: int) -> Decision:
+    """Tombstones for ids that were idle for long: one batch of them, none when there are no more."""
+    oldest_ms = now_ms - event.expiration_ms
+    room_bytes = event.max_bytes
+    records: list[LogRecord] = []
+    for transactional_id, txn in state.transactions.items():
+        if (
+            txn.last_update_ms > oldest_ms
+            or txn.state not in IDLE_STATES
+            or transactional_id in state.pending
+        ):
+            continue
+        room_bytes -= len(encode_key(transactional_id)) + _TOMBSTONE_OVERHEAD_BYTES
+        if records and room_bytes < 0:
+            break
+        records.append(LogRecord(transactional_id, None))
+    return Decision(records=tuple(records))

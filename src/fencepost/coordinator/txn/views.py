@@ -1,0 +1,90 @@
+"""What a coordinator tells about its transactions: DescribeTransactions and ListTransactions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.txn.states import State
+from fencepost.records.transaction_log import (
+    NO_PARTITIONS,
+    STATE_NAMES,
+    Partitions,
+    TransactionMetadata,
+)
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Collection, Iterator
+
+    from fencepost.coordinator.txn.apply import CoordinatorState
+
+
+class Description(NamedTuple):
+    """One transactional id as DescribeTransactions shows it."""
+
+    error: ErrorCode
+    transactional_id: str
+    state: str = ""
+    timeout_ms: int = 0
+    start_ms: int = 0
+    producer_id: int = 0
+    producer_epoch: int = 0
+    partitions: Partitions = NO_PARTITIONS
+
+
+class Filters(NamedTuple):
+    """Which transactions a list is to have; empty means all."""
+
+    states: Collection[int] | None = None
+    """None for all; empty when none of the names that were asked for is a state."""
+    producer_ids: Collection[int] = ()
+    duration_ms: int = -1
+    """Only those that began longer ago than this; negative for all."""
+    pattern: re.Pattern[str] | None = None
+    """The whole id must match."""
+
+
+def describe_transaction(
+    state: CoordinatorState, transactional_id: str, unmarked: Partitions | None = None
+) -> Description:
+    """Everything known of one id. While markers are being written, `unmarked` is where they are missing still."""
+    txn = state.transactions.get(transactional_id)
+    if txn is None:
+        return Description(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    return Description(
+        ErrorCode.NONE,
+        transactional_id,
+        STATE_NAMES[txn.state],
+        txn.timeout_ms,
+        txn.start_ms,
+        txn.producer_id,
+        txn.producer_epoch,
+        txn.partitions if unmarked is None else unmarked,
+    )
+
+
+def parse_state_filters(names: Collection[str]) -> tuple[Collection[int] | None, list[str]]:
+    """The states that are meant, and the names that no state has."""
+    if not names:
+        return None, []
+    unknown = [name for name in names if name not in STATE_NAMES]
+    return {STATE_NAMES.index(name) for name in names if name in STATE_NAMES}, unknown
+
+
+def list_transactions(
+    state: CoordinatorState, filters: Filters, now_ms: int
+) -> Iterator[tuple[str, TransactionMetadata]]:
+    """The ids that pass every filter. What is expiring (Dead) is not in the state any more."""
+    for transactional_id, txn in state.transactions.items():
+        if filters.states is not None and txn.state not in filters.states:
+            continue
+        if filters.producer_ids and txn.producer_id not in filters.producer_ids:
+            continue
+        # As in Kafka an id that never began a transaction counts from the epoch, and so passes any duration.
+        if filters.duration_ms >= 0 and now_ms - txn.start_ms <= filters.duration_ms:
+            continue
+        if filters.pattern is not None and not filters.pattern.fullmatch(transactional_id):
+            continue
+        assert txn.state != State.DEAD
+        yield transactional_id, txn

@@ -1,0 +1,32 @@
+"""A log: an ordered run of segments in one folder, in Kafka's format byte for byte.
+
+    topic-0/00000000000000000000.log            batches, one after the other
+            00000000000000000000.index          every few KB: offset -> position
+            00000000000000000000.timeindex      every few KB: newest time so far -> offset
+            00000000000000000000.txnindex       aborted transactions, only where there are any
+            00000000000000004711.log            the next segment; the last one is active: it alone grows
+            00000000000000004711.snapshot       producers as of that offset
+            leader-epoch-checkpoint, partition.metadata
+
+Theory of operation.
+- One writer, no locks: everything is called from the loop that owns the partition. Only
+  `PendingSync.run` may be carried to another thread.
+- An append is one write of a sealed batch. It moves the log end offset only when all bytes are there; a
+  write that failed is cut off again, and until that has worked nothing else is appended. So no offset is
+  ever used twice, and nobody reads half a batch.
+- The indexes of the active segment live in memory. They are written when it is sealed and when the log is
+  closed; after a crash they are made again by the scan that has to look for a torn tail anyway.
+- What lies below the recovery point was synced, with its indexes and the names of its files; a crash can
+  damage only what lies above. A clean open reads no batch but those behind the last index entry.
+- Sealed segments never change. Compaction writes new files beside them and swaps them in; the names
+  (.cleaned, .swap) say how far it got (`recovery.py`).
+"""
+
+from __future__ import annotations
+
+from fencepost.log.config import LogConfig
+from fencepost.log.log import Log
+from fencepost.log.open_segments import OpenSegments
+from fencepost.log.segment import LogSlice
+
+__all__ = ["Log", "LogConfig", "LogSlice", "OpenSegments"]

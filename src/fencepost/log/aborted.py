@@ -1,0 +1,82 @@
+"""The `.txnindex` of one segment: aborted transactions whose marker lies in it.
+
+The file appears with the first entry. Entries come in the order of their markers, so a reader of a range of
+offsets can stop early: an entry's last stable offset says that nothing below it ends later.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from fencepost.base.failures import CorruptError
+from fencepost.base.seams import Disk
+from fencepost.records.index import (
+    ABORTED_TXN_BYTES,
+    AbortedTxn,
+    decode_aborted_txns,
+    encode_aborted_txn,
+)
+
+
+class AbortedIndex:
+    """Read when it is first asked for; the file is open only while it is written."""
+
+    __slots__ = ("_disk", "_entries", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._entries: list[AbortedTxn] | None = None
+        self.path = path
+
+    def entries(self) -> list[AbortedTxn]:
+        """All of them, in the order of their markers."""
+        if self._entries is None:
+            try:
+                self._entries = decode_aborted_txns(self._disk.read_file(self.path))
+            except FileNotFoundError:
+                self._entries = []
+            except ValueError as problem:
+                raise CorruptError(f"{self.path}: {problem}") from problem
+        return self._entries
+
+    def append(self, txn: AbortedTxn) -> None:
+        """Adds one; an OSError means that it is not there, whatever the file holds behind the last one."""
+        entries = self.entries()
+        assert not entries or txn.last_offset > entries[-1].last_offset, "markers come in order"
+        file = self._disk.open(self.path, create=True)
+        try:
+            known_bytes = len(entries) * ABORTED_TXN_BYTES
+            if file.size() != known_bytes:
+                file.truncate(known_bytes)
+            file.append((encode_aborted_txn(txn),))
+        finally:
+            file.close()
+        entries.append(txn)
+
+    def collect(self, fetch_offset: int, upper_offset: int, found: list[AbortedTxn]) -> bool:
+        """Adds those that a reader of [fetch_offset, upper_offset) needs; True when no later one matters."""
+        entries = self.entries()
+        start = bisect_left(entries, fetch_offset, key=lambda txn: txn.last_offset)
+        for txn in entries[start:]:
+            if txn.first_offset < upper_offset:
+                found.append(txn)
+            if txn.last_stable_offset >= upper_offset:
+                return True
+        return False
+
+    def truncate(self, offset: int) -> None:
+        """Forgets transactions whose marker lies at or after an offset."""
+        kept = [txn for txn in self.entries() if txn.last_offset < offset]
+        if len(kept) != len(self.entries()):
+            data = b"".join(map(encode_aborted_txn, kept))
+            self._disk.write_file(self.path, data, sync=True)
+            self._entries = kept
+
+    def reset(self) -> None:
+        """Forgets everything: whoever recovers the segment builds it again."""
+        self._disk.remove(self.path)
+        self._entries = []
+
+    def release(self) -> None:
+        """Gives the memory back; the file is read again when it is needed."""
+        self._entries = None

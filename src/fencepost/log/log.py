@@ -1,0 +1,505 @@
+"""The log itself: which segment an offset lies in, when a new one begins, and what is durable."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from fencepost.base.failures import StorageError
+from fencepost.base.seams import Disk
+from fencepost.log import snapshots
+from fencepost.log.config import LogConfig
+from fencepost.log.durability import PendingSync
+from fencepost.log.epochs import LeaderEpochs
+from fencepost.log.names import INDEX, LOG, TIME_INDEX
+from fencepost.log.open_segments import OpenSegments
+from fencepost.log.recovery import finish_swap, open_segments_of
+from fencepost.log.retention import expired_segments
+from fencepost.log.segment import LogSlice, Segment
+from fencepost.log.survey import MAX_RELATIVE_OFFSET, OnBatch
+from fencepost.log.times import TimestampOffset, find_newest, find_timestamp
+from fencepost.records.batch import SealedBatch
+from fencepost.records.entry import Entry, entries_of
+from fencepost.records.index import AbortedTxn
+
+
+class Log:
+    """See the room's docstring. Offsets are given by the caller; the log holds them to be consecutive."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        config: LogConfig,
+        segments: list[Segment],
+        open_segments: OpenSegments,
+        *,
+        log_start_offset: int,
+        recovery_point: int,
+        recovered_from: int | None,
+    ) -> None:
+        """Not for callers: `Log.open` puts the folder in order first."""
+        self.disk = disk
+        self._open_segments = open_segments
+        self._active = segments[-1]
+        self._bases = [segment.base_offset for segment in segments]
+        self._is_torn = False
+        self._leftover: Segment | None = None
+        self._failure: str | None = None
+        self.generation = 0
+        """Grows with every truncation: what was prepared before it speaks of other bytes."""
+        self._names_version = 1
+        self._names_synced = 0
+        self._unsynced: dict[str, None] = {}
+        self.folder = folder
+        self.config = config
+        self.segments = segments
+        self.log_end_offset = self._active.next_offset
+        self.log_start_offset = max(log_start_offset, self._bases[0])
+        self.recovery_point = min(recovery_point, self.log_end_offset)
+        self.first_dirty_offset = self.log_start_offset
+        """Where the next compaction begins to look; its owner may keep it over a restart."""
+        self.recovered_from = recovered_from
+        """The first offset whose batches `on_batch` was shown, when the open had to recover."""
+        self.epochs = LeaderEpochs(disk, folder)
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        folder: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        clean: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        on_batch: OnBatch | None = None,
+        open_segments: OpenSegments | None = None,
+    ) -> Log:
+        """Opens or creates the log of a folder.
+
+        `clean` is the owner's word that `close(clean=True)` was the last thing that happened here. Otherwise
+        the segments from the one with `recovery_point` on are checked and cut, their transaction indexes
+        are emptied, and `on_batch` sees each of their batches, so that producers and aborted transactions
+        can be rebuilt in the same pass.
+        """
+        shared = open_segments or OpenSegments()
+        try:
+            segments, recovered_from = open_segments_of(
+                disk,
+                folder,
+                config,
+                shared,
+                now_ms=now_ms,
+                recovery_point=None if clean else recovery_point,
+                log_start_offset=log_start_offset,
+                on_batch=on_batch,
+            )
+            log = cls(
+                disk,
+                folder,
+                config,
+                segments,
+                shared,
+                log_start_offset=log_start_offset,
+                recovery_point=segments[-1].next_offset if clean else recovery_point,
+                recovered_from=recovered_from,
+            )
+            log.epochs.cut_end(log.log_end_offset)
+            log.epochs.cut_start(log.log_start_offset)
+            # A rebuilt transaction index needs the producers as of where the rebuilding begins.
+            usable = log.log_end_offset if recovered_from is None else recovered_from
+            snapshots.delete_snapshots_after(disk, folder, usable)
+        except OSError as problem:
+            raise StorageError(f"{folder} cannot be opened: {problem}") from problem
+        return log
+
+    def __repr__(self) -> str:
+        return (
+            f"<log {self.folder} {self.log_start_offset}..{self.log_end_offset},"
+            f" {len(self.segments)} segments, {self.size_bytes} bytes>"
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
+
+    # --- appending -----------------------------------------------------------------------------
+
+    def append(self, batch: SealedBatch) -> None:
+        """Writes one batch whose offsets were assigned; StorageError means that nothing happened."""
+        assert batch.base_offset == self.log_end_offset, "offsets are consecutive"
+        assert len(batch.data) == batch.size_bytes, "a batch is appended as a whole"
+        if self._is_torn or self._failure is not None:
+            self._mend()
+        try:
+            self._active.append(batch, self.config.index_interval_bytes)
+        except OSError as problem:
+            self._is_torn = True
+            self._try_to_mend()
+            raise StorageError(f"{self.folder}: the append failed: {problem}") from problem
+        self.log_end_offset = batch.base_offset + batch.last_offset_delta + 1
+
+    def _try_to_mend(self) -> None:
+        with contextlib.suppress(StorageError):
+            self._mend()  # Otherwise the next append tries again before it writes anything.
+
+    def _mend(self) -> None:
+        """Removes what a failed append or roll left behind; as long as that fails, so does every append."""
+        self._check_usable()
+        try:
+            if self._leftover is not None:
+                self._leftover.delete()
+                self._leftover = None
+                self._names_version += 1
+            self._active.cut_tail()
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: the torn tail stays: {problem}") from problem
+        self._is_torn = False
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise StorageError(self._failure)
+
+    def should_roll(self, batch: SealedBatch, now_ms: int) -> bool:
+        """Whether the batch belongs into a new segment, by Kafka's rules."""
+        active = self._active
+        if active.size_bytes == 0:
+            return False
+        config = self.config
+        return (
+            active.size_bytes + batch.size_bytes > config.segment_bytes
+            or self._waited_ms(batch, now_ms) > config.segment_ms - config.segment_jitter_ms
+            or active.index().is_full(config.segment_index_bytes)
+            or batch.base_offset + batch.last_offset_delta - active.base_offset
+            > MAX_RELATIVE_OFFSET
+        )
+
+    def _waited_ms(self, batch: SealedBatch, now_ms: int) -> int:
+        """The age of the segment in the time of its records; by the clock where they have none."""
+        first = self._active.first_timestamp
+        if first is None or first < 0:
+            return now_ms - self._active.created_ms
+        return batch.max_timestamp - first
+
+    def roll(self, now_ms: int) -> None:
+        """Seals the active segment and begins a new one at the log end offset."""
+        old = self._active
+        if old.size_bytes == 0:
+            return  # The new one would have the same name.
+        if self._is_torn:
+            self._mend()
+        new = Segment(
+            self.disk, self.folder, self.log_end_offset, self._open_segments, created_ms=now_ms
+        )
+        try:
+            old.write_indexes()
+            new.create()
+        except OSError as problem:
+            # Its file may be there, and would claim an offset that the old segment takes next.
+            self._leftover, self._is_torn = new, True
+            self._try_to_mend()
+            raise StorageError(f"{self.folder}: no new segment: {problem}") from problem
+        old.seal()
+        self.segments.append(new)
+        self._bases.append(new.base_offset)
+        self._active = new
+        self._names_version += 1
+        self._unsynced.update(dict.fromkeys(old.path(kind) for kind in (LOG, INDEX, TIME_INDEX)))
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True
+    ) -> LogSlice:
+        """Whole batches from the one with `offset` on, none of which reaches `upper_offset`.
+
+        At most `max_bytes` of one segment, except that the first batch comes even when it is larger, if
+        `at_least_one`. Nothing to read is an empty slice.
+        """
+        assert self.log_start_offset <= offset <= self.log_end_offset, (
+            "the caller checked the range"
+        )
+        if offset >= upper_offset:
+            return LogSlice(b"", offset, offset)
+        self._check_usable()
+        try:
+            if offset >= self._active.base_offset:
+                found = self._active.read(offset, max_bytes, upper_offset, at_least_one)
+            else:
+                found = self._read_sealed(offset, max_bytes, upper_offset, at_least_one)
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: reading failed: {problem}") from problem
+        return found or LogSlice(b"", offset, offset)
+
+    def _read_sealed(
+        self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
+    ) -> LogSlice | None:
+        """From the segment with the offset, or the next one that has anything at or after it."""
+        for segment in self.segments_from(offset):
+            found = segment.read(offset, max_bytes, upper_offset, at_least_one)
+            if found is not None:
+                return found
+        return None
+
+    def segments_from(self, offset: int) -> list[Segment]:
+        """The segment that an offset lies in and all later ones."""
+        return self.segments[max(0, bisect_right(self._bases, offset) - 1) :]
+
+    def scan(self, from_offset: int, *, headers_only: bool = False) -> Iterator[SealedBatch]:
+        """Every batch from the one that holds an offset to the end of the log, oldest first.
+
+        With `headers_only` data batches may come without their bytes; control batches never do. Segments may
+        be compacted or removed between two batches: the scan goes on in what took their place.
+        """
+        offset = from_offset
+        while offset < self.log_end_offset and not self._active.is_gone:
+            self._check_usable()
+            segment = self.segments_from(offset)[0]
+            generation = self.generation
+            for batch in self._scan_segment(segment, offset, headers_only):
+                yield batch
+                offset = batch.next_offset
+                if self.generation != generation:
+                    break
+            if not segment.is_gone and self.generation == generation:
+                if segment is self._active:
+                    return
+                offset = max(offset, segment.next_offset)
+
+    def _scan_segment(
+        self, segment: Segment, offset: int, headers_only: bool
+    ) -> Iterator[SealedBatch]:
+        try:
+            position = segment.find(offset)
+            if position is not None:
+                for _, batch in segment.batches(position, headers_only=headers_only):
+                    yield batch
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: reading failed: {problem}") from problem
+
+    def entries(self, from_offset: int) -> Iterator[Entry]:
+        """The records and markers from an offset to the end, opened, as coordinators fold them."""
+        for batch in self.scan(from_offset):
+            for entry in entries_of(batch):
+                if entry.offset >= from_offset:
+                    yield entry
+
+    def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> TimestampOffset | None:
+        """The first record below `upper_offset` that is not older than a time."""
+        return find_timestamp(self, timestamp_ms, upper_offset)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the newest time of the whole log."""
+        return find_newest(self)
+
+    # --- shortening ----------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops every batch that reaches `offset`; durable when this returns."""
+        assert offset >= self.log_start_offset
+        if offset >= self.log_end_offset:
+            return
+        self.generation += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
+        try:
+            while self._active.base_offset > offset:
+                self._drop_active()
+            self._active.truncate(offset)
+            self._active.file().sync()
+            self.disk.sync_dir(self.folder)
+            self.log_end_offset = self._active.next_offset
+            self.epochs.cut_end(self.log_end_offset)
+            snapshots.delete_snapshots_after(self.disk, self.folder, self.log_end_offset)
+        except OSError as problem:
+            self._is_torn = True
+            raise StorageError(f"{self.folder} cannot be truncated: {problem}") from problem
+
+    def _drop_active(self) -> None:
+        """Removes the last segment; the one before it grows again."""
+        self.segments.pop().delete()
+        self._bases.pop()
+        self._active = self.segments[-1]
+        self._active.load_tail()
+        self._active.activate()
+        self.log_end_offset = self._active.next_offset
+
+    def delete_before(self, offset: int) -> None:
+        """Moves the log start offset (DeleteRecords) and removes the segments that lie below it."""
+        assert offset <= self.log_end_offset
+        if offset <= self.log_start_offset:
+            return
+        self.log_start_offset = offset
+        removable = [segment for segment in self.segments[:-1] if segment.next_offset <= offset]
+        self._remove_oldest(len(removable))
+
+    def retain(self, now_ms: int, upper_offset: int) -> list[Segment]:
+        """Removes segments past their retention, none of which reaches `upper_offset`; returns them."""
+        expired = expired_segments(self, now_ms, upper_offset)
+        if len(expired) == len(self.segments):
+            self.roll(now_ms)
+        return self._remove_oldest(len(expired))
+
+    def _remove_oldest(self, count: int) -> list[Segment]:
+        assert count < len(self.segments), "the active segment stays"
+        removed = self.segments[:count]
+        if not removed:
+            return []
+        del self.segments[:count]
+        del self._bases[:count]
+        self.log_start_offset = max(self.log_start_offset, self._bases[0])
+        self._names_version += 1
+        try:
+            for segment in removed:
+                segment.delete()
+            self.epochs.cut_start(self.log_start_offset)
+            snapshots.delete_snapshots_before(self.disk, self.folder, self.log_start_offset)
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: a segment stays: {problem}") from problem
+        return removed
+
+    def holds(self, group: list[Segment]) -> bool:
+        """Whether these segments still follow each other in the log."""
+        if group[0] not in self.segments or self._active in group:
+            return False
+        first = self.segments.index(group[0])
+        return self.segments[first : first + len(group)] == group
+
+    def replace_segments(self, group: list[Segment], size_bytes: int) -> Segment:
+        """Finishes the swap that compaction has promised for `group`, and takes up the new segment.
+
+        When the disk fails in the middle, files and memory no longer agree: the log refuses everything until
+        it is opened again, which finishes the swap.
+        """
+        assert self.holds(group)
+        new = Segment(
+            self.disk,
+            self.folder,
+            group[0].base_offset,
+            self._open_segments,
+            size_bytes=size_bytes,
+        )
+        new.next_offset = group[-1].next_offset
+        group[0].close()
+        try:
+            for segment in group[1:]:
+                segment.delete()
+            finish_swap(self.disk, self.folder, new.base_offset)
+        except OSError as problem:
+            self._failure = f"{self.folder}: a compacted segment is half in place: {problem}"
+            raise StorageError(self._failure) from problem
+        first = self._bases.index(new.base_offset)
+        self.segments[first : first + len(group)] = [new]
+        self._bases[first : first + len(group)] = [new.base_offset]
+        return new
+
+    # --- durability ----------------------------------------------------------------------------
+
+    def prepare_sync(self) -> PendingSync:
+        """What must reach the disk for everything appended so far; see `durability.py`."""
+        paths = list(self._unsynced)
+        if self.log_end_offset > self.recovery_point:
+            paths.append(self._active.path(LOG))
+        folders: list[str] = []
+        if self._names_synced != self._names_version:
+            folders = [self.folder]
+            parent = self.folder.rpartition("/")[0]
+            if self._names_synced == 0 and parent:
+                folders.append(parent)
+        return PendingSync(
+            self.disk,
+            end_offset=self.log_end_offset,
+            generation=self.generation,
+            names_version=self._names_version,
+            paths=paths,
+            folders=folders,
+        )
+
+    def complete_sync(self, pending: PendingSync) -> int:
+        """Takes note of a sync that has run; returns the new recovery point."""
+        if pending.generation == self.generation:
+            self.recovery_point = max(self.recovery_point, pending.end_offset)
+            self._names_synced = pending.names_version
+            for path in pending.paths:
+                self._unsynced.pop(path, None)
+        return self.recovery_point
+
+    def sync(self) -> int:
+        """Makes everything durable; returns the offset up to which it is."""
+        pending = self.prepare_sync()
+        pending.run()
+        return self.complete_sync(pending)
+
+    def close(self, clean: bool) -> None:
+        """Closes all files; a clean close first makes data and indexes durable."""
+        try:
+            if clean:
+                self._check_usable()
+                self._active.write_indexes()
+                self._names_version += 1
+                self._unsynced.update(
+                    dict.fromkeys(self._active.path(kind) for kind in (LOG, INDEX, TIME_INDEX))
+                )
+                self.sync()
+        except OSError as problem:
+            raise StorageError(f"{self.folder} cannot be closed: {problem}") from problem
+        finally:
+            for segment in self.segments:
+                segment.close()
+
+    # --- aborted transactions ------------------------------------------------------------------
+
+    def append_aborted(self, txn: AbortedTxn) -> None:
+        """Notes an aborted transaction beside the segment that holds its marker."""
+        index = self.segments_from(txn.last_offset)[0].aborted
+        try:
+            index.append(txn)
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: no transaction index: {problem}") from problem
+        self._names_version += len(index.entries()) == 1
+        self._unsynced[index.path] = None
+
+    def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that a reader of [fetch_offset, upper_offset) must know."""
+        found: list[AbortedTxn] = []
+        for segment in self.segments_from(fetch_offset):
+            if segment.aborted.collect(fetch_offset, upper_offset, found):
+                break
+        return found
+
+    # --- snapshots -----------------------------------------------------------------------------
+
+    def write_snapshot(self, offset: int, data: bytes) -> None:
+        try:
+            snapshots.write_snapshot(self.disk, self.folder, offset, data)
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: no snapshot: {problem}") from problem
+
+    def latest_snapshot(self, at_or_before: int) -> tuple[int, bytes] | None:
+        return snapshots.latest_snapshot(self.disk, self.folder, at_or_before)
+
+    def list_snapshots(self) -> list[int]:
+        return snapshots.list_snapshots(self.disk, self.folder)
+
+    def delete_snapshot(self, offset: int) -> None:
+        snapshots.delete_snapshot(self.disk, self.folder, offset)
+
+    # --- leader epochs -------------------------------------------------------------------------
+
+    def assign_epoch(self, epoch: int, start_offset: int) -> None:
+        """Records from `start_offset` on are written under `epoch`; durable when this returns."""
+        try:
+            self.epochs.assign(epoch, start_offset)
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: no leader epoch: {problem}") from problem
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest known epoch not above `epoch` and its end offset; (-1, -1) when unknown."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)

@@ -1,0 +1,35 @@
+"""The names of the files in a partition's folder."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+DELETED: Final = ".deleted"
+SEGMENT_SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
+"""The log last: whoever removes or renames a segment's files keeps the one that counts until the end."""
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Kafka's name for a file that begins at an offset: twenty digits and what it is."""
+    return f"{offset:020d}{suffix}"
+
+
+def offset_of(name: str) -> int | None:
+    """The offset in a file's name; None for a name that has none."""
+    digits = name.partition(".")[0]
+    return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
+
+
+def offsets_with(names: list[str], suffix: str) -> list[int]:
+    """The offsets of all files of one kind, ascending."""
+    found = (offset_of(name) for name in names if name.endswith(suffix))
+    return sorted(offset for offset in found if offset is not None)

@@ -1,0 +1,432 @@
+"""One segment: a run of batches in one `.log` file, and the indexes beside it.
+
+The active segment, the last of a log, keeps its file open and its index in memory and is the only one
+that grows. A sealed one opens itself when it is read and is closed by `OpenSegments` when others are.
+
+Positions are byte offsets in the file. `size_bytes` is what counts: bytes behind it, left by an append
+that failed, are never read.
+
+Hints remember where a read ended, so that the reader who comes back for the next offset needs no search.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from fencepost.base.failures import CorruptError
+from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.base.seams import Buffer, Disk, File
+from fencepost.log.aborted import AbortedIndex
+from fencepost.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_name
+from fencepost.log.open_segments import OpenSegments
+from fencepost.log.segment_index import SegmentIndex
+from fencepost.log.survey import SCAN_BYTES, Survey, survey
+from fencepost.records.batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    BatchError,
+    SealedBatch,
+    read_header,
+)
+
+_WALK_BYTES: Final = 8 * 1024
+_MAX_HINTS: Final = 32
+_REBUILT_INDEX_INTERVAL_BYTES: Final = 4096
+"""A sealed segment does not know its log's setting; any spacing makes a right index."""
+
+_STEP: Final = struct.Struct(">qi11xi")
+"""What a walk over batches needs of a header: base offset, length, last offset delta."""
+_step = _STEP.unpack_from
+_STEP_BYTES: Final = _STEP.size
+_MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
+
+
+class LogSlice(NamedTuple):
+    """Whole batches, as they lie on the disk."""
+
+    data: Buffer
+    first_offset: int
+    """Of the first batch, which may begin before the offset that was asked for."""
+    next_offset: int
+    """Where to read on."""
+
+
+class Segment:
+    """See the module's docstring; offsets here are absolute."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_file",
+        "_hints",
+        "_index",
+        "_open_segments",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "folder",
+        "is_active",
+        "is_gone",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        base_offset: int,
+        open_segments: OpenSegments,
+        *,
+        size_bytes: int = 0,
+        created_ms: int = 0,
+    ) -> None:
+        self._disk = disk
+        self._open_segments = open_segments
+        self._file: File | None = None
+        self._index: SegmentIndex | None = None
+        self._hints: dict[int, int] = {}
+        self._bytes_since_index = 0
+        self.folder = folder
+        self.base_offset = base_offset
+        self.aborted = AbortedIndex(disk, self.path(TXN_INDEX))
+        self.next_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = created_ms
+        self.is_active = False
+        self.is_gone = False
+        self.first_timestamp: int | None = None
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+
+    def __repr__(self) -> str:
+        kind = "active" if self.is_active else "sealed"
+        return (
+            f"<{kind} segment {self.base_offset}..{self.next_offset - 1}, {self.size_bytes} bytes>"
+        )
+
+    def path(self, suffix: str) -> str:
+        return f"{self.folder}/{file_name(self.base_offset, suffix)}"
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def append(self, batch: SealedBatch, index_interval_bytes: int) -> None:
+        """Writes one batch at the end; an OSError leaves everything but the file's tail as it was."""
+        position = self.size_bytes
+        assert self._file is not None
+        assert self._index is not None
+        self._file.append((batch.data,))
+        last_offset = batch.base_offset + batch.last_offset_delta
+        if position == 0:
+            self.first_timestamp = batch.max_timestamp
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp = batch.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_index > index_interval_bytes:
+            base = self.base_offset
+            self._index.add(
+                last_offset - base, position, self.max_timestamp, self.max_timestamp_offset - base
+            )
+            self._bytes_since_index = 0
+        size = batch.size_bytes
+        self._bytes_since_index += size
+        self.size_bytes = position + size
+        self.next_offset = last_offset + 1
+
+    def cut_tail(self) -> None:
+        """Brings the file back to the size we know, after an append that failed half-way."""
+        self.file().truncate(self.size_bytes)
+
+    def truncate(self, offset: int) -> None:
+        """Drops every batch that reaches `offset` or beyond."""
+        position = self.find(offset)
+        self._hints.clear()
+        if position is not None and position < self.size_bytes:
+            self.file().truncate(position)
+            self.size_bytes = position
+        self.index().truncate(offset - self.base_offset, self.size_bytes)
+        self.aborted.truncate(offset)
+        self.load_tail()
+
+    # --- states --------------------------------------------------------------------------------
+
+    def activate(self) -> None:
+        """Makes this the segment that grows; its index must be right (see `load_tail` or recovery)."""
+        self.file()
+        self.index()
+        self._open_segments.forget(self)
+        self.is_active = True
+        if self.size_bytes and self.first_timestamp is None:
+            self.first_timestamp = read_header(self.file().read(0, HEADER_BYTES)).max_timestamp
+
+    def create(self) -> None:
+        """A new, empty and active segment; a leftover file of the same name is emptied."""
+        self._file = self._disk.open(self.path(LOG), create=True)
+        if self._file.size():
+            self._file.truncate(0)
+        self.aborted.reset()
+        self._index = SegmentIndex()
+        self.is_active = True
+
+    def seal(self) -> None:
+        """Writes the indexes and lets the file go; the last time entry is the newest time of all."""
+        self.write_indexes()
+        self.is_active = False
+        self._open_segments.use(self)
+
+    def write_indexes(self) -> None:
+        """Puts `.index` and `.timeindex` on the disk, complete; nothing is synced here."""
+        index = self.index()
+        index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+        offset_index, time_index = index.encode()
+        self._disk.write_file(self.path(INDEX), offset_index, sync=False)
+        self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
+
+    def release(self) -> None:
+        """Closes the file and forgets the index; both come back when they are needed."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._index = None
+        self.aborted.release()
+        self._hints.clear()
+
+    def close(self) -> None:
+        """For good: the log is closed, or the segment was deleted or replaced."""
+        self._open_segments.forget(self)
+        self.is_active = False
+        self.is_gone = True
+        self.release()
+
+    def delete(self) -> None:
+        """Removes all files of the segment, the log last."""
+        self.close()
+        for suffix in SEGMENT_SUFFIXES:
+            self._disk.remove(self.path(suffix))
+
+    # --- parts that open themselves ------------------------------------------------------------
+
+    def file(self) -> File:
+        """The open `.log` file."""
+        if not self.is_active:
+            self._open_segments.use(self)
+        if self._file is None:
+            self._file = self._disk.open(self.path(LOG))
+        return self._file
+
+    def index(self) -> SegmentIndex:
+        """The index; read from its files, or made again where they are missing or wrong."""
+        if self._index is None:
+            self._open_segments.use(self)
+            self._index = self._read_index() or self._rebuild_index()
+            newest, offset = self._index.newest()
+            if newest > self.max_timestamp:
+                self.max_timestamp = newest
+                self.max_timestamp_offset = offset + self.base_offset
+        return self._index
+
+    def _read_index(self) -> SegmentIndex | None:
+        try:
+            index = SegmentIndex.decode(
+                self._disk.read_file(self.path(INDEX)),
+                self._disk.read_file(self.path(TIME_INDEX)),
+                self.size_bytes,
+            )
+        except (FileNotFoundError, ValueError):
+            return None
+        return index if self._is_index_plausible(index) else None
+
+    def _is_index_plausible(self, index: SegmentIndex) -> bool:
+        """The last entry points at a batch with that last offset: an index of other bytes would not."""
+        if self.size_bytes and not index.times and self._has_times():
+            return False
+        if not index.offsets:
+            return True
+        header = self.file().read(index.positions[-1], _STEP_BYTES)
+        if len(header) < _STEP_BYTES:
+            return False
+        base_offset, _, delta = _step(header)
+        return bool(base_offset + delta == index.offsets[-1] + self.base_offset)
+
+    def _has_times(self) -> bool:
+        header = memoryview(self.file().read(0, HEADER_BYTES))
+        first = self._batch_at(header, 0, 0, self.size_bytes)
+        return first.max_timestamp >= 0 and first.record_count > 0
+
+    def _rebuild_index(self) -> SegmentIndex:
+        """A sealed segment without usable indexes: one pass over its headers makes them again."""
+        found = survey(
+            self.file(), self.size_bytes, self.base_offset, _REBUILT_INDEX_INTERVAL_BYTES
+        )
+        index = found.index
+        index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
+        offset_index, time_index = index.encode()
+        self._disk.write_file(self.path(INDEX), offset_index, sync=False)
+        self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
+        return index
+
+    def adopt(self, found: Survey) -> None:
+        """Takes over what a survey of the whole file has found."""
+        self._hints.clear()
+        self._index = found.index
+        self._bytes_since_index = found.since_index
+        self.size_bytes = found.size_bytes
+        self.next_offset = found.next_offset
+        self.first_timestamp = found.first_timestamp
+        self.max_timestamp = found.max_timestamp
+        self.max_timestamp_offset = found.max_timestamp_offset
+
+    def load_tail(self) -> None:
+        """Reads the headers behind the last index entry: the next offset and the newest time."""
+        index = self.index()
+        self.max_timestamp, relative = index.newest()
+        self.max_timestamp_offset = relative + self.base_offset
+        self.next_offset = self.base_offset
+        self.first_timestamp = None
+        start = index.positions[-1] if index.positions else 0
+        self._bytes_since_index = self.size_bytes - start
+        for _, batch in self.batches(start, headers_only=True):
+            self.next_offset = batch.next_offset
+            if batch.record_count and batch.max_timestamp > self.max_timestamp:
+                self.max_timestamp = batch.max_timestamp
+                self.max_timestamp_offset = batch.last_offset
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
+    ) -> LogSlice | None:
+        """Batches from the one that holds `offset`; None when this segment ends before it."""
+        start = self.find(offset)
+        size = self.size_bytes
+        if start is None or start >= size:
+            return None
+        if upper_offset < self.next_offset or size - start > max_bytes:
+            return self._read_part(start, offset, max_bytes, upper_offset, at_least_one)
+        data = self.file().read(start, size - start)
+        self._remember(self.next_offset, size)
+        return LogSlice(data, int.from_bytes(data[:8], "big"), self.next_offset)
+
+    def _read_part(
+        self, start: int, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
+    ) -> LogSlice:
+        """The same where the end must be found: one read, and a walk inside what it brought."""
+        count = min(max(max_bytes, HEADER_BYTES), self.size_bytes - start)
+        data = self.file().read(start, count)
+        limit = min(max_bytes, len(data))
+        end = self.index().boundary(upper_offset - self.base_offset, start, start + limit) - start
+        next_offset = offset
+        while end + _STEP_BYTES <= len(data):
+            base_offset, length, delta = _step(data, end)
+            next_offset = max(offset, base_offset)
+            if base_offset + delta >= upper_offset:
+                break
+            batch_end = end + length + LOG_OVERHEAD_BYTES
+            if batch_end > limit:
+                break
+            end = batch_end
+            next_offset = base_offset + delta + 1
+        if end == 0:
+            return self._read_first(start, offset, data, upper_offset, at_least_one)
+        if next_offset == offset:
+            # The index named the end, and the header behind it was not read.
+            next_offset = _step(self.file().read(start + end, _STEP_BYTES))[0]
+        self._remember(next_offset, start + end)
+        first_offset = int.from_bytes(data[:8], "big")
+        return LogSlice(
+            data if end == len(data) else memoryview(data)[:end], first_offset, next_offset
+        )
+
+    def _read_first(
+        self, start: int, offset: int, data: bytes, upper_offset: int, at_least_one: bool
+    ) -> LogSlice:
+        """The first batch as a whole although it is too large, so that the reader gets on."""
+        base_offset, length, delta = _step(data)
+        if not at_least_one or base_offset + delta >= upper_offset:
+            return LogSlice(b"", offset, offset)
+        size = length + LOG_OVERHEAD_BYTES
+        next_offset = base_offset + delta + 1
+        self._remember(next_offset, start + size)
+        whole = data[:size] if size <= len(data) else self.file().read(start, size)
+        return LogSlice(whole, base_offset, next_offset)
+
+    def _remember(self, next_offset: int, position: int) -> None:
+        hints = self._hints
+        if next_offset not in hints and len(hints) >= _MAX_HINTS:
+            del hints[next(iter(hints))]
+        hints[next_offset] = position
+
+    def find(self, offset: int) -> int | None:
+        """The position of the first batch that reaches `offset`; None when there is none."""
+        position = self._hints.get(offset)
+        if position is not None:
+            return position
+        if offset >= self.next_offset:
+            return None
+        return self._walk_to(offset, self.index().position_before(offset - self.base_offset))
+
+    def _walk_to(self, offset: int, position: int) -> int | None:
+        file = self.file()
+        size = self.size_bytes
+        while position < size:
+            chunk = file.read(position, min(_WALK_BYTES, size - position))
+            if len(chunk) < _STEP_BYTES:
+                raise self._corrupt(position)
+            start = 0
+            while start + _STEP_BYTES <= len(chunk):
+                base_offset, length, delta = _step(chunk, start)
+                if base_offset + delta >= offset:
+                    return position + start
+                if length < _MIN_LENGTH:
+                    raise self._corrupt(position + start)
+                start += length + LOG_OVERHEAD_BYTES
+            position += start
+        return None
+
+    def batches(
+        self, position: int = 0, *, headers_only: bool = False
+    ) -> Iterator[tuple[int, SealedBatch]]:
+        """Every batch from `position` on with its position; `headers_only` may leave data out.
+
+        Control batches always come with their data. A segment that goes away under the reader ends early.
+        """
+        while position < self.size_bytes and not self.is_gone:
+            size = self.size_bytes
+            chunk = self.file().read(position, min(SCAN_BYTES, size - position))
+            view = memoryview(chunk)
+            start = 0
+            while start + HEADER_BYTES <= len(chunk):
+                batch = self._batch_at(view, start, position, size)
+                if len(batch.data) < batch.size_bytes and (batch.is_control or not headers_only):
+                    break
+                yield position + start, batch
+                start += batch.size_bytes
+            if start == 0:
+                batch = self._whole_batch(position, size)
+                yield position, batch
+                start = batch.size_bytes
+            position += start
+
+    def _batch_at(self, view: memoryview, start: int, position: int, size: int) -> SealedBatch:
+        """The batch at a place of a chunk; it must end before the segment does."""
+        try:
+            batch = read_header(view, start)
+        except BatchError as problem:
+            raise self._corrupt(position + start) from problem
+        if position + start + batch.size_bytes > size:
+            raise self._corrupt(position + start)
+        return batch
+
+    def _whole_batch(self, position: int, size: int) -> SealedBatch:
+        """A batch that is larger than what one read brings."""
+        header = memoryview(self.file().read(position, HEADER_BYTES))
+        batch_size = self._batch_at(header, 0, position, size).size_bytes
+        return read_header(self.file().read(position, batch_size))
+
+    def _corrupt(self, position: int) -> CorruptError:
+        return CorruptError(f"{self.path(LOG)}: no batch begins at byte {position}")

@@ -1,0 +1,43 @@
+"""The `.snapshot` files of a partition's folder; what is in them is the partition's business."""
+
+from __future__ import annotations
+
+from fencepost.base.seams import Disk
+from fencepost.log.names import SNAPSHOT, file_name, offsets_with
+
+
+def list_snapshots(disk: Disk, folder: str) -> list[int]:
+    """The offsets of all snapshots, ascending."""
+    return offsets_with(disk.list_dir(folder), SNAPSHOT)
+
+
+def latest_snapshot(disk: Disk, folder: str, at_or_before: int) -> tuple[int, bytes] | None:
+    """The newest snapshot that does not lie beyond an offset."""
+    offsets = [offset for offset in list_snapshots(disk, folder) if offset <= at_or_before]
+    if not offsets:
+        return None
+    return offsets[-1], disk.read_file(f"{folder}/{file_name(offsets[-1], SNAPSHOT)}")
+
+
+def write_snapshot(disk: Disk, folder: str, offset: int, data: bytes) -> None:
+    """Synced before it has its name (KAFKA-9892)."""
+    disk.write_file(f"{folder}/{file_name(offset, SNAPSHOT)}", data, sync=True)
+
+
+def delete_snapshot(disk: Disk, folder: str, offset: int) -> None:
+    """One that was damaged or is no longer needed."""
+    disk.remove(f"{folder}/{file_name(offset, SNAPSHOT)}")
+
+
+def delete_snapshots_after(disk: Disk, folder: str, offset: int) -> None:
+    """Snapshots of a future that a truncation or a crash took away."""
+    for other in list_snapshots(disk, folder):
+        if other > offset:
+            delete_snapshot(disk, folder, other)
+
+
+def delete_snapshots_before(disk: Disk, folder: str, offset: int) -> None:
+    """Old snapshots, all but the newest that lies at or before `offset`."""
+    older = [other for other in list_snapshots(disk, folder) if other <= offset]
+    for other in older[:-1]:
+        delete_snapshot(disk, folder, other)

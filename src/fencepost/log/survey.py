@@ -1,0 +1,128 @@
+"""One pass over the bytes of a segment: where its batches end, and the index they deserve.
+
+Recovery runs over everything that a crash may have torn, so this is written for speed: large reads, one
+unpack and one CRC per batch, no object unless somebody wants to see the batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from crc32c import crc32c
+
+from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.base.seams import File
+from fencepost.log.segment_index import SegmentIndex
+from fencepost.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    SealedBatch,
+    read_header,
+)
+
+OnBatch = Callable[[SealedBatch], None]
+SCAN_BYTES: Final = 1024 * 1024
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+
+_CHECKED: Final = struct.Struct(">qi4xbI2xi8xq14xi")
+"""What the check of a batch needs: base offset, length, magic, crc, last delta, newest time, count."""
+_MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
+
+
+class Survey:
+    """One pass over a segment: where it ends, its offsets, its newest time and its index."""
+
+    __slots__ = (
+        "base_offset",
+        "first_timestamp",
+        "index",
+        "interval_bytes",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "since_index",
+        "size_bytes",
+    )
+
+    def __init__(self, base_offset: int, index_interval_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.interval_bytes = index_interval_bytes
+        self.since_index = 0
+        self.index = SegmentIndex()
+        self.size_bytes = 0
+        self.next_offset = base_offset
+        self.first_timestamp: int | None = None
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+
+    def note(self, last_offset: int, position: int, newest: int, newest_offset: int) -> None:
+        base = self.base_offset
+        self.index.add(last_offset - base, position, newest, newest_offset - base)
+
+
+def survey(
+    file: File,
+    size: int,
+    base_offset: int,
+    index_interval_bytes: int,
+    on_batch: OnBatch | None = None,
+) -> Survey:
+    """Reads a segment's file from its beginning to `size` or to the first bytes that are no batch."""
+    found = Survey(base_offset, index_interval_bytes)
+    wanted = SCAN_BYTES
+    while wanted and found.size_bytes < size:
+        count = min(wanted, size - found.size_bytes)
+        chunk = file.read(found.size_bytes, count)
+        needed = _survey_chunk(found, memoryview(chunk), on_batch) if len(chunk) == count else 0
+        torn = needed == 0 or found.size_bytes + needed > size
+        wanted = 0 if torn else max(needed, SCAN_BYTES)
+    return found
+
+
+def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) -> int:
+    """Takes the sound batches of a chunk; returns how many bytes the one behind them needs, 0 for damage.
+
+    The same arithmetic as `Segment.append`, in local variables: this loop decides how long a restart takes.
+    """
+    needed, start, end_of_chunk = HEADER_BYTES, 0, len(chunk)
+    unpack, interval_bytes = _CHECKED.unpack_from, found.interval_bytes
+    highest = found.base_offset + MAX_RELATIVE_OFFSET
+    next_offset, since_index = found.next_offset, found.since_index
+    newest, newest_offset = found.max_timestamp, found.max_timestamp_offset
+    if found.size_bytes == 0 and end_of_chunk >= HEADER_BYTES:
+        found.first_timestamp = unpack(chunk)[5]
+    while start + HEADER_BYTES <= end_of_chunk:
+        base_offset, length, magic, crc, delta, max_timestamp, count = unpack(chunk, start)
+        last_offset = base_offset + delta
+        if (
+            length < _MIN_LENGTH
+            or magic != MAGIC
+            or not next_offset <= base_offset <= last_offset <= highest
+        ):
+            needed = 0
+            break
+        end = start + length + LOG_OVERHEAD_BYTES
+        if end > end_of_chunk:
+            needed = end - start
+            break
+        if crc32c(chunk[start + CRC_START : end]) != crc:
+            needed = 0
+            break
+        if max_timestamp > newest and count:  # An emptied batch has no time: no record of it has.
+            newest, newest_offset = max_timestamp, last_offset
+        if since_index > interval_bytes:
+            found.note(last_offset, found.size_bytes + start, newest, newest_offset)
+            since_index = 0
+        if on_batch is not None:
+            on_batch(read_header(chunk[start:end]))
+        next_offset = last_offset + 1
+        since_index += end - start
+        start = end
+    found.size_bytes += start
+    found.next_offset, found.since_index = next_offset, since_index
+    found.max_timestamp, found.max_timestamp_offset = newest, newest_offset
+    return needed

@@ -1,0 +1,76 @@
+"""From a time to an offset: ListOffsets by timestamp, and the newest record.
+
+The time index says where to begin, the headers say which batch, and only that one is opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.base.ids import NO_TIMESTAMP
+from fencepost.log.retention import newest_time
+from fencepost.log.segment import Segment
+from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.opened import Record, open_batch
+
+if TYPE_CHECKING:
+    from fencepost.log.log import Log
+
+
+class TimestampOffset(NamedTuple):
+    """A record's time and place, and the leader epoch it was written in."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+def find_timestamp(log: Log, timestamp_ms: int, upper_offset: int) -> TimestampOffset | None:
+    """The first record from the log start offset to `upper_offset` that is not older than a time."""
+    for segment in log.segments:
+        if segment.base_offset >= upper_offset:
+            return None
+        if newest_time(segment) < timestamp_ms:
+            continue
+        found = _find_in_segment(segment, timestamp_ms, log.log_start_offset)
+        if found is not None:
+            return found if found.offset < upper_offset else None
+    return None
+
+
+def _find_in_segment(segment: Segment, timestamp_ms: int, start: int) -> TimestampOffset | None:
+    offset = segment.index().offset_before_time(timestamp_ms) + segment.base_offset
+    position = segment.find(max(start, offset))
+    if position is None:
+        return None
+    for _, batch in segment.batches(position):
+        if batch.max_timestamp >= timestamp_ms:
+            for record in _records(batch):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= start:
+                    return TimestampOffset(record.timestamp_ms, record.offset, batch.leader_epoch)
+    return None
+
+
+def find_newest(log: Log) -> TimestampOffset | None:
+    """The first record that has the largest timestamp of the log; None without any timestamp."""
+    best: Segment | None = None
+    for segment in log.segments:
+        if best is None or newest_time(segment) > newest_time(best):
+            best = segment
+    if best is None or newest_time(best) == NO_TIMESTAMP:
+        return None
+    position = best.find(best.max_timestamp_offset)
+    if position is None:
+        return None
+    _, batch = next(best.batches(position))
+    newest = max(_records(batch), key=lambda record: (record.timestamp_ms, -record.offset))
+    return TimestampOffset(newest.timestamp_ms, newest.offset, batch.leader_epoch)
+
+
+def _records(batch: SealedBatch) -> list[Record]:
+    """The records of a batch; one that cannot be opened or is empty stands for itself."""
+    try:
+        records = open_batch(batch)
+    except BatchError:
+        records = []
+    return records or [Record(batch.base_offset, batch.max_timestamp)]

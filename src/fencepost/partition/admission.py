@@ -1,0 +1,57 @@
+"""What a topic's config asks of a client's batch, before anybody looks at its producer.
+
+Most of it is answered by the header. A batch is opened here in two cases only, the ones where Kafka must look
+too: keys on a compacted topic, and a `compression.type` that differs from the producer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.log.config import LogConfig
+from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.opened import open_batch
+from fencepost.records.produced import check_timestamps
+
+MAX_RECORD_ERRORS: Final = 100
+"""Records that are named one by one in a refusal; the first hundred tell enough."""
+
+
+class Refused(NamedTuple):
+    """The reason for the whole batch and, where single records are at fault, which ones."""
+
+    error: ErrorCode
+    message: str
+    record_errors: Sequence[tuple[int, str]] = ()
+
+
+def check_admission(batch: SealedBatch, config: LogConfig, now_ms: int) -> Refused | None:
+    """None when the topic takes the batch; its size was checked when it was read."""
+    try:
+        if not config.is_append_time:
+            check_timestamps(
+                batch,
+                now_ms,
+                before_max_ms=config.message_timestamp_before_max_ms,
+                after_max_ms=config.message_timestamp_after_max_ms,
+            )
+        return _check_keys(batch) if config.is_compacted else None
+    except BatchError as problem:
+        return Refused(problem.error_code, str(problem))
+
+
+def _check_keys(batch: SealedBatch) -> Refused | None:
+    keyless = [
+        (index, "Compacted topic cannot accept message without key.")
+        for index, record in enumerate(open_batch(batch))
+        if record.key is None
+    ]
+    if not keyless:
+        return None
+    return Refused(
+        ErrorCode.INVALID_RECORD,
+        "One or more records have been rejected: a compacted topic needs a key on each.",
+        keyless[:MAX_RECORD_ERRORS],
+    )

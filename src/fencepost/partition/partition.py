@@ -1,0 +1,471 @@
+"""A partition at its leader: the log, what follows from the log, and what may be read of it.
+
+See the room's docstring for the rules. Three ways lead into the log:
+
+- `append_from_client`: one sealed batch, checked in Kafka's order: size and times, then the producer's epoch
+  and sequence, then the verification guard. A refusal changes nothing.
+- `append_records`: the records of a coordinator, one batch, not checked.
+- `append_marker`: the end of a transaction.
+
+The broker decides when an append is durable and then calls `advance_high_watermark`. Where the operating
+system's word is enough (`durable_at_append`), that is the append itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import TopicPartition
+from fencepost.base.seams import Buffer
+from fencepost.log.cleaning import LastRecord
+from fencepost.log.config import LogConfig
+from fencepost.log.log import Log
+from fencepost.partition.admission import check_admission
+from fencepost.partition.open_txns import OpenTxns
+from fencepost.partition.producers import CompletedTxn, Producers, Refusal, stale_epoch
+from fencepost.partition.verification import Guard, Verification
+from fencepost.records.batch import SealedBatch, read_header
+from fencepost.records.builder import build_pairs
+from fencepost.records.control import Marker, build_marker, read_marker
+from fencepost.records.entry import Entry
+from fencepost.records.index import AbortedTxn
+from fencepost.records.snapshot import decode_snapshot, encode_snapshot
+
+
+class Appended(NamedTuple):
+    """What became of a batch: its offsets, or why it was refused. A duplicate answers as it did at first."""
+
+    error: ErrorCode
+    base_offset: int = -1
+    end_offset: int = -1
+    append_time_ms: int = -1
+    message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
+
+
+class Fetched(NamedTuple):
+    """What a reader gets: whole batches, the bounds it may know, and the aborted transactions among them."""
+
+    error: ErrorCode
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: Sequence[tuple[int, int]] | None = None
+    data: Buffer = b""
+
+
+class Partition:
+    """One topic-partition that this node leads."""
+
+    __slots__ = (
+        "_durable_at_append",
+        "_first_unstable",
+        "_index_is_behind",
+        "_on_moved",
+        "_saved_at",
+        "high_watermark",
+        "leader_epoch",
+        "log",
+        "name",
+        "open_txns",
+        "producers",
+        "topic_id",
+        "verification",
+    )
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        topic_id: bytes,
+        leader_epoch: int,
+        log: Log,
+        *,
+        durable_at_append: bool,
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.leader_epoch = leader_epoch
+        self.log = log
+        self.producers = Producers()
+        self.open_txns = OpenTxns()
+        self.verification = Verification()
+        self.high_watermark = log.log_start_offset
+        self._durable_at_append = durable_at_append
+        self._first_unstable: int | None = None
+        self._index_is_behind = False
+        self._on_moved: Callable[[Partition], None] | None = None
+        self._saved_at: int | None = None
+        self._recover()
+
+    def __repr__(self) -> str:
+        return (
+            f"Partition({self.name}, {self.log_start_offset}..{self.log_end_offset}, "
+            f"stable to {self.last_stable_offset}, epoch {self.leader_epoch})"
+        )
+
+    # -- bounds -------------------------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self._first_unstable
+        if unstable is None:
+            return self.high_watermark
+        return min(self.high_watermark, max(unstable, self.log.log_start_offset))
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is durable by the chosen mode."""
+        assert offset <= self.log.log_end_offset, (
+            "the high watermark never passes the end of the log"
+        )
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.open_txns.settle(offset)
+            self._first_unstable = self.open_txns.first_unstable_offset()
+            if self._on_moved is not None:
+                self._on_moved(self)
+
+    def observe(self, on_moved: Callable[[Partition], None]) -> None:
+        """Calls `on_moved` whenever more may be read than before."""
+        self._on_moved = on_moved
+
+    # -- writing ------------------------------------------------------------------------------------------
+
+    def append_from_client(
+        self, batch: SealedBatch, now_ms: int, guard: Guard | None = None
+    ) -> Appended:
+        """Checks and appends one batch of a producer."""
+        config = self.log.config
+        if refused := check_admission(batch, config, now_ms):
+            return Appended(
+                refused.error, message=refused.message, record_errors=refused.record_errors
+            )
+        if batch.producer_id >= 0:
+            state = self.producers.get(batch.producer_id)
+            if state is not None and (known := state.find_duplicate(batch)):
+                return Appended(
+                    ErrorCode.NONE, known.base_offset, known.last_offset + 1, known.timestamp_ms
+                )
+            if problem := self._check_producer(batch, guard):
+                return Appended(problem.error, message=problem.message)
+        append_time_ms = -1
+        if config.is_append_time:
+            batch.stamp_append_time(now_ms)
+            append_time_ms = now_ms
+        base_offset = self.log.log_end_offset
+        batch.assign(base_offset, self.leader_epoch)
+        self._append(batch, now_ms)
+        return Appended(ErrorCode.NONE, base_offset, batch.next_offset, append_time_ms)
+
+    def _check_producer(self, batch: SealedBatch, guard: Guard | None) -> Refusal | None:
+        held = self.verification.get(batch.producer_id) if batch.is_transactional else None
+        state = self.producers.get(batch.producer_id)
+        # A stale epoch is told before a missing guard, else a fenced producer would only hear that its
+        # transaction is in a wrong state (KAFKA-19690).
+        if state is not None and batch.producer_epoch < state.epoch:
+            return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
+        if batch.is_transactional and not self.in_txn(batch.producer_id, batch.producer_epoch):
+            if guard is None or guard is not held:
+                return Refusal(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"The transaction of producer {batch.producer_id} ended before its first write to "
+                    "this partition could be appended.",
+                )
+            if batch.base_sequence > held.lowest_sequence:
+                return Refusal(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Sequence {batch.base_sequence} of producer {batch.producer_id} came before "
+                    f"{held.lowest_sequence}, whose transaction is still being verified.",
+                )
+        return self.producers.check_batch(
+            batch, starts_at_zero=held is not None and held.starts_at_zero
+        )
+
+    def in_txn(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether this producer has an open transaction here at this epoch."""
+        state = self.producers.get(producer_id)
+        return state is not None and state.in_txn and state.epoch == producer_epoch
+
+    def begin_verification(
+        self, batch: SealedBatch, now_ms: int, *, starts_at_zero: bool
+    ) -> Guard | Refusal | None:
+        """Before the coordinator is asked about a first write: the guard to show at the append.
+
+        None: nothing needs to be asked, the transaction is open here, or the batch is a repetition.
+        """
+        state = self.producers.get(batch.producer_id)
+        if state is not None:
+            if batch.producer_epoch < state.epoch:
+                return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
+            if state.in_txn and state.epoch == batch.producer_epoch:
+                return None
+            if state.find_duplicate(batch):
+                return None
+        return self.verification.begin(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            now_ms,
+            starts_at_zero=starts_at_zero,
+        )
+
+    def append_records(
+        self,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        now_ms: int,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        transactional: bool = False,
+    ) -> int:
+        """The records of a coordinator as one batch; the end of the log after it."""
+        base_offset = self.log.log_end_offset
+        data = build_pairs(
+            records,
+            timestamp_ms=now_ms,
+            base_offset=base_offset,
+            leader_epoch=self.leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=transactional,
+        )
+        batch = read_header(data)
+        self._append(batch, now_ms)
+        return batch.next_offset
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        now_ms: int,
+    ) -> tuple[ErrorCode, int]:
+        """Ends a transaction here; the error, and the end of the log after the marker."""
+        refused = self.producers.check_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        if refused:
+            return refused.error, -1
+        data = build_marker(
+            Marker(commit, coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=now_ms,
+            base_offset=self.log.log_end_offset,
+            leader_epoch=self.leader_epoch,
+        )
+        batch = read_header(data)
+        self._append(batch, now_ms)
+        self.verification.marked(producer_id, producer_epoch, transaction_version)
+        return ErrorCode.NONE, batch.next_offset
+
+    def _append(self, batch: SealedBatch, now_ms: int) -> None:
+        log = self.log
+        if log.epochs.latest != self.leader_epoch:
+            # With the first batch of an epoch, as Kafka does: an empty partition needs no file for it.
+            log.assign_epoch(self.leader_epoch, log.log_end_offset)
+        if log.should_roll(batch, now_ms):
+            self._roll(now_ms)
+        log.append(batch)
+        if batch.producer_id >= 0:
+            self._apply(batch, index_aborted=True)
+        if self._durable_at_append:
+            self.advance_high_watermark(log.log_end_offset)
+
+    def _roll(self, now_ms: int) -> None:
+        self.log.roll(now_ms)
+        self.write_snapshot()
+
+    def write_snapshot(self) -> None:
+        """Saves the producers at the end of the log, so that recovery need not read what is before it."""
+        end_offset = self.log.log_end_offset
+        if end_offset != self._saved_at:
+            self.log.write_snapshot(end_offset, encode_snapshot(self.producers.snapshot()))
+            self._saved_at = end_offset
+
+    # -- applying: live and on recovery -------------------------------------------------------------------
+
+    def _apply(self, batch: SealedBatch, *, index_aborted: bool) -> None:
+        if not batch.is_control:
+            if batch.base_sequence < 0:
+                self._apply_unnumbered(batch)
+            elif self.producers.apply_batch(batch):
+                self._begin(batch.base_offset, batch.producer_id)
+            if batch.is_transactional:
+                self.verification.written(batch.producer_id)
+            return
+        marker = read_marker(batch)
+        if marker is None:  # A control record of a kind that we do not know ends nothing.
+            return
+        if completed := self.producers.apply_marker(batch, marker):
+            self._complete(completed, index_aborted=index_aborted)
+
+    def _apply_unnumbered(self, batch: SealedBatch) -> None:
+        """Transactional offsets carry a producer but no sequences; they open a transaction all the same."""
+        if batch.is_transactional and self.producers.apply_batch(batch):
+            self._begin(batch.base_offset, batch.producer_id)
+
+    def _begin(self, first_offset: int, producer_id: int) -> None:
+        self.open_txns.begin(first_offset, producer_id)
+        if self._first_unstable is None:
+            self._first_unstable = first_offset
+
+    def _complete(self, completed: CompletedTxn, *, index_aborted: bool) -> None:
+        if completed.aborted and index_aborted:
+            # If this fails, readers could be shown aborted records. So the transaction stays open here, the
+            # last stable offset stands still, and the next start makes the index anew (KAFKA-7866).
+            self._index_is_behind = True
+            self.log.append_aborted(
+                AbortedTxn(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    self.open_txns.stable_after(completed),
+                )
+            )
+            self._index_is_behind = False
+        self.open_txns.end(completed)
+
+    def _recover(self) -> None:
+        """Producers from the newest usable snapshot, then from the batches after it.
+
+        After a crash the transaction indexes of the recovered segments are empty: the batches from there on
+        must be seen again, so a snapshot above that point is of no use.
+        """
+        log = self.log
+        recovered_from = log.log_end_offset if log.recovered_from is None else log.recovered_from
+        start = self._restore_snapshot(recovered_from)
+        for batch in log.scan(start, headers_only=True):
+            if batch.producer_id >= 0 and batch.base_offset >= start:
+                self._apply(batch, index_aborted=batch.base_offset >= recovered_from)
+        self._prune_snapshots()
+        self.advance_high_watermark(log.log_end_offset)
+
+    def _restore_snapshot(self, at_or_before: int) -> int:
+        """Takes the newest snapshot that can be read; the offset from which the log must be read."""
+        while found := self.log.latest_snapshot(at_or_before):
+            offset, data = found
+            try:
+                entries = decode_snapshot(data)
+            except ValueError:
+                self.log.delete_snapshot(offset)
+                continue
+            for first_offset, producer_id in self.producers.restore(entries):
+                self._begin(first_offset, producer_id)
+            self._saved_at = offset
+            return max(offset, self.log.log_start_offset)
+        return self.log.log_start_offset
+
+    def _prune_snapshots(self) -> None:
+        """Keeps those where a segment begins, from which recovery may start, and the newest."""
+        offsets = self.log.list_snapshots()
+        bases = {segment.base_offset for segment in self.log.segments}
+        for offset in offsets[:-1]:
+            if offset not in bases:
+                self.log.delete_snapshot(offset)
+
+    # -- reading ------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, offset: int, max_bytes: int, *, read_committed: bool, at_least_one: bool = True
+    ) -> Fetched:
+        """Whole batches from `offset` up to what this reader may see."""
+        log = self.log
+        high_watermark = self.high_watermark
+        stable = self.last_stable_offset
+        start = log.log_start_offset
+        if offset < start or offset > log.log_end_offset:
+            return Fetched(ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark, stable, start)
+        upper = stable if read_committed else high_watermark
+        if offset >= upper:
+            return Fetched(
+                ErrorCode.NONE, high_watermark, stable, start, () if read_committed else None
+            )
+        part = log.read(offset, max_bytes, upper_offset=upper, at_least_one=at_least_one)
+        aborted: Sequence[tuple[int, int]] | None = None
+        if read_committed:
+            aborted = [
+                (txn.producer_id, txn.first_offset)
+                for txn in log.aborted_between(offset, part.next_offset)
+            ]
+        return Fetched(ErrorCode.NONE, high_watermark, stable, start, aborted, part.data)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch that is not above `epoch`, and where it ended; (-1, -1) when unknown."""
+        if epoch == self.leader_epoch:  # It may have no batch yet, and then the log does not know it.
+            return epoch, self.log.log_end_offset
+        return self.log.end_offset_for_epoch(epoch)
+
+    def entries(self, from_offset: int = 0) -> Iterator[Entry]:
+        """Every record and marker, opened: what a coordinator folds at load."""
+        return self.log.entries(max(from_offset, self.log.log_start_offset))
+
+    # -- keeping house ------------------------------------------------------------------------------------
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.log.config = config
+
+    def bump_leader_epoch(self, leader_epoch: int) -> None:
+        assert leader_epoch >= self.leader_epoch, "leader epochs only grow"
+        self.leader_epoch = leader_epoch
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        self.producers.expire(now_ms, expiration_ms)
+        self.verification.expire(now_ms, expiration_ms)
+
+    def retain(self, now_ms: int) -> int:
+        """Removes segments that are past the topic's retention; how many.
+
+        Their snapshots go with them, so the producers are saved anew: what a producer may send next must
+        not depend on whether its last batch is still there.
+        """
+        removed = len(self.log.retain(now_ms, upper_offset=self.high_watermark))
+        if removed:
+            self.write_snapshot()
+        return removed
+
+    def last_records(self) -> dict[int, LastRecord]:
+        """What compaction must leave of each producer, for its next sequence to be known."""
+        return {
+            state.producer_id: LastRecord(
+                state.batches[-1].last_offset if state.batches else None, state.epoch
+            )
+            for state in self.producers
+        }
+
+    def delete_before(self, offset: int) -> ErrorCode:
+        """DeleteRecords: nothing below `offset` is served any more."""
+        if offset > self.high_watermark or offset < 0:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if offset > self.log.log_start_offset:
+            self.log.delete_before(offset)
+            self.write_snapshot()
+        return ErrorCode.NONE
+
+    def close(self, *, clean: bool) -> None:
+        """Closes the log; StorageError when a clean close was asked for and cannot be had."""
+        try:
+            if clean and self._index_is_behind:
+                raise StorageError(f"{self.name}: the transaction index must be made anew")
+            if clean and self.log.log_end_offset > 0:
+                self.write_snapshot()
+        except StorageError:
+            self.log.close(clean=False)
+            raise
+        self.log.close(clean=clean)

@@ -1,0 +1,305 @@
+"""What a partition remembers of each producer: epoch, sequences, and the last five batches.
+
+Theory of operation
+-------------------
+A producer numbers the records that it sends to one partition. The broker accepts a batch when its first number
+follows the last one it saw, answers a repetition of one of the last five batches with the offsets that batch got
+the first time, and refuses everything else (OUT_OF_ORDER_SEQUENCE_NUMBER). Numbers wrap from 2^31-1 to 0.
+
+A higher epoch starts again at 0; a lower one is refused for good (INVALID_PRODUCER_EPOCH, never PRODUCER_FENCED
+in a produce reply: KAFKA-10687). A marker may raise the epoch too, after which the next number is 0.
+
+A producer id that we know nothing about may start anywhere, because its state may have expired while the
+producer lived; a transaction of the newer protocol (TV2) has a fresh epoch each time and must start at 0
+(KAFKA-18202).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import MAX_PRODUCER_EPOCH, MAX_SEQUENCE, NO_SEQUENCE
+from fencepost.base.limits import BATCHES_REMEMBERED_PER_PRODUCER
+from fencepost.records.batch import SealedBatch
+from fencepost.records.control import Marker
+from fencepost.records.snapshot import ProducerSnapshotEntry
+
+NO_OFFSET: Final = -1
+NO_COORDINATOR_EPOCH: Final = -1
+
+
+class Refusal(NamedTuple):
+    """Why a batch or a marker was not taken: the code for the client and a sentence for people."""
+
+    error: ErrorCode
+    message: str
+
+
+class RememberedBatch(NamedTuple):
+    """One of a producer's last five batches: enough to recognise it and to answer it again."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that a marker has just ended here."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+class ProducerState:
+    """One producer id on one partition."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp_ms",
+        "producer_id",
+        "txn_first_offset",
+    )
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: deque[RememberedBatch] = deque(maxlen=BATCHES_REMEMBERED_PER_PRODUCER)
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self.last_timestamp_ms = -1
+        self.txn_first_offset = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the last record, or -1 when only a marker is known at this epoch."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def in_txn(self) -> bool:
+        return self.txn_first_offset != NO_OFFSET
+
+    def find_duplicate(self, batch: SealedBatch) -> RememberedBatch | None:
+        """The remembered batch with exactly these sequences, if there is one at this epoch."""
+        if batch.producer_epoch != self.epoch:
+            return None
+        first = batch.base_sequence
+        for known in self.batches:
+            if known.first_sequence == first and known.last_sequence == batch.last_sequence:
+                return known
+        return None
+
+    def expects(self, sequence: int) -> bool:
+        """Whether `sequence` follows the last one at this epoch."""
+        last = self.last_sequence
+        return sequence == last + 1 if last != MAX_SEQUENCE else sequence == 0
+
+    def __repr__(self) -> str:
+        txn = f", txn from {self.txn_first_offset}" if self.in_txn else ""
+        return f"ProducerState({self.producer_id}, epoch {self.epoch}, sequence {self.last_sequence}{txn})"
+
+
+class Producers:
+    """All producers of one partition. Checks change nothing; `apply_*` change and never refuse."""
+
+    __slots__ = ("_states",)
+
+    def __init__(self) -> None:
+        self._states: dict[int, ProducerState] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self._states.values())
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        return self._states.get(producer_id)
+
+    # -- checks -------------------------------------------------------------------------------------------
+
+    def check_batch(self, batch: SealedBatch, *, starts_at_zero: bool) -> Refusal | None:
+        """Whether a client's batch may follow; duplicates have been answered before.
+
+        `starts_at_zero` is set for transactions of TV2, whose unknown producers must begin at 0.
+        """
+        state = self._states.get(batch.producer_id)
+        sequence = batch.base_sequence
+        if state is None:
+            if starts_at_zero and sequence != 0:
+                return self._out_of_order(batch, expected=0)
+            return None
+        if batch.producer_epoch < state.epoch:
+            return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
+        if batch.producer_epoch > state.epoch:
+            return None if sequence == 0 else self._out_of_order(batch, expected=0)
+        if not state.expects(sequence):
+            last = state.last_sequence
+            return self._out_of_order(batch, expected=0 if last == MAX_SEQUENCE else last + 1)
+        if state.in_txn and not batch.is_transactional:
+            return Refusal(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Producer {batch.producer_id} has an open transaction on this partition since offset "
+                f"{state.txn_first_offset}; a batch outside of it cannot be written until it ends.",
+            )
+        return None
+
+    @staticmethod
+    def _out_of_order(batch: SealedBatch, expected: int) -> Refusal:
+        return Refusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producer {batch.producer_id} at epoch "
+            f"{batch.producer_epoch}: got {batch.base_sequence}, expected {expected}.",
+        )
+
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Refusal | None:
+        """Whether a coordinator may write this marker (reference: WriteTxnMarkers, KIP-1228)."""
+        state = self._states.get(producer_id)
+        if state is None:
+            return None
+        if coordinator_epoch < state.coordinator_epoch:
+            return Refusal(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"A coordinator of epoch {coordinator_epoch} came after one of epoch "
+                f"{state.coordinator_epoch} for producer {producer_id}.",
+            )
+        if producer_epoch < state.epoch:
+            return stale_epoch(producer_id, producer_epoch, state.epoch)
+        if (
+            transaction_version >= 2
+            and producer_epoch == state.epoch
+            and producer_epoch != MAX_PRODUCER_EPOCH
+            # An equal epoch without an open transaction is a marker sent twice (KAFKA-19999).
+            and state.in_txn
+        ):
+            return stale_epoch(producer_id, producer_epoch, state.epoch)
+        return None
+
+    # -- the only mutations -------------------------------------------------------------------------------
+
+    def apply_batch(self, batch: SealedBatch) -> bool:
+        """Takes over a data batch that is in the log; True when it opened a transaction here."""
+        producer_id = batch.producer_id
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(producer_id, batch.producer_epoch)
+        elif state.epoch != batch.producer_epoch:
+            state.epoch = batch.producer_epoch
+            state.batches.clear()
+        state.batches.append(
+            RememberedBatch(
+                batch.base_sequence,
+                batch.last_sequence,
+                batch.base_offset,
+                batch.last_offset,
+                batch.max_timestamp,
+            )
+        )
+        state.last_timestamp_ms = batch.max_timestamp
+        if batch.is_transactional and state.txn_first_offset == NO_OFFSET:
+            state.txn_first_offset = batch.base_offset
+            return True
+        return False
+
+    def apply_marker(self, batch: SealedBatch, marker: Marker) -> CompletedTxn | None:
+        """Takes over a marker that is in the log; the transaction that it ended, if one was open."""
+        producer_id = batch.producer_id
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(producer_id, batch.producer_epoch)
+        elif state.epoch != batch.producer_epoch:
+            state.epoch = batch.producer_epoch
+            state.batches.clear()
+        state.coordinator_epoch = marker.coordinator_epoch
+        # A marker's time counts for expiry, else the coordinator epoch could go backwards (KAFKA-9144).
+        state.last_timestamp_ms = batch.max_timestamp
+        first_offset = state.txn_first_offset
+        state.txn_first_offset = NO_OFFSET
+        if first_offset == NO_OFFSET:
+            return None
+        return CompletedTxn(producer_id, first_offset, batch.base_offset, not marker.commit)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers that were idle for long and have no open transaction; how many."""
+        idle = [
+            state.producer_id
+            for state in self._states.values()
+            if not state.in_txn and now_ms - state.last_timestamp_ms >= expiration_ms
+        ]
+        for producer_id in idle:
+            del self._states[producer_id]
+        return len(idle)
+
+    # -- snapshots ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[ProducerSnapshotEntry]:
+        """What Kafka's .snapshot file keeps: the last batch of each producer."""
+        return [_snapshot_entry(state) for state in self._states.values()]
+
+    def restore(self, entries: Iterable[ProducerSnapshotEntry]) -> list[tuple[int, int]]:
+        """Replaces everything by a snapshot; the open transactions in it as (first offset, producer id)."""
+        self._states = {entry.producer_id: _restored(entry) for entry in entries}
+        return sorted(
+            (state.txn_first_offset, state.producer_id)
+            for state in self._states.values()
+            if state.in_txn
+        )
+
+
+def stale_epoch(producer_id: int, got: int, current: int) -> Refusal:
+    """The refusal of a fenced producer: it names both epochs, because that is what one asks first."""
+    return Refusal(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"Epoch of producer {producer_id} is {got}, which is smaller than the last seen epoch {current}.",
+    )
+
+
+def _snapshot_entry(state: ProducerState) -> ProducerSnapshotEntry:
+    last = state.batches[-1] if state.batches else None
+    return ProducerSnapshotEntry(
+        producer_id=state.producer_id,
+        producer_epoch=state.epoch,
+        last_sequence=last.last_sequence if last else NO_SEQUENCE,
+        last_offset=last.last_offset if last else NO_OFFSET,
+        offset_delta=last.last_offset - last.base_offset if last else 0,
+        timestamp_ms=state.last_timestamp_ms,
+        coordinator_epoch=state.coordinator_epoch,
+        current_txn_first_offset=state.txn_first_offset,
+    )
+
+
+def _restored(entry: ProducerSnapshotEntry) -> ProducerState:
+    state = ProducerState(entry.producer_id, entry.producer_epoch)
+    state.last_timestamp_ms = entry.timestamp_ms
+    state.coordinator_epoch = entry.coordinator_epoch
+    state.txn_first_offset = entry.current_txn_first_offset
+    if entry.last_offset != NO_OFFSET:
+        state.batches.append(
+            RememberedBatch(
+                _sequence_before(entry.last_sequence, entry.offset_delta),
+                entry.last_sequence,
+                entry.last_offset - entry.offset_delta,
+                entry.last_offset,
+                entry.timestamp_ms,
+            )
+        )
+    return state
+
+
+def _sequence_before(sequence: int, steps: int) -> int:
+    """The number `steps` before `sequence`, over the wrap from 0 to 2^31-1 (KAFKA-7692)."""
+    return sequence - steps if sequence >= steps else MAX_SEQUENCE - (steps - sequence) + 1

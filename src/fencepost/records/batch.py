@@ -1,0 +1,266 @@
+"""A record batch as Kafka's brokers see it: a header of 61 bytes and a sealed rest.
+
+    offset  size  field                     who writes it
+    0       8     baseOffset                broker (outside the CRC)
+    8       4     length of what follows    producer
+    12      4     partitionLeaderEpoch      broker (outside the CRC)
+    16      1     magic = 2                 producer
+    17      4     crc, CRC-32C of [21, end) producer
+    21      2     attributes                producer; broker when it stamps the time of the append
+    23      4     lastOffsetDelta           producer
+    27      8     baseTimestamp             producer
+    35      8     maxTimestamp              producer; broker when it stamps the time of the append
+    43      8     producerId                producer
+    51      2     producerEpoch             producer
+    53      4     baseSequence              producer
+    57      4     recordCount               producer
+    61            records, maybe compressed producer
+
+Attributes: bits 0-2 codec, 3 timestamp type (1 = append time), 4 transactional, 5 control, 6 the base
+timestamp is the delete horizon of a compacted batch (KIP-534).
+
+What the broker must write lies before the CRC's range, so a batch is given its offsets in place, in the
+very buffer that the socket filled, and goes to the disk without a copy.
+
+Compaction keeps the first and the last offset of a batch, so `record_count` may be less than the range of
+offsets, down to zero; only a client's batch must have one record per offset (see `produced.py`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from crc32c import crc32c
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import MAX_SEQUENCE, NO_PRODUCER_ID, NO_SEQUENCE
+from fencepost.base.seams import Buffer
+
+HEADER_BYTES: Final = 61
+LOG_OVERHEAD_BYTES: Final = 12
+"""baseOffset and length: what `length` itself does not count."""
+MAGIC: Final = 2
+CRC_START: Final = 21
+MIN_RECORD_BYTES: Final = 7
+"""Length, attributes, two deltas, two lengths of null and no headers: no record is shorter."""
+
+CODEC_MASK: Final = 0x07
+APPEND_TIME_FLAG: Final = 0x08
+TRANSACTIONAL_FLAG: Final = 0x10
+CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+assert HEADER.size == HEADER_BYTES
+
+_unpack_header = HEADER.unpack_from
+_pack_base_offset = struct.Struct(">q").pack_into
+_pack_leader_epoch = struct.Struct(">i").pack_into
+_pack_crc = struct.Struct(">I").pack_into
+_pack_attributes = struct.Struct(">h").pack_into
+_MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
+
+
+class BatchError(FencepostError):
+    """Bytes that are not the batch they should be, with the code that a producer is told."""
+
+    def __init__(self, error_code: ErrorCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.error_code = error_code
+
+
+class SealedBatch:
+    """The header of a batch, read once, and the bytes it stands for.
+
+    `data` is a view of exactly this batch, or of less where only the header was read from the disk.
+    """
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "crc",
+        "data",
+        "last_offset_delta",
+        "leader_epoch",
+        "magic",
+        "max_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        data: Buffer,
+        base_offset: int,
+        length: int,
+        leader_epoch: int,
+        magic: int,
+        crc: int,
+        attributes: int,
+        last_offset_delta: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        record_count: int,
+    ) -> None:
+        self.data = data
+        self.base_offset = base_offset
+        self.size_bytes = length + LOG_OVERHEAD_BYTES
+        self.leader_epoch = leader_epoch
+        self.magic = magic
+        self.crc = crc
+        self.attributes = attributes
+        self.last_offset_delta = last_offset_delta
+        self.base_timestamp = base_timestamp
+        self.max_timestamp = max_timestamp
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+        self.record_count = record_count
+
+    def __repr__(self) -> str:
+        kind = "control " if self.is_control else "transactional " if self.is_transactional else ""
+        return (
+            f"<{kind}batch {self.base_offset}..{self.last_offset}, {self.record_count} records, "
+            f"{self.size_bytes} bytes, producer {self.producer_id}/{self.producer_epoch}"
+            f" from sequence {self.base_sequence}>"
+        )
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record; after 2^31-1 comes 0 (KAFKA-7692)."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_append_time(self) -> bool:
+        return self.attributes & APPEND_TIME_FLAG != 0
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_FLAG != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones and markers in this batch may go; None before compaction has set it."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
+
+    def assign(self, base_offset: int, leader_epoch: int) -> None:
+        """Gives the batch its place in the log, in its own (writable) buffer; the CRC does not cover it."""
+        data = self.data
+        _pack_base_offset(data, 0, base_offset)
+        _pack_leader_epoch(data, 12, leader_epoch)
+        self.base_offset = base_offset
+        self.leader_epoch = leader_epoch
+
+    def stamp_append_time(self, now_ms: int) -> None:
+        """Makes `now_ms` the time of every record (LogAppendTime) and renews the CRC.
+
+        The times inside stay as they are: readers take the header's when the flag is set.
+        """
+        data = self.data
+        self.attributes |= APPEND_TIME_FLAG
+        self.max_timestamp = now_ms
+        _pack_attributes(data, 21, self.attributes)
+        _pack_base_offset(data, 35, now_ms)
+        self.crc = crc32c(memoryview(data)[CRC_START:])
+        _pack_crc(data, 17, self.crc)
+
+
+def read_header(data: Buffer, position: int = 0) -> SealedBatch:
+    """The batch that begins at `position`; its bytes are not looked at beyond the header.
+
+    Where `data` ends before the batch does, the view is short: `seal_check` refuses such a batch.
+    """
+    try:
+        fields = _unpack_header(data, position)
+    except struct.error:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a batch ends inside its header") from None
+    magic = fields[3]
+    if magic != MAGIC:
+        raise _wrong_magic(magic)
+    length = fields[1]
+    if length < _MIN_LENGTH:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a batch claims a length of {length} bytes")
+    end = position + length + LOG_OVERHEAD_BYTES
+    if position or end != len(data):
+        data = memoryview(data)[position:end]
+    return SealedBatch(data, *fields)
+
+
+def _wrong_magic(magic: int) -> BatchError:
+    if magic in (0, 1):
+        return BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"a batch of message format {magic}, which is no longer written",
+        )
+    return BatchError(ErrorCode.CORRUPT_MESSAGE, f"a batch of the unknown message format {magic}")
+
+
+def seal_check(batch: SealedBatch) -> None:
+    """The batch is whole, its CRC is right and its counts are possible; no record is opened."""
+    data = batch.data
+    if len(data) != batch.size_bytes:
+        raise BatchError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"a batch of {batch.size_bytes} bytes ends after {len(data)}",
+        )
+    if crc32c(memoryview(data)[CRC_START:]) != batch.crc:
+        raise BatchError(
+            ErrorCode.CORRUPT_MESSAGE, f"the CRC of the batch at {batch.base_offset} is wrong"
+        )
+    if not 0 <= batch.record_count <= batch.last_offset_delta + 1 or batch.last_offset_delta < 0:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"{batch.record_count} records cannot span {batch.last_offset_delta + 1} offsets",
+        )
+    if (
+        not batch.attributes & CODEC_MASK
+        and batch.record_count * MIN_RECORD_BYTES > batch.size_bytes - HEADER_BYTES
+    ):
+        raise BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"{batch.record_count} records do not fit into {batch.size_bytes} bytes",
+        )
+
+
+def split_batches(data: Buffer) -> list[SealedBatch]:
+    """The batches of a records field, one after the other, headers only; the last must be whole."""
+    batches: list[SealedBatch] = []
+    position = 0
+    while position < len(data):
+        batch = read_header(data, position)
+        if len(batch.data) != batch.size_bytes:
+            raise BatchError(ErrorCode.CORRUPT_MESSAGE, "the last batch ends before its length")
+        batches.append(batch)
+        position += batch.size_bytes
+    return batches

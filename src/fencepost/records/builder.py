@@ -1,0 +1,208 @@
+"""Batches that the broker and the tools write themselves.
+
+`build_batch` gives the n-th record the offset `base_offset + n`. Compaction, which must keep the offsets
+and the range of the batch it thins out, uses `rebuild_batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from crc32c import crc32c
+
+from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from fencepost.records.batch import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC_START,
+    DELETE_HORIZON_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    TRANSACTIONAL_FLAG,
+    SealedBatch,
+)
+from fencepost.records.compression import Codec, compress
+from fencepost.records.opened import Headers, Record
+from fencepost.records.varint import write_varint
+
+_NULL: Final = write_varint(-1)
+_NO_HEADERS: Final = write_varint(0)
+_ATTRIBUTES: Final = b"\x00"
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    codec: int = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytearray:
+    """A batch of consecutive records, in a writable buffer; a record without a time gets `timestamp_ms`."""
+    assert records, "a batch that is built has at least one record"
+    times = [timestamp_ms if r.timestamp_ms == NO_TIMESTAMP else r.timestamp_ms for r in records]
+    payload = b"".join(
+        _encode_record(index, time - times[0], record.key, record.value, record.headers)
+        for index, (record, time) in enumerate(zip(records, times, strict=True))
+    )
+    return _seal(
+        base_offset,
+        leader_epoch,
+        codec | transactional * TRANSACTIONAL_FLAG | control * CONTROL_FLAG,
+        len(records) - 1,
+        times[0],
+        max(times),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+        payload,
+    )
+
+
+def build_pairs(
+    pairs: Sequence[tuple[bytes | None, bytes | None]],
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+) -> bytearray:
+    """`build_batch` for keys and values of one time: what coordinators append for every transition."""
+    assert pairs, "a batch that is built has at least one record"
+    return _seal(
+        base_offset,
+        leader_epoch,
+        transactional * TRANSACTIONAL_FLAG | control * CONTROL_FLAG,
+        len(pairs) - 1,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(pairs),
+        b"".join([_encode_record(n, 0, key, value, ()) for n, (key, value) in enumerate(pairs)]),
+    )
+
+
+def rebuild_batch(
+    batch: SealedBatch, records: Sequence[Record], *, delete_horizon_ms: int | None
+) -> bytearray:
+    """The batch with only some of its records (even none): same offsets, producer, sequences and codec.
+
+    A delete horizon takes the place of the base timestamp, and the deltas count from it (KIP-534). A batch
+    without records keeps its newest time in the header and is not compressed, as Kafka writes it.
+    """
+    attributes = batch.attributes & ~DELETE_HORIZON_FLAG
+    base_timestamp = records[0].timestamp_ms if records else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        assert records, "an empty batch has nothing to delete later"
+        attributes |= DELETE_HORIZON_FLAG
+        base_timestamp = delete_horizon_ms
+    payload = b"".join(
+        _encode_record(
+            r.offset - batch.base_offset, r.timestamp_ms - base_timestamp, r.key, r.value, r.headers
+        )
+        for r in records
+    )
+    if not records:
+        attributes &= ~CODEC_MASK
+    max_timestamp = batch.max_timestamp
+    if records and not batch.is_append_time:
+        max_timestamp = max(record.timestamp_ms for record in records)
+    return _seal(
+        batch.base_offset,
+        batch.leader_epoch,
+        attributes,
+        batch.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        len(records),
+        payload,
+    )
+
+
+def _seal(
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+    payload: bytes,
+) -> bytearray:
+    if attributes & CODEC_MASK:
+        payload = compress(attributes & CODEC_MASK, payload)
+    fields = (
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    size = HEADER_BYTES + len(payload)
+    batch = bytearray(size)
+    batch[HEADER_BYTES:] = payload
+    length = size - LOG_OVERHEAD_BYTES
+    HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, MAGIC, 0, *fields)
+    crc = crc32c(memoryview(batch)[CRC_START:])
+    batch[17:21] = crc.to_bytes(4, "big")
+    return batch
+
+
+def _encode_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+) -> bytes:
+    body = b"".join(
+        (
+            _ATTRIBUTES,
+            write_varint(timestamp_delta),
+            write_varint(offset_delta),
+            _NULL if key is None else write_varint(len(key)),
+            key or b"",
+            _NULL if value is None else write_varint(len(value)),
+            value or b"",
+            _encode_headers(headers) if headers else _NO_HEADERS,
+        )
+    )
+    return write_varint(len(body)) + body
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [write_varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode("utf-8")
+        parts += (write_varint(len(encoded)), encoded)
+        parts += (_NULL,) if value is None else (write_varint(len(value)), value)
+    return b"".join(parts)
+
+
+def sealed(chunks: Iterable[bytes]) -> bytearray:
+    """Several batches as one records field."""
+    return bytearray(b"".join(chunks))

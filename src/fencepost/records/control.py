@@ -1,0 +1,77 @@
+"""End-of-transaction markers: control batches of one record that commit or abort what came before.
+
+Key:   int16 version 0, int16 type (0 ABORT, 1 COMMIT; 2 to 6 belong to KRaft)
+Value: int16 version 0, int32 coordinatorEpoch (leader epoch of the partition of __transaction_state)
+
+A reader takes a higher version for 0, as Kafka does, and refuses a negative one. A type that is neither
+commit nor abort is no marker: readers step over it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.builder import build_pairs
+from fencepost.records.opened import Record, open_batch
+
+_KEY: Final = struct.Struct(">hh")
+_VALUE: Final = struct.Struct(">hi")
+ABORT_TYPE: Final = 0
+COMMIT_TYPE: Final = 1
+_MARKER_KEYS: Final = {False: _KEY.pack(0, ABORT_TYPE), True: _KEY.pack(0, COMMIT_TYPE)}
+
+
+class Marker(NamedTuple):
+    """How a producer's open transaction in this partition ended, and on whose word."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def build_marker(
+    marker: Marker,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+) -> bytearray:
+    """The 78 bytes of a marker batch."""
+    return build_pairs(
+        [(_MARKER_KEYS[marker.commit], _VALUE.pack(0, marker.coordinator_epoch))],
+        timestamp_ms=timestamp_ms,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def read_marker(batch: SealedBatch) -> Marker | None:
+    """The marker of a control batch; None for data, for an emptied batch and for KRaft's control records."""
+    if not batch.is_control or batch.record_count == 0:
+        return None
+    return marker_of(open_batch(batch)[0])
+
+
+def marker_of(record: Record) -> Marker | None:
+    """The marker that one record of a control batch stands for."""
+    if record.key is None or len(record.key) < _KEY.size:
+        raise BatchError(ErrorCode.INVALID_RECORD, "a control record without a type")
+    version, kind = _KEY.unpack_from(record.key)
+    if version < 0:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"a control record of version {version}")
+    if kind not in (ABORT_TYPE, COMMIT_TYPE):
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise BatchError(ErrorCode.INVALID_RECORD, "a marker without a coordinator epoch")
+    version, coordinator_epoch = _VALUE.unpack_from(record.value)
+    if version < 0:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"a marker of version {version}")
+    return Marker(kind == COMMIT_TYPE, coordinator_epoch)

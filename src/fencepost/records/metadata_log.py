@@ -1,0 +1,258 @@
+"""Records of `__cluster_metadata`, byte for byte those of Kafka's KRaft.
+
+    key    null
+    value  uvarint frame version 1, uvarint record type, uvarint record version, body (always flexible)
+
+    type  record                        what it says
+    0     RegisterBrokerRecord          a broker is there, and where clients reach it
+    1     UnregisterBrokerRecord        it is gone for good
+    2     TopicRecord                   a topic exists, under this id
+    3     PartitionRecord               one of its partitions: copies, leader, epochs
+    4     ConfigRecord                  a setting of a topic or broker; a null value takes it away
+    5     PartitionChangeRecord         what changed of a partition; naming a leader raises its leader epoch
+    9     RemoveTopicRecord             the topic, its partitions and its settings are gone
+    12    FeatureLevelRecord            a feature of the cluster and its level
+    15    ProducerIdsRecord             the first producer id that no block has reserved yet
+    17    BrokerRegistrationChangeRecord  a broker was fenced (1) or is back (-1)
+    20    NoOpRecord                    nothing
+
+Kafka's DumpLogSegments --cluster-metadata-decoder prints them. What a later Kafka may add beside these is not
+skipped but refused: a state with a hole in it is worse than a broker that does not start.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.base.failures import WireError
+from fencepost.wire.compile import reader, writer
+from fencepost.wire.schema import field, message, struct, versions_of
+
+FRAME_VERSION: Final = 1
+
+TOPIC_RESOURCE: Final = 2
+BROKER_RESOURCE: Final = 4
+"""Types of resources that have settings, by the numbers of ConfigRecord and the config requests."""
+
+CLUSTER_DEFAULT: Final = ""
+"""The resource name under which the settings of all brokers stand."""
+
+NO_LEADER_CHANGE: Final = -2
+FENCED: Final = 1
+UNFENCED: Final = -1
+
+
+@struct
+class BrokerEndpoint:
+    """One address of a broker."""
+
+    name: str = field("string")
+    host: str = field("string")
+    port: int = field("uint16")
+    security_protocol: int = field("int16")
+
+
+@struct
+class BrokerFeature:
+    """A feature that a broker could do."""
+
+    name: str = field("string")
+    min_supported_version: int = field("int16")
+    max_supported_version: int = field("int16")
+
+
+@message(versions="0-3", flexible="0+")
+class RegisterBrokerRecord:
+    """A broker has started."""
+
+    broker_id: int = field("int32")
+    is_migrating_zk_broker: bool = field("bool", versions="2+")
+    incarnation_id: bytes = field("uuid")
+    broker_epoch: int = field("int64")
+    end_points: list[BrokerEndpoint] = field("[]BrokerEndpoint")
+    features: list[BrokerFeature] = field("[]BrokerFeature")
+    rack: str | None = field("string", nullable="0+", default=None)
+    fenced: bool = field("bool", default=True)
+    in_controlled_shutdown: bool = field("bool", versions="1+")
+    log_dirs: list[bytes] = field("[]uuid", versions="3+", tag=0)
+
+
+@message(versions="0", flexible="0+")
+class UnregisterBrokerRecord:
+    """A broker will not come back."""
+
+    broker_id: int = field("int32")
+    broker_epoch: int = field("int64")
+
+
+@message(versions="0", flexible="0+")
+class TopicRecord:
+    """A topic exists."""
+
+    name: str = field("string")
+    topic_id: bytes = field("uuid")
+
+
+@message(versions="0-2", flexible="0+")
+class PartitionRecord:
+    """A partition exists."""
+
+    partition_id: int = field("int32", default=-1)
+    topic_id: bytes = field("uuid")
+    replicas: list[int] = field("[]int32")
+    isr: list[int] = field("[]int32")
+    removing_replicas: list[int] = field("[]int32")
+    adding_replicas: list[int] = field("[]int32")
+    leader: int = field("int32", default=-1)
+    leader_recovery_state: int = field("int8", tag=0, default=0)
+    leader_epoch: int = field("int32", default=-1)
+    partition_epoch: int = field("int32", default=-1)
+    directories: list[bytes] = field("[]uuid", versions="1+")
+    eligible_leader_replicas: list[int] | None = field(
+        "[]int32", versions="2+", nullable="2+", tag=1, default=None
+    )
+    last_known_elr: list[int] | None = field(
+        "[]int32", versions="2+", nullable="2+", tag=2, default=None
+    )
+
+
+@message(versions="0", flexible="0+")
+class ConfigRecord:
+    """A setting, or with a null value the end of one."""
+
+    resource_type: int = field("int8")
+    resource_name: str = field("string")
+    name: str = field("string")
+    value: str | None = field("string", nullable="0+")
+
+
+@message(versions="0-2", flexible="0+")
+class PartitionChangeRecord:
+    """What is different about a partition now; what is absent stays."""
+
+    partition_id: int = field("int32", default=-1)
+    topic_id: bytes = field("uuid")
+    isr: list[int] | None = field("[]int32", nullable="0+", tag=0, default=None)
+    leader: int = field("int32", tag=1, default=NO_LEADER_CHANGE)
+    replicas: list[int] | None = field("[]int32", nullable="0+", tag=2, default=None)
+    removing_replicas: list[int] | None = field("[]int32", nullable="0+", tag=3, default=None)
+    adding_replicas: list[int] | None = field("[]int32", nullable="0+", tag=4, default=None)
+    leader_recovery_state: int = field("int8", tag=5, default=-1)
+    eligible_leader_replicas: list[int] | None = field(
+        "[]int32", versions="2+", nullable="2+", tag=6, default=None
+    )
+    last_known_elr: list[int] | None = field(
+        "[]int32", versions="2+", nullable="2+", tag=7, default=None
+    )
+    directories: list[bytes] | None = field(
+        "[]uuid", versions="1+", nullable="1+", tag=8, default=None
+    )
+
+
+@message(versions="0", flexible="0+")
+class RemoveTopicRecord:
+    """A topic is gone."""
+
+    topic_id: bytes = field("uuid")
+
+
+@message(versions="0", flexible="0+")
+class FeatureLevelRecord:
+    """A feature of the cluster, and its level; 0 turns it off."""
+
+    name: str = field("string")
+    feature_level: int = field("int16")
+
+
+@message(versions="0", flexible="0+")
+class ProducerIdsRecord:
+    """A broker has reserved the producer ids below this one."""
+
+    broker_id: int = field("int32")
+    broker_epoch: int = field("int64", default=-1)
+    next_producer_id: int = field("int64")
+
+
+@message(versions="0", flexible="0+")
+class BrokerRegistrationChangeRecord:
+    """A broker is to be left alone, or may be used again."""
+
+    broker_id: int = field("int32")
+    broker_epoch: int = field("int64")
+    fenced: int = field("int8", tag=0, default=0)
+
+
+@message(versions="0", flexible="0+")
+class NoOpRecord:
+    """Nothing; Kafka writes it to show that its controller lives."""
+
+
+MetadataRecord = (
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | PartitionChangeRecord
+    | RemoveTopicRecord
+    | FeatureLevelRecord
+    | ProducerIdsRecord
+    | BrokerRegistrationChangeRecord
+    | NoOpRecord
+)
+
+_WRITTEN: Final[dict[type[MetadataRecord], tuple[int, int]]] = {
+    RegisterBrokerRecord: (0, 3),
+    UnregisterBrokerRecord: (1, 0),
+    TopicRecord: (2, 0),
+    PartitionRecord: (3, 1),
+    ConfigRecord: (4, 0),
+    PartitionChangeRecord: (5, 0),
+    RemoveTopicRecord: (9, 0),
+    FeatureLevelRecord: (12, 0),
+    ProducerIdsRecord: (15, 0),
+    BrokerRegistrationChangeRecord: (17, 0),
+    NoOpRecord: (20, 0),
+}
+"""The type and the version under which each record is written."""
+
+_BY_TYPE: Final[dict[int, type[MetadataRecord]]] = {
+    record_type: form for form, (record_type, _) in _WRITTEN.items()
+}
+
+_FRAMES: Final[dict[type[MetadataRecord], bytes]] = {
+    form: bytes((FRAME_VERSION, *numbers)) for form, numbers in _WRITTEN.items()
+}
+"""All three numbers are below 128, where an unsigned varint is one byte."""
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """The value of a record of the log."""
+    form = type(record)
+    data = bytearray(_FRAMES[form])
+    return bytes(writer(form, _WRITTEN[form][1])(record, data, None))
+
+
+def decode_record(data: bytes) -> MetadataRecord:
+    """The record in a value; WireError for bytes that are none, or one that we do not know."""
+    frame_version, position = _read_unsigned_varint(data, 0)
+    if frame_version != FRAME_VERSION:
+        raise WireError(f"a metadata record has frame version {frame_version}")
+    record_type, position = _read_unsigned_varint(data, position)
+    version, position = _read_unsigned_varint(data, position)
+    form = _BY_TYPE.get(record_type)
+    if form is None or version not in versions_of(form):
+        raise WireError(f"a metadata record of type {record_type} and version {version} is unknown")
+    record, _ = reader(form, version)(data, position)
+    return record
+
+
+def _read_unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    for index in range(position, min(len(data), position + 5)):
+        byte = data[index]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, index + 1
+        shift += 7
+    raise WireError("a metadata record ends within its frame")

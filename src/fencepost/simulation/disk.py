@@ -1,0 +1,320 @@
+"""A disk in memory that is as unkind as a real one may be.
+
+Two worlds live side by side: what a running process sees, and what would be there after a loss of power.
+Bytes move from the first to the second by `File.sync`, names by `Disk.sync_dir`; `crash` throws the first
+world away. In particular:
+
+- bytes that were not synced are gone, and a truncation that was not synced never happened;
+- a file whose name was not synced is gone, however well its bytes were; one whose bytes were not synced is
+  there and empty;
+- renames and deletions that were not synced are undone.
+
+With dice, `crash` is less regular: of the bytes appended since the last sync some first part survives, and
+of the changes to a folder's names some first part too. That is how tails get torn.
+
+A test can also fill the disk, let the n-th call fail, or cut the power at the n-th call: from there on every
+call raises `PowerLost` until `crash` is called. `kill` is the end of the process alone: all bytes stay.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from fencepost.base.seams import Buffer, Dice
+
+
+class PowerLost(Exception):  # noqa: N818 - it is what happened, not an error of anybody.
+    """The power went at this call; nobody may handle it but the test."""
+
+
+class _Inode:
+    """The bytes of a file, now and as of the last sync."""
+
+    __slots__ = ("content", "durable")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = b""
+
+    def sync(self) -> None:
+        self.durable = bytes(self.content)
+
+    def crash(self, dice: Dice | None) -> None:
+        kept = len(self.durable)
+        appended = self.content[:kept] == self.durable
+        if dice is not None and appended and len(self.content) > kept:
+            kept += int.from_bytes(dice.bytes(4), "big") % (len(self.content) - kept + 1)
+            self.durable = bytes(self.content[:kept])
+        self.content = bytearray(self.durable)
+
+
+class _Folder:
+    """Names, now and as of the last sync, and every state between the two."""
+
+    __slots__ = ("durable", "entries", "journal")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Inode | _Folder] = {}
+        self.durable: dict[str, _Inode | _Folder] = {}
+        self.journal: list[dict[str, _Inode | _Folder]] = []
+
+    def changed(self) -> None:
+        self.journal.append(dict(self.entries))
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+        self.journal.clear()
+
+    def crash(self, dice: Dice | None) -> None:
+        if dice is not None and self.journal:
+            chosen = int.from_bytes(dice.bytes(4), "big") % (len(self.journal) + 1)
+            self.durable = [self.durable, *self.journal][chosen]
+        self.entries = dict(self.durable)
+        self.journal.clear()
+        for entry in self.entries.values():
+            entry.crash(dice)
+
+
+class UnsyncedFile:
+    """An open file of an `UnsyncedDisk`; useless after a crash."""
+
+    __slots__ = ("_disk", "_inode", "_life")
+
+    def __init__(self, disk: UnsyncedDisk, inode: _Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+        self._life = disk.life
+
+    def _call(self) -> None:
+        self._disk.call()
+        if self._life != self._disk.life:
+            raise OSError(errno.EBADF, "a file of a process that is gone, or one that was closed")
+
+    def append(self, chunks: Sequence[Buffer]) -> int:
+        self._call()
+        data = b"".join(chunks)
+        room = self._disk.take(len(data))
+        self._inode.content += data[:room]
+        if room < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return len(data)
+
+    def read(self, position: int, count: int) -> bytes:
+        self._call()
+        return bytes(self._inode.content[position : position + count])
+
+    def size(self) -> int:
+        self._call()
+        return len(self._inode.content)
+
+    def truncate(self, size: int) -> None:
+        self._call()
+        content = self._inode.content
+        self._disk.give_back(len(content) - size)
+        if size <= len(content):
+            del content[size:]
+        else:
+            content.extend(bytes(size - len(content)))
+
+    def sync(self) -> None:
+        self._call()
+        self._inode.sync()
+
+    def close(self) -> None:
+        self._life = -1
+
+
+class UnsyncedDisk:
+    """A `Disk` in memory; see the module's docstring."""
+
+    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+        self._root = _Folder()
+        self._capacity_bytes = capacity_bytes
+        self._used_bytes = 0
+        self._failures: dict[int, int] = {}
+        self._power_lost_at: int | None = None
+        self.calls = 0
+        """Every call so far, of the disk and of its files (closing does not count)."""
+        self.life = 0
+
+    # --- what a test does to it ----------------------------------------------------------------
+
+    def crash(self, dice: Dice | None = None) -> None:
+        """Loses the power and gets it back."""
+        self._root.sync()  # The mount point itself is not at stake.
+        self._root.crash(dice)
+        self.kill()
+        self._used_bytes = _bytes_below(self._root)
+
+    def kill(self) -> None:
+        """Ends the process: files are closed, all bytes and names stay."""
+        self.life += 1
+        self._power_lost_at = None
+        self._failures.clear()
+
+    def fill(self, free_bytes: int = 0) -> None:
+        """Leaves room for so many bytes and no more."""
+        self._capacity_bytes = self._used_bytes + free_bytes
+
+    def empty(self) -> None:
+        """Makes room again."""
+        self._capacity_bytes = 1 << 40
+
+    def fail_call(self, number: int, error: int = errno.EIO) -> None:
+        """The n-th call from now on fails with an OSError, the next one being the first."""
+        self._failures[self.calls + number] = error
+
+    def lose_power_at(self, number: int) -> None:
+        """Nothing from the n-th call on happens any more, the next call being the first."""
+        self._power_lost_at = self.calls + number
+
+    # --- what its files tell it ----------------------------------------------------------------
+
+    def call(self) -> None:
+        """Counts a call, and lets it fail if its time has come."""
+        self.calls += 1
+        if self._power_lost_at is not None and self.calls >= self._power_lost_at:
+            raise PowerLost(f"at call {self.calls}")
+        if error := self._failures.pop(self.calls, 0):
+            raise OSError(error, os.strerror(error))
+
+    def take(self, count: int) -> int:
+        """How many of `count` bytes still fit."""
+        room = max(0, min(count, self._capacity_bytes - self._used_bytes))
+        self._used_bytes += room
+        return room
+
+    def give_back(self, count: int) -> None:
+        self._used_bytes -= count
+
+    # --- Disk ----------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> UnsyncedFile:
+        self.call()
+        folder, name = self._parent(path)
+        inode = folder.entries.get(name)
+        if inode is None and create:
+            inode = folder.entries[name] = _Inode()
+            folder.changed()
+        if not isinstance(inode, _Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return UnsyncedFile(self, inode)
+
+    def exists(self, path: str) -> bool:
+        self.call()
+        try:
+            folder, name = self._parent(path)
+        except FileNotFoundError:
+            return False
+        return name in folder.entries
+
+    def list_dir(self, path: str) -> list[str]:
+        self.call()
+        return sorted(self._folder(path).entries)
+
+    def make_dir(self, path: str) -> None:
+        self.call()
+        folder = self._root
+        for name in _parts(path):
+            entry = folder.entries.get(name)
+            if entry is None:
+                entry = folder.entries[name] = _Folder()
+                folder.changed()
+            if not isinstance(entry, _Folder):
+                raise NotADirectoryError(errno.ENOTDIR, "not a folder", path)
+            folder = entry
+
+    def remove(self, path: str) -> None:
+        self.call()
+        folder, name = self._parent(path)
+        if isinstance(folder.entries.get(name), _Inode):
+            self._drop(folder, name)
+
+    def remove_tree(self, path: str) -> None:
+        self.call()
+        folder, name = self._parent(path)
+        if name in folder.entries:
+            self._drop(folder, name)
+
+    def rename(self, old: str, new: str) -> None:
+        self.call()
+        source, old_name = self._parent(old)
+        target, new_name = self._parent(new)
+        if old_name not in source.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        if new_name in target.entries:
+            self._used_bytes -= _bytes_of(target.entries[new_name])
+        target.entries[new_name] = source.entries.pop(old_name)
+        target.changed()
+        if source is not target:
+            source.changed()
+
+    def sync_dir(self, path: str) -> None:
+        self.call()
+        self._folder(path).sync()
+
+    def read_file(self, path: str) -> bytes:
+        self.call()
+        return bytes(self._file(path).content)
+
+    def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Several steps, as on a real disk, each of which may be the last."""
+        temporary = path + ".tmp"
+        self.call()
+        folder, name = self._parent(temporary)
+        if name in folder.entries:
+            self._drop(folder, name)
+        inode = folder.entries[name] = _Inode()
+        folder.changed()
+        file = UnsyncedFile(self, inode)
+        file.append((data,))
+        if sync:
+            file.sync()
+        self.rename(temporary, path)
+        if sync:
+            self.sync_dir(path.rpartition("/")[0])
+
+    def free_bytes(self, path: str) -> int:
+        self.call()
+        self._folder(path)
+        return self._capacity_bytes - self._used_bytes
+
+    # --- the tree ------------------------------------------------------------------------------
+
+    def _drop(self, folder: _Folder, name: str) -> None:
+        self._used_bytes -= _bytes_of(folder.entries.pop(name))
+        folder.changed()
+
+    def _folder(self, path: str) -> _Folder:
+        folder = self._root
+        for name in _parts(path):
+            entry = folder.entries.get(name)
+            if not isinstance(entry, _Folder):
+                raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+            folder = entry
+        return folder
+
+    def _parent(self, path: str) -> tuple[_Folder, str]:
+        parent, _, name = path.rpartition("/")
+        return self._folder(parent), name
+
+    def _file(self, path: str) -> _Inode:
+        folder, name = self._parent(path)
+        inode = folder.entries.get(name)
+        if not isinstance(inode, _Inode):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        return inode
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _bytes_of(entry: _Inode | _Folder) -> int:
+    return len(entry.content) if isinstance(entry, _Inode) else _bytes_below(entry)
+
+
+def _bytes_below(folder: _Folder) -> int:
+    return sum(map(_bytes_of, folder.entries.values()))

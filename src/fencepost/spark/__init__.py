@@ -1,0 +1,34 @@
+"""The Spark room: exactly-once from Kafka through Spark to Kafka, over the wire alone.
+
+It runs unchanged on fencepost and on Apache Kafka, because it reaches both only through `fencepost.client`. Three
+parts, each with its theory at the head of its module:
+
+- `sink.py`: `TransactionalSink`, one Kafka transaction per micro-batch. `ledger.py` decides what to do with a batch,
+  `packing.py` and `delivering.py` are the two stages of a write, `accounts.py` the check before the commit.
+- `stream.py`, `batch.py`: the source `format("fencepost")`, registered through the module `pyspark_fencepost`.
+- `checks.py`: what would break the promise, refused before the first batch.
+
+Importing this package sets PYSPARK_PYTHON where nobody has: an environment that is not activated would otherwise run
+its workers with another Python, without pyarrow. Import it before the session is made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fencepost.spark.sink import TransactionalSink
+
+__all__ = ["TransactionalSink"]
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def __getattr__(name: str) -> object:
+    if name == "TransactionalSink":
+        from fencepost.spark.sink import TransactionalSink
+
+        return TransactionalSink
+    raise AttributeError(f"module 'fencepost.spark' has no attribute {name!r}")

@@ -1,0 +1,84 @@
+"""The driver's check before it commits: what went in is what was acknowledged, once each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fencepost.base.ids import MAX_SEQUENCE, TopicPartition
+from fencepost.spark.failures import CountsDisagree
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What one task wrote to one partition."""
+
+    records: int
+    batches: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a whole job wrote."""
+
+    rows: int
+    partitions: Mapping[TopicPartition, PartitionReport]
+    opened_ms: int = 0
+    """When the first task began to write; 0 when none did."""
+
+    @property
+    def records(self) -> int:
+        return sum(report.records for report in self.partitions.values())
+
+
+def settle_accounts(reports: Iterable[Mapping[str, Any]]) -> Account:
+    """Reads the reports of all tasks; CountsDisagree unless they add up."""
+    partitions: dict[TopicPartition, PartitionReport] = {}
+    packed: dict[TopicPartition, int] = {}
+    maps: set[int] = set()
+    rows = 0
+    opened: list[int] = []
+    for report in reports:
+        if report["manifest"] is not None:
+            rows += _take_manifest(json.loads(report["manifest"]), maps, packed)
+            continue
+        place = TopicPartition(report["topic"], report["partition"])
+        if place in partitions:
+            raise CountsDisagree(f"two tasks wrote to {place}")
+        opened.append(report["opened_ms"])
+        partitions[place] = _partition_report(place, report)
+    written = {place: report.records for place, report in partitions.items()}
+    if written != packed or sum(packed.values()) != rows:
+        raise CountsDisagree(f"{rows} rows came in, {packed} were packed, {written} acknowledged")
+    return Account(rows, partitions, min(opened, default=0))
+
+
+def _take_manifest(
+    manifest: dict[str, Any], maps: set[int], packed: dict[TopicPartition, int]
+) -> int:
+    if manifest["map"] in maps:
+        raise CountsDisagree(f"task {manifest['map']} of the packing stage counts twice")
+    maps.add(manifest["map"])
+    for topic, partition, count in manifest["lanes"]:
+        place = TopicPartition(topic, partition)
+        packed[place] = packed.get(place, 0) + count
+    return int(manifest["rows"])
+
+
+def _partition_report(place: TopicPartition, report: Mapping[str, Any]) -> PartitionReport:
+    if report["last_sequence"] != (report["records"] - 1) & MAX_SEQUENCE:
+        raise CountsDisagree(
+            f"{place}: {report['records']} records end at sequence {report['last_sequence']}"
+        )
+    return PartitionReport(
+        report["records"],
+        report["batches"],
+        report["size_bytes"],
+        report["base_offset"],
+        report["last_offset"],
+    )

@@ -1,0 +1,38 @@
+"""One client per process and cluster.
+
+Spark keeps its Python workers from one batch to the next, so a connection that stays open saves the greeting and the
+search for leaders in every batch but the first. A client is bound to the process that made it: workers are forked.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from fencepost.client.blocking import Cluster
+from fencepost.client.failures import UnknownTopicOrPartition
+from fencepost.client.options import ClientOptions
+from fencepost.spark.failures import RowRefused
+
+_clusters: Final[dict[tuple[int, ClientOptions], Cluster]] = {}
+
+
+def cluster_of(options: ClientOptions) -> Cluster:
+    """The client of this process for these options."""
+    key = (os.getpid(), options)
+    found = _clusters.get(key)
+    if found is None:
+        found = _clusters[key] = Cluster(options)
+    return found
+
+
+def partition_count(options: ClientOptions, topic: str) -> int:
+    """How many partitions a topic has; RowRefused when there is no such topic."""
+    try:
+        view = cluster_of(options).metadata([topic])
+    except UnknownTopicOrPartition:
+        raise RowRefused(
+            f"the cluster has no topic {topic!r}: create it first (topics are never created by writing to them), or "
+            "correct the topic column"
+        ) from None
+    return len(view.topics[topic].partitions)

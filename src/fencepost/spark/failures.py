@@ -1,0 +1,43 @@
+"""What the Spark room raises; every sentence says what was not done and what to change."""
+
+from __future__ import annotations
+
+from fencepost.base.failures import FencepostError
+
+
+class SinkRefused(FencepostError):
+    """The sink will not write this batch, because the promise of exactly-once could not be kept."""
+
+
+class RowRefused(FencepostError):
+    """A row that cannot become a record. Nothing of its batch was written."""
+
+
+class CountsDisagree(FencepostError):
+    """The tasks did not report what they were given: the transaction is aborted."""
+
+
+class SinkFailed(FencepostError):
+    """The job of a batch failed, and trying again did not help. The transaction was aborted."""
+
+
+class DataLost(FencepostError):
+    """Records that the query has not read yet are gone (failOnDataLoss)."""
+
+
+_EXCERPT_CHARACTERS = 2_000
+
+
+def sentence_of(problem: BaseException) -> str:
+    """What a task said, out of what Spark makes of it.
+
+    Spark wraps the error of a task in two tracebacks and a plan. The full text is in the driver's log; here is what
+    fencepost said, if it was fencepost, and the beginning of the text otherwise. It is also kept short because Spark
+    parses messages with a regular expression that overflows its stack on long ones.
+    """
+    text = str(problem)
+    for line in reversed(text.splitlines()):
+        name, colon, rest = line.strip().partition(": ")
+        if colon and name.startswith("fencepost."):
+            return rest
+    return text[:_EXCERPT_CHARACTERS]

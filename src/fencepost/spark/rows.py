@@ -1,0 +1,62 @@
+"""The columns of the sink: those of Spark's own Kafka sink, under the same names.
+
+    key        string or binary, may be missing or null
+    value      string or binary, must be there; null is a tombstone
+    topic      string, needed unless the sink was given a topic (which then wins)
+    partition  int, may be missing or null; then the key decides
+    headers    array<struct<key: string, value: binary>>, may be missing or null
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.spark.failures import SinkRefused
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TYPES: Final = {
+    "key": ("string", "binary", "void"),
+    "value": ("string", "binary", "void"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+_CAST: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+def select_rows(df: DataFrame, topic: str | None) -> DataFrame:
+    """The columns that become records, in their final types; SinkRefused names what is wrong."""
+    types = {field.name.lower(): field.dataType.simpleString() for field in df.schema.fields}
+    if "value" not in types:
+        raise SinkRefused(
+            f"the DataFrame has no column 'value' (it has {', '.join(types) or 'none'}): "
+            "name the column to write 'value', for instance with selectExpr(\"to_json(struct(*)) AS value\")"
+        )
+    if topic is None and "topic" not in types:
+        raise SinkRefused("the DataFrame has no column 'topic': add one, or pass topic= to the sink")
+    wanted = [name for name in _TYPES if name in types and not (name == "topic" and topic is not None)]
+    for name in wanted:
+        _check_type(name, types[name])
+    return df.select(*[_column(df, name) for name in wanted])
+
+
+def _check_type(name: str, found: str) -> None:
+    allowed = _TYPES[name]
+    if found.startswith(("varchar", "char")):
+        found = "string"
+    if found not in allowed:
+        raise SinkRefused(
+            f"the column {name!r} is {found}, and must be {' or '.join(a for a in allowed if a != 'void')}: cast it"
+        )
+
+
+def _column(df: DataFrame, name: str) -> Column:
+    return df[name].cast(_CAST[name]).alias(name)

@@ -1,0 +1,84 @@
+"""What a sink is told: the client's options under their `kafka.` names, and the sink's own limits."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fencepost.base.failures import ConfigError
+from fencepost.client.options import KNOWN, ClientOptions, read_options
+from fencepost.records.compression import Codec
+
+DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 300_000
+"""How long a transaction may be open. Kafka's default of a minute is short for a batch of Spark's; the brokers'
+default maximum is a quarter of an hour."""
+
+DEFAULT_BATCH_BYTES: Final = 512 * 1024
+"""Records per Kafka batch, before compression: half of what a broker takes by default."""
+
+REFUSED: Final = {
+    "acks": "every batch is acknowledged by all replicas",
+    "bootstrap.servers": "it is the first argument of the sink",
+    "enable.idempotence": "the sink is always idempotent",
+    "key.serializer": "keys are written as they are: cast the column",
+    "partitioner.class": "rows are placed as Kafka's own producer does; use the partition column for another placement",
+    "transactional.id": "it is the argument transactional_id",
+    "value.serializer": "values are written as they are: cast the column",
+}
+"""Options of a producer that would be silently without effect, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """The options of a sink, read."""
+
+    client: ClientOptions
+    transaction_timeout_ms: int
+    batch_bytes: int
+
+    @property
+    def codec(self) -> int:
+        return Codec[self.client.compression_type.upper()]
+
+
+def read_settings(bootstrap_servers: str, options: Mapping[str, Any]) -> SinkSettings:
+    """ConfigError names the option and what would do."""
+    given = strip_kafka(options)
+    for name, reason in REFUSED.items():
+        if name in given:
+            raise ConfigError(f"kafka.{name} cannot be set: {reason}")
+    return SinkSettings(
+        read_options(bootstrap_servers, given),
+        _whole(given, "transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS),
+        _whole(given, "batch.size", DEFAULT_BATCH_BYTES),
+    )
+
+
+def strip_kafka(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without their prefix; a name without it is a mistake, and we say which one was meant."""
+    stripped: dict[str, Any] = {}
+    for name, value in options.items():
+        if not name.lower().startswith("kafka."):
+            raise ConfigError(f"{name!r} is not an option of the sink{_hint(name)}")
+        stripped[name[len("kafka.") :].lower()] = value
+    return stripped
+
+
+def _hint(name: str) -> str:
+    if name in KNOWN:
+        return f": options of the Kafka client begin with kafka., so write kafka.{name}"
+    near = difflib.get_close_matches(name, [f"kafka.{known}" for known in KNOWN], n=1, cutoff=0.7)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _whole(given: Mapping[str, Any], name: str, default: int) -> int:
+    value = given.get(name, default)
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ConfigError(f"kafka.{name} must be a whole number above 0, not {value!r}")
+    return number

@@ -1,0 +1,209 @@
+"""A broker inside a Python program: its own thread, its own loop, a temporary directory, a free port.
+
+    with fencepost.Broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+It is the same node that `fencepost serve` runs. `call` runs a function on the broker's loop, which is how a test
+reaches the fault hook without a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from fencepost.base.failures import FencepostError
+from fencepost.broker.config import load_config
+from fencepost.broker.data_dir import DirectoryLock
+from fencepost.broker.node import Node
+from fencepost.broker.process import (
+    make_node,
+    new_event_loop,
+    parse_overrides,
+    refuse_optimised_python,
+    refuse_remote,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+START_TIMEOUT_SECONDS: Final = 60
+"""For a directory with a large log after a crash; an empty one takes milliseconds."""
+
+
+class Broker:
+    """One embedded broker. It may be started again after `stop`, on the same data and port."""
+
+    def __init__(
+        self,
+        *,
+        data: str | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        durability: str = "os",
+        config: Mapping[str, object] | None = None,
+        trace: str | None = None,
+    ) -> None:
+        self.data = data
+        self._host = host
+        self._port = port
+        self._durability = durability
+        self._overrides = parse_overrides(config or {})
+        self._trace = trace
+        self._temporary: str | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._node: Node | None = None
+        self._address = ""
+        self._failure: str | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = f"at {self._address}" if self._thread else "stopped"
+        return f"<fencepost.Broker {state}>"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client takes as `bootstrap.servers`."""
+        if not self._thread:
+            raise FencepostError("The broker is not running: use `with Broker() as broker:`.")
+        return self._address
+
+    @property
+    def node(self) -> Node:
+        """The node itself, for tests; touch it only through `call`."""
+        assert self._node is not None, "the broker is not running"
+        return self._node
+
+    def start(self) -> None:
+        """Starts the broker and returns when it serves."""
+        if self._thread is not None:
+            raise FencepostError("The broker is running already.")
+        refuse_optimised_python()
+        refuse_remote(self._host, allow_remote=False)
+        if self.data is None:
+            self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
+        ready: Future[str] = Future()
+        thread = threading.Thread(
+            target=self._run, args=(self.data, ready), name="fencepost-broker", daemon=True
+        )
+        thread.start()
+        try:
+            self._address = ready.result(START_TIMEOUT_SECONDS)
+        except BaseException:
+            thread.join(1)
+            self._delete_temporary()
+            raise
+        self._thread = thread
+        # The same port after a restart, so that clients find it again.
+        self._port = int(self._address.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """Stops cleanly; the data stay until `close`."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        assert self._loop is not None
+        assert self._stopping is not None
+        with contextlib.suppress(RuntimeError):  # The loop has ended by itself: a fatal failure.
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        thread.join()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise FencepostError(f"The broker stopped by itself: {failure}")
+
+    def restart(self) -> None:
+        """Stops cleanly and starts again on the same data and port."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stops, and deletes the data if they are in a temporary directory of ours."""
+        try:
+            self.stop()
+        finally:
+            self._delete_temporary()
+
+    def call(self, function: Callable[[Node], T]) -> T:
+        """Runs `function(node)` on the broker's loop and returns its result."""
+        assert self._loop is not None
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(function(self.node))
+            except BaseException as problem:
+                done.set_exception(problem)
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result(START_TIMEOUT_SECONDS)
+
+    # -- the thread ---------------------------------------------------------------------------------------
+
+    def _run(self, data: str, ready: Future[str]) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve(data, ready))
+        except BaseException as problem:
+            if not ready.done():
+                ready.set_exception(problem)
+            else:
+                log.exception("the embedded broker failed")
+                self._failure = str(problem)
+
+    async def _serve(self, data: str, ready: Future[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = stopping = asyncio.Event()
+        config = load_config(
+            settings=self._overrides,
+            listen=f"{_bracketed(self._host)}:{self._port}",
+            data=data,
+            durability=self._durability,
+        )
+        lock = DirectoryLock(data)
+        try:
+            node = make_node(config, trace_file=self._trace, on_fatal=self._on_fatal)
+            self._node = node
+            try:
+                ready.set_result(await node.start())
+                await stopping.wait()
+            finally:
+                await node.stop(clean=self._failure is None)
+        finally:
+            lock.release()
+
+    def _on_fatal(self, reason: str) -> None:
+        log.critical("%s", reason)
+        self._failure = reason
+        assert self._stopping is not None
+        self._stopping.set()
+
+    def _delete_temporary(self) -> None:
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self.data = self._temporary = None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

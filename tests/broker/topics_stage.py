@@ -1,0 +1,219 @@
+"""A node without sockets and loop: real logs and partitions on a disk in memory, durability by hand."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, cast
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
+from fencepost.broker.config import BrokerConfig
+from fencepost.broker.context import AllowAll, Context
+from fencepost.broker.layout import Layout
+from fencepost.broker.topics import NewTopic, Outcome, Topics
+from fencepost.broker.waiting import Parked
+from fencepost.log.config import LogConfig
+from fencepost.log.log import Log
+from fencepost.partition.partition import Partition
+from fencepost.simulation.disk import UnsyncedDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fencepost.broker.context import Authorizer
+    from fencepost.broker.node import Node
+
+NOW_MS = 1_700_000_000_000
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class CountingDice:
+    """Different bytes at every throw, the same ones in every run."""
+
+    def __init__(self) -> None:
+        self.thrown = 0
+
+    def bytes(self, count: int) -> bytes:
+        self.thrown += 1
+        return hashlib.sha256(str(self.thrown).encode()).digest()[:count]
+
+
+class Coordinator:
+    """Remembers which partitions it was given."""
+
+    def __init__(self) -> None:
+        self.loaded: list[int] = []
+
+    def load(self, index: int, partition: Partition) -> None:
+        self.loaded.append(index)
+
+
+class StubShard:
+    def __init__(self, fsync: bool) -> None:
+        self.fsync = fsync
+        self.partitions: dict[TopicPartition, Partition] = {}
+
+
+class StubNode:
+    """What `Topics` and its handlers need of a node."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        disk: UnsyncedDisk | None = None,
+        dice: CountingDice | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self.config = BrokerConfig({"log.dirs": "/data", **(settings or {})})
+        self.node_id = self.config.node_id
+        self.clock = Clock()
+        self.disk = disk or UnsyncedDisk()
+        self.dice = dice or CountingDice()
+        self.authorizer = authorizer or AllowAll()
+        self.layout = Layout(self.disk, self.config.data)
+        self.shard = StubShard(fsync=self.config.durability == "fsync")
+        self.groups = Coordinator()
+        self.transactions = Coordinator()
+        self.fatal_reasons: list[str] = []
+        self.timers: list[Callable[[], None]] = []
+        self.refuse_to_open = False
+        self._waiting: list[tuple[Partition, int, Callable[[], None]]] = []
+        self.topics = Topics(cast("Node", self))
+
+    def start(self, *, host: str = "localhost", port: int = 9092) -> StubNode:
+        self.layout.load()
+        self.topics.load()
+        self.topics.register(host, port)
+        return self
+
+    def stop(self, *, clean: bool = True) -> None:
+        for partition in self.shard.partitions.values():
+            partition.close(clean=clean)
+        if clean:
+            self.layout.save_checkpoints(self.shard.partitions.values())
+            self.layout.mark_clean()
+
+    def restarted(self, *, clean: bool = True, **settings: str) -> StubNode:
+        """The next life on the same disk."""
+        self.stop(clean=clean)
+        given = {**self.config.static, **{k.replace("_", "."): v for k, v in settings.items()}}
+        return StubNode(given, disk=self.disk, dice=self.dice).start()
+
+    def fatal(self, reason: str) -> None:
+        self.fatal_reasons.append(reason)
+
+    # -- what Node offers
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        return self.shard.partitions.get(TopicPartition(topic, index))
+
+    def open_partition(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Partition:
+        if self.refuse_to_open:
+            raise StorageError("no room")
+        opened = Log.open(
+            self.disk,
+            self.layout.claim(name, topic_id),
+            config,
+            now_ms=NOW_MS,
+            clean=self.layout.clean,
+            recovery_point=self.layout.recovery_point(name),
+            log_start_offset=self.layout.log_start_offset(name),
+        )
+        fsync = self.shard.fsync
+        partition = Partition(name, topic_id, leader_epoch, opened, durable_at_append=not fsync)
+        self.shard.partitions[name] = partition
+        return partition
+
+    def open_metadata_log(self) -> Partition:
+        name = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+        return self.open_partition(name, bytes(15) + b"\x01", 0, LogConfig())
+
+    def close_partition(self, name: TopicPartition, *, delete: bool) -> None:
+        partition = self.shard.partitions.pop(name, None)
+        if partition is not None:
+            partition.close(clean=not delete)
+        if delete:
+            self.layout.delete(name)
+
+    def when_durable(
+        self, partition: Partition, end_offset: int, callback: Callable[[], None]
+    ) -> None:
+        if not self.shard.fsync or partition.high_watermark >= end_offset:
+            callback()
+        else:
+            self._waiting.append((partition, end_offset, callback))
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> None:
+        self.timers.append(callback)
+
+    def fire_timers(self) -> None:
+        """The time of every timer has come."""
+        timers, self.timers = self.timers, []
+        for callback in timers:
+            callback()
+
+    def sync(self) -> None:
+        """The disk has everything; whoever waited goes on."""
+        waiting, self._waiting = self._waiting, []
+        for partition, end_offset, _ in waiting:
+            durable = partition.log.sync()
+            assert durable >= end_offset
+            partition.advance_high_watermark(durable)
+        for _, _, callback in waiting:
+            callback()
+
+    # -- what tests say
+
+    def context(self, version: int = 99) -> Context:
+        return Context(cast("Node", self), version, "test", "127.0.0.1")
+
+    def create(self, *topics: NewTopic | str, validate_only: bool = False) -> list[Outcome]:
+        wanted = [NewTopic(each) if isinstance(each, str) else each for each in topics]
+        heard: list[Outcome] = []
+        self.topics.create(wanted, heard.extend, validate_only=validate_only)
+        if self.shard.fsync:
+            self.sync()
+        return heard
+
+    def made(self, name: str, partition_count: int = 1, **settings: str) -> None:
+        given = [(key.replace("_", "."), value) for key, value in settings.items()]
+        (outcome,) = self.create(NewTopic(name, partition_count, settings=given))
+        assert outcome.error is ErrorCode.NONE, outcome.message
+
+    def fill(self, topic: str, count: int, index: int = 0) -> Partition:
+        partition = self.partition(topic, index)
+        assert partition is not None
+        for number in range(count):
+            partition.append_records([(b"key", b"%d" % number)], NOW_MS)
+        return partition
+
+    def ask(self, handle: Callable[[Any, Context], object], request: Any, version: int = 99) -> Any:
+        """The answer of a handler, whether it came at once or later."""
+        return answer_of(handle(request, self.context(version)))
+
+
+def answer_of(reply: object) -> Any:
+    if isinstance(reply, Parked):
+        assert reply.answered, "the answer is still waiting"
+        return reply.reply
+    return reply
+
+
+class Deny:
+    """Allows everything but what it was told."""
+
+    def __init__(self, *denied: tuple[str, str, str]) -> None:
+        self._denied = set(denied)
+
+    def authorize(
+        self, principal: str, operation: str, resource_type: str, resource_name: str
+    ) -> bool:
+        return (operation, resource_type, resource_name) not in self._denied

@@ -1,0 +1,99 @@
+"""Our picture of the cluster, and how it is corrected."""
+
+from __future__ import annotations
+
+from fencepost.client.options import Endpoint
+from fencepost.client.routes import CoordinatorKey, CoordinatorKind, Routes
+from fencepost.wire.forms.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.client.scripted import ONE, TWO, partition
+
+SEED = Endpoint("seed", 1)
+GROUP = CoordinatorKey(CoordinatorKind.GROUP, "g")
+
+
+def told(**leaders: list[int]) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=1, host=ONE.host, port=ONE.port),
+            MetadataResponseBroker(node_id=2, host=TWO.host, port=TWO.port),
+        ],
+        controller_id=2,
+        topics=[
+            MetadataResponseTopic(
+                name=name,
+                partitions=[
+                    MetadataResponsePartition(partition_index=i, leader_id=leader)
+                    for i, leader in enumerate(nodes)
+                ],
+            )
+            for name, nodes in leaders.items()
+        ],
+    )
+
+
+def routes() -> Routes:
+    known = Routes((SEED,))
+    known.learn_metadata(told(t=[1, 2], u=[2]), now_ms=0)
+    return known
+
+
+def test_before_anything_is_known_the_bootstrap_servers_are_asked() -> None:
+    assert Routes((SEED, ONE)).anyone() == SEED
+
+
+def test_known_brokers_are_asked_before_bootstrap_servers() -> None:
+    assert routes().anyone() == ONE
+
+
+def test_who_did_not_answer_is_asked_last() -> None:
+    known = routes()
+    known.suspect(ONE)
+    assert known.anyone() == TWO
+    known.suspect(TWO)
+    assert known.anyone() == SEED
+    known.suspect(SEED)
+    assert known.anyone() == ONE
+    known.trust(TWO)
+    assert known.anyone() == TWO
+
+
+def test_a_suspect_leads_and_coordinates_nothing_for_certain() -> None:
+    known = routes()
+    known.learn_coordinator(GROUP, 2, TWO)
+    known.suspect(TWO)
+    assert known.coordinator(GROUP) is None
+    assert known.controller_id == -1
+    assert not known.fresh("t", 0, 1000)
+    assert known.leader(partition(0, "u")) is None
+
+
+def test_topics_that_metadata_does_not_speak_of_stay() -> None:
+    known = routes()
+    known.learn_metadata(told(u=[1]), now_ms=5)
+    assert known.leader(partition(1)) == TWO
+    assert known.leader(partition(0, "u")) == ONE
+
+
+def test_what_we_know_grows_old() -> None:
+    known = routes()
+    assert known.fresh("t", 999, 1000)
+    assert not known.fresh("t", 1000, 1000)
+    assert not known.fresh("unknown", 0, 1000)
+
+
+def test_a_broker_that_knows_of_nobody_does_not_leave_us_alone() -> None:
+    known = routes()
+    known.learn_metadata(MetadataResponse(), now_ms=5)
+    assert known.brokers == {1: ONE, 2: TWO}
+
+
+def test_a_partition_without_a_leader_has_none() -> None:
+    known = routes()
+    known.learn_metadata(told(t=[-1]), now_ms=5)
+    assert known.leader(partition(0)) is None
+    assert known.leader(partition(7)) is None

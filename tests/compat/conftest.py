@@ -1,0 +1,85 @@
+"""The two brokers, the Java machine, and what a test needs of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tools.apache_kafka import ApacheKafka, missing_programs
+from tools.fencepost_process import FencepostProcess
+from tools.java_tools import JavaTools, ToolResult
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = missing_programs()
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.compat)
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(missing)}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two brokers, and Kafka's tools pointed at it."""
+
+    name: str
+    bootstrap_servers: str
+    data: Path
+    tools: JavaTools
+
+    def tool(self, name: str, *arguments: str, stdin: str = "") -> str:
+        """Runs one of Kafka's scripts against this broker; it must succeed."""
+        return self.tools.check(name, *self._at(name), *arguments, stdin=stdin)
+
+    def attempt(self, name: str, *arguments: str, stdin: str = "") -> ToolResult:
+        """Runs one of Kafka's scripts against this broker, whatever comes of it."""
+        return self.tools.run(name, *self._at(name), *arguments, stdin=stdin)
+
+    def _at(self, name: str) -> tuple[str, str]:
+        return "--bootstrap-server", self.bootstrap_servers
+
+    def create_topic(self, topic: str, partitions: int = 1, *more: str) -> None:
+        creation = ["--create", "--topic", topic, "--partitions", str(partitions)]
+        self.tool("kafka-topics", *creation, "--replication-factor", "1", *more)
+
+
+@pytest.fixture(scope="session")
+def tools() -> Iterator[JavaTools]:
+    with JavaTools() as machine:
+        yield machine
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Iterator[Side]:
+    with ApacheKafka(tmp_path_factory.mktemp("apache-kafka") / "data") as broker:
+        yield Side("apache kafka", broker.bootstrap_servers, broker.data, tools)
+
+
+@pytest.fixture(scope="session")
+def fencepost_broker(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Iterator[Side]:
+    data = tmp_path_factory.mktemp("fencepost") / "data"
+    # The same one setting that Apache Kafka got: a group waits for nobody before its first round.
+    options = ["--config", "group.initial.rebalance.delay.ms=0"]
+    with FencepostProcess(data, options=options) as broker:
+        yield Side("fencepost", broker.bootstrap_servers, broker.data, tools)
+
+
+@pytest.fixture(params=["apache_kafka", "fencepost_broker"], ids=["apache-kafka", "fencepost"])
+def side(request: pytest.FixtureRequest) -> Side:
+    """Both brokers in turn."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Side)
+    return found
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no other test uses."""
+    return f"t-{uuid.uuid4().hex[:12]}"

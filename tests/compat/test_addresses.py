@@ -1,0 +1,38 @@
+"""A Java client reaches fencepost by whatever name the machine has for itself."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tools.fencepost_process import FencepostProcess
+from tools.java_tools import JavaTools
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_java_client_comes_by_that_address(host: str, tmp_path: Path, tools: JavaTools) -> None:
+    if host == "[::1]" and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with FencepostProcess(tmp_path / "data", listen=f"{host}:0") as broker:
+        port = broker.bootstrap_servers.rpartition(":")[2]
+        said = tools.check("Exercise", f"{host}:{port}", "records: codec zstd")
+    assert json.loads(said)["saw"]["records"] == 200
+
+
+def test_an_address_of_the_outside_is_refused_unless_asked_for(tmp_path: Path) -> None:
+    from tools.processes import DiedEarlyError
+
+    with pytest.raises(DiedEarlyError, match="--allow-remote"):
+        FencepostProcess(tmp_path / "data", listen="0.0.0.0:0")

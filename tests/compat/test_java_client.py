@@ -1,0 +1,119 @@
+"""The Java client goes through the same steps on both brokers and sees the same things.
+
+The steps live in tests/compat/java, and each says what it saw without anything that differs between two healthy brokers. They
+run once per side and topic of interest; here each step is a test of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.compat.conftest import Side
+from tools.java_tools import JavaTools
+
+STEPS = [
+    "admin: the cluster",
+    "admin: the features",
+    "admin: topics are created",
+    "admin: topics are refused",
+    "admin: topics are described",
+    "admin: topics are listed",
+    "admin: partitions are added",
+    "admin: topic configs are described",
+    "admin: topic configs are altered",
+    "admin: broker configs are described",
+    "admin: log dirs are described",
+    "admin: topics are deleted",
+    "admin: a thousand partitions",
+    "records: codec none",
+    "records: codec gzip",
+    "records: codec snappy",
+    "records: codec lz4",
+    "records: codec zstd",
+    "records: acks 0",
+    "records: acks 1",
+    "records: acks all",
+    "records: a million bytes",
+    "records: too large",
+    "records: a topic is born by a write",
+    "records: append time",
+    "records: times too far off",
+    "records: a compacted topic wants keys",
+    "records: the topic chooses the codec",
+    "records: offsets by time",
+    "records: deleted up to an offset",
+    "records: a position out of range",
+    "records: small fetches",
+    "records: a long poll ends when records come",
+    "groups: two members with RangeAssignor",
+    "groups: two members with RoundRobinAssignor",
+    "groups: two members with StickyAssignor",
+    "groups: two members with CooperativeStickyAssignor",
+    "groups: every record once",
+    "groups: reading goes on where it was committed",
+    "groups: a static member returns",
+    "groups: a static member is fenced",
+    "groups: a static member is removed",
+    "groups: committed offsets",
+    "groups: a pattern finds new topics",
+    "groups: described while alive",
+    "groups: listed",
+    "groups: changed by an administrator",
+    "groups: deleted",
+    "transactions: committed",
+    "transactions: aborted",
+    "transactions: an open one holds readers back",
+    "transactions: a hundred in turn",
+    "transactions: empty ones",
+    "transactions: the second of two producers wins",
+    "transactions: offsets inside",
+    "transactions: a consumer that lost its group",
+    "transactions: fenced by an administrator",
+    "transactions: aborted by an administrator",
+    "transactions: the timeout has a limit",
+    "transactions: described and listed",
+]
+
+Transcript = dict[str, dict[str, Any]]
+EXERCISE_SECONDS = 200.0
+
+
+@pytest.fixture(scope="module")
+def transcript() -> Callable[[Side, str], Transcript]:
+    """What the Java client saw on a side, in all steps whose name begins with a word."""
+
+    @cache
+    def exercise(side: Side, word: str) -> Transcript:
+        result = side.tools.run("Exercise", side.bootstrap_servers, word, seconds=EXERCISE_SECONDS)
+        assert result.code == 0, result.err
+        told = [json.loads(line) for line in result.lines]
+        return {line["step"]: {"saw": line.get("saw"), "raised": _why(line)} for line in told}
+
+    return exercise
+
+
+def _why(line: dict[str, Any]) -> str | None:
+    return f"{line['raised']}: {line['message']} {line['trace']}" if "raised" in line else None
+
+
+@pytest.mark.timeout(450)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_java_client_sees_what_it_sees_on_apache_kafka(
+    step: str,
+    transcript: Callable[[Side, str], Transcript],
+    apache_kafka: Side,
+    fencepost_broker: Side,
+) -> None:
+    word = step.partition(":")[0]
+    expected = transcript(apache_kafka, word)[step]
+    assert expected["raised"] is None, "the step itself is wrong: Apache Kafka fails it"
+    assert transcript(fencepost_broker, word)[step] == expected
+
+
+def test_every_step_of_the_exercise_is_a_test(tools: JavaTools) -> None:
+    assert tools.check("Exercise").splitlines() == STEPS

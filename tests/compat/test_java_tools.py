@@ -1,0 +1,279 @@
+"""Kafka's own command line tools work, and say on both brokers what they should."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.compat.conftest import Side
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def produce(side: Side, topic: str, text: str, *more: str) -> None:
+    side.tool("kafka-console-producer", "--topic", topic, *more, stdin=text)
+
+
+def consume(side: Side, topic: str, count: int, *more: str) -> list[str]:
+    wanted = ["--topic", topic, "--from-beginning", "--max-messages", str(count)]
+    return side.tool("kafka-console-consumer", *wanted, "--timeout-ms", "20000", *more).splitlines()
+
+
+# --- kafka-topics -----------------------------------------------------------------------------
+
+
+def test_topics_are_created_described_grown_and_deleted(side: Side, topic: str) -> None:
+    side.create_topic(topic, 3, "--config", "retention.ms=3600000")
+    described = side.tool("kafka-topics", "--describe", "--topic", topic)
+    assert "PartitionCount: 3\tReplicationFactor: 1" in described
+    assert "retention.ms=3600000" in described
+    assert described.count("\tLeader: ") == 3
+    side.tool("kafka-topics", "--alter", "--topic", topic, "--partitions", "5")
+    assert "PartitionCount: 5" in side.tool("kafka-topics", "--describe", "--topic", topic)
+    assert topic in side.tool("kafka-topics", "--list").splitlines()
+    side.tool("kafka-topics", "--delete", "--topic", topic)
+    assert topic not in side.tool("kafka-topics", "--list").splitlines()
+
+
+def test_a_topic_that_exists_is_not_created_again(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    again = side.attempt("kafka-topics", "--create", "--topic", topic)
+    assert again.code == 1
+    assert "already exists" in again.out + again.err
+    side.tool("kafka-topics", "--create", "--topic", topic, "--if-not-exists")
+
+
+def test_no_partition_lacks_a_leader_or_a_copy(side: Side) -> None:
+    for question in ("--under-replicated-partitions", "--unavailable-partitions"):
+        assert side.tool("kafka-topics", "--describe", question).strip() == ""
+
+
+def test_an_unknown_topic_cannot_be_described(side: Side, topic: str) -> None:
+    unknown = side.attempt("kafka-topics", "--describe", "--topic", topic)
+    assert unknown.code == 1
+    assert "does not exist" in unknown.out + unknown.err
+
+
+# --- kafka-configs ----------------------------------------------------------------------------
+
+
+def test_configs_of_a_topic_are_altered_and_described(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    of_topic = ["--entity-type", "topics", "--entity-name", topic]
+    change = ["--alter", "--add-config", "segment.bytes=2000000,cleanup.policy=[compact,delete]"]
+    side.tool("kafka-configs", *change, *of_topic)
+    described = side.tool("kafka-configs", "--describe", *of_topic)
+    assert "segment.bytes=2000000" in described
+    assert "cleanup.policy=compact,delete" in described
+    side.tool("kafka-configs", "--alter", "--delete-config", "segment.bytes", *of_topic)
+    assert "segment.bytes" not in side.tool("kafka-configs", "--describe", *of_topic)
+
+
+def test_all_configs_of_the_broker_are_described(side: Side) -> None:
+    node = re.search(r"\(id: (\d+)", side.tool("kafka-broker-api-versions"))
+    assert node is not None
+    of_broker = ["--entity-type", "brokers", "--entity-name", node[1], "--all"]
+    described = side.tool("kafka-configs", "--describe", *of_broker)
+    assert "message.max.bytes=1048588" in described
+
+
+# --- kafka-console-producer and -consumer -----------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_lines_go_through_the_console(side: Side, topic: str, codec: str) -> None:
+    side.create_topic(topic)
+    lines = [f"line {number} äöü" for number in range(50)]
+    produce(side, topic, "\n".join(lines) + "\n", "--compression-codec", codec)
+    assert consume(side, topic, 50) == lines
+
+
+def test_keys_headers_and_nulls_go_through_the_console(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    parse = ["parse.key=true", "parse.headers=true", "null.marker=NULL"]
+    reading = [word for each in parse for word in ("--reader-property", each)]
+    text = "a:1,b:2\tkey\tvalue\nNULL\tNULL\tno key\nNULL\tkey\tNULL\n"
+    produce(side, topic, text, *reading)
+    shown = ["print.key=true", "print.headers=true", "print.offset=true", "null.literal=NULL"]
+    printing = [word for each in shown for word in ("--formatter-property", each)]
+    assert consume(side, topic, 3, *printing) == [
+        "Offset:0\ta:1,b:2\tkey\tvalue",
+        "Offset:1\tNO_HEADERS\tNULL\tno key",
+        "Offset:2\tNO_HEADERS\tkey\tNULL",
+    ]
+
+
+def test_a_topic_is_born_when_the_console_writes_to_it(side: Side, topic: str) -> None:
+    produce(side, topic, "first\n")
+    assert consume(side, topic, 1) == ["first"]
+
+
+# --- kafka-consumer-groups --------------------------------------------------------------------
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    """The lines of a table as Kafka's tools print it, by the words of its head."""
+    lines = [line.split() for line in table.splitlines() if line.strip()]
+    head = lines[0]
+    return [dict(zip(head, line, strict=False)) for line in lines[1:] if line != head]
+
+
+def test_a_group_is_listed_described_reset_and_deleted(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    produce(side, topic, "".join(f"{number}\n" for number in range(10)))
+    consume(side, topic, 4, "--group", topic)
+    assert topic in side.tool("kafka-consumer-groups", "--list").splitlines()
+
+    of_group = ["--group", topic]
+    (row,) = rows(side.tool("kafka-consumer-groups", "--describe", *of_group))
+    assert (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"]) == ("4", "10", "6")
+    (state,) = rows(side.tool("kafka-consumer-groups", "--describe", "--state", *of_group))
+    assert "Empty" in state.values()
+
+    reset = ["--reset-offsets", "--topic", topic, *of_group, "--execute"]
+    for target, offset in (
+        (["--to-earliest"], "0"),
+        (["--shift-by", "3"], "3"),
+        (["--to-latest"], "10"),
+    ):
+        (row,) = rows(side.tool("kafka-consumer-groups", *reset, *target))
+        assert row["NEW-OFFSET"] == offset
+    deletion = ["--delete-offsets", "--topic", topic, *of_group]
+    side.tool("kafka-consumer-groups", *deletion)
+    side.tool("kafka-consumer-groups", "--delete", *of_group)
+    assert topic not in side.tool("kafka-consumer-groups", "--list").splitlines()
+
+
+def test_the_states_of_groups_are_listed(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    produce(side, topic, "x\n")
+    consume(side, topic, 1, "--group", topic)
+    listed = side.tool("kafka-consumer-groups", "--list", "--state", "Empty")
+    assert re.search(rf"^{topic}\s+Empty\s*$", listed, re.MULTILINE)
+
+
+# --- kafka-producer-perf-test and kafka-consumer-perf-test -------------------------------------
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("acks", ["1", "all"])
+def test_the_producer_performance_test_delivers_all(
+    side: Side, topic: str, codec: str, acks: str
+) -> None:
+    side.create_topic(topic, 2)
+    settings = [
+        f"acks={acks}",
+        f"compression.type={codec}",
+        f"enable.idempotence={acks == 'all'}".lower(),
+    ]
+    load = ["--num-records", "5000", "--record-size", "500", "--throughput", "-1"]
+    said = side.tool(
+        "kafka-producer-perf-test", "--topic", topic, *load, "--command-property", *settings
+    )
+    assert "5000 records sent" in said
+    assert end_offsets(side, topic) == 5000
+
+
+def test_the_producer_performance_test_runs_in_transactions(side: Side, topic: str) -> None:
+    side.create_topic(topic, 2)
+    load = ["--num-records", "5000", "--record-size", "500", "--throughput", "-1"]
+    transactional = ["--transactional-id", topic, "--transaction-duration-ms", "50"]
+    said = side.tool("kafka-producer-perf-test", "--topic", topic, *load, *transactional)
+    assert "5000 records sent" in said
+    committed = ["--command-property", "isolation.level=read_committed"]
+    assert len(consume(side, topic, 5000, *committed)) == 5000
+
+
+def test_the_consumer_performance_test_reads_all(side: Side, topic: str) -> None:
+    side.create_topic(topic, 2)
+    load = ["--num-records", "5000", "--record-size", "500", "--throughput", "-1"]
+    side.tool("kafka-producer-perf-test", "--topic", topic, *load)
+    wanted = ["--topic", topic, "--num-records", "5000", "--timeout", "20000"]
+    result = side.tool("kafka-consumer-perf-test", *wanted)
+    counts = result.splitlines()[1].split(", ")
+    assert counts[4] == "5000"
+
+
+# --- offsets, records, folders ----------------------------------------------------------------
+
+
+def end_offsets(side: Side, topic: str) -> int:
+    listed = side.tool("kafka-get-offsets", "--topic", topic).splitlines()
+    return sum(int(line.rpartition(":")[2]) for line in listed)
+
+
+def test_offsets_are_listed_by_time_and_place(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    produce(side, topic, "a\nb\nc\n")
+    ask = ["--topic", topic, "--time"]
+    assert side.tool("kafka-get-offsets", *ask, "earliest").strip() == f"{topic}:0:0"
+    assert side.tool("kafka-get-offsets", *ask, "latest").strip() == f"{topic}:0:3"
+    assert side.tool("kafka-get-offsets", *ask, "0").strip() == f"{topic}:0:0"
+    assert side.tool("kafka-get-offsets", *ask, "max-timestamp").strip() != f"{topic}:0:3"
+
+
+def test_records_are_deleted_up_to_an_offset(side: Side, topic: str, tmp_path: Path) -> None:
+    side.create_topic(topic)
+    produce(side, topic, "a\nb\nc\n")
+    wish = {"partitions": [{"topic": topic, "partition": 0, "offset": 2}], "version": 1}
+    (tmp_path / "wish.json").write_text(json.dumps(wish))
+    said = side.tool("kafka-delete-records", "--offset-json-file", str(tmp_path / "wish.json"))
+    assert "low_watermark: 2" in said
+    assert consume(side, topic, 1) == ["c"]
+
+
+def test_the_log_folders_are_described(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    produce(side, topic, "a\n")
+    said = side.tool("kafka-log-dirs", "--describe", "--topic-list", topic)
+    (described,) = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    (folder,) = described["brokers"][0]["logDirs"]
+    (partition,) = folder["partitions"]
+    assert folder["error"] is None
+    assert partition["partition"] == f"{topic}-0"
+    assert partition["size"] > 0
+
+
+# --- kafka-broker-api-versions ----------------------------------------------------------------
+
+
+def versions(side: Side) -> dict[str, str]:
+    said = side.tool("kafka-broker-api-versions")
+    return dict(re.findall(r"^\s(\w+\(\d+\)): (\d+(?: to \d+)?) ", said, re.MULTILINE))
+
+
+def test_what_is_offered_is_offered_in_the_versions_of_apache_kafka(
+    apache_kafka: Side, fencepost_broker: Side
+) -> None:
+    theirs = versions(apache_kafka)
+    ours = versions(fencepost_broker)
+    assert len(theirs) > 40
+    assert len(ours) > 25
+    assert ours == {api: theirs[api] for api in ours}
+
+
+# --- kafka-transactions -----------------------------------------------------------------------
+
+
+def test_transactions_are_listed_and_described(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    load = ["--num-records", "100", "--record-size", "100", "--throughput", "-1"]
+    transactional = ["--transactional-id", topic, "--transaction-duration-ms", "20"]
+    side.tool("kafka-producer-perf-test", "--topic", topic, *load, *transactional)
+    listed = {row["TransactionalId"]: row for row in rows(side.tool("kafka-transactions", "list"))}
+    assert listed[topic]["TransactionState"] in ("CompleteCommit", "PrepareCommit")
+    described = side.tool("kafka-transactions", "describe", "--transactional-id", topic)
+    assert rows(described)[0]["TransactionalId"] == topic
+    producers = side.tool(
+        "kafka-transactions", "describe-producers", "--topic", topic, "--partition", "0"
+    )
+    assert rows(producers)[0]["CurrentTransactionStartOffset"] == "None"
+
+
+def test_no_transaction_hangs(side: Side, topic: str) -> None:
+    side.create_topic(topic)
+    found = side.tool("kafka-transactions", "find-hanging", "--topic", topic)
+    assert rows(found) == []

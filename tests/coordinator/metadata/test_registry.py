@@ -1,0 +1,113 @@
+"""Brokers, leader epochs, settings and producer ids."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.base.failures import CorruptError
+from fencepost.base.ids import TopicPartition
+from fencepost.coordinator.metadata.apply import load
+from fencepost.coordinator.metadata.events import AlterSettings, LeadersChanged, SettingsChanged
+from fencepost.coordinator.metadata.registry import (
+    decide_allocate_block,
+    decide_alter_settings,
+    decide_bump_leader_epochs,
+    decide_change_leaders,
+    decide_fence_broker,
+)
+from fencepost.coordinator.metadata.state import Endpoint, MetadataState
+from tests.coordinator.metadata.cluster import FEATURES, Cluster, entries, one_broker
+
+ORDERS_0 = TopicPartition("orders", 0)
+ORDERS_1 = TopicPartition("orders", 1)
+
+
+def test_the_first_broker_says_what_the_cluster_can_do() -> None:
+    cluster = one_broker()
+    assert cluster.state.features == FEATURES
+    assert cluster.state.endpoint(1) == Endpoint("PLAINTEXT", "localhost", 9092)
+
+
+def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
+    cluster = one_broker()
+    assert cluster.state.brokers[1].epoch == len(cluster.log) - 1
+    cluster.create("orders")
+    decision = cluster.register(1, 9999)
+    assert len(decision.records) == 1
+    assert cluster.state.brokers[1].epoch == len(cluster.log) - 1
+    assert cluster.state.endpoint(1) == Endpoint("PLAINTEXT", "localhost", 9999)
+
+
+def test_a_fenced_broker_is_not_told_to_clients() -> None:
+    cluster = one_broker()
+    cluster.take(decide_fence_broker(cluster.state, 1, fenced=True))
+    assert cluster.state.live_brokers() == []
+    assert cluster.state.endpoint(1) is None
+    assert not decide_fence_broker(cluster.state, 1, fenced=True).records
+    cluster.take(decide_fence_broker(cluster.state, 1, fenced=False))
+    assert [broker.node_id for broker in cluster.state.live_brokers()] == [1]
+
+
+def test_a_leader_epoch_grows_though_the_leader_stays() -> None:
+    cluster = one_broker()
+    cluster.create("orders", 2)
+    decision = cluster.take(decide_bump_leader_epochs(cluster.state, [ORDERS_1]))
+    assert decision.effects == (LeadersChanged((ORDERS_1,)),)
+    untouched, bumped = cluster.state.topics["orders"].partitions
+    assert untouched.leader_epoch == 0
+    assert (bumped.leader, bumped.leader_epoch, bumped.partition_epoch) == (1, 1, 1)
+
+
+def test_a_partition_moves_with_its_one_copy() -> None:
+    cluster = one_broker()
+    cluster.register(2)
+    cluster.create("orders")
+    cluster.take(decide_change_leaders(cluster.state, {ORDERS_0: 2}))
+    partition = cluster.state.partition("orders", 0)
+    assert partition is not None
+    assert (partition.leader, partition.leader_epoch) == (2, 1)
+    assert partition.replicas == partition.isr == (2,)
+
+
+def test_no_partitions_mean_no_records() -> None:
+    assert decide_bump_leader_epochs(one_broker().state, []).records == ()
+
+
+def test_a_setting_comes_changes_and_goes() -> None:
+    cluster = one_broker()
+
+    def alter(**changes: str | None) -> tuple[object, ...]:
+        event = AlterSettings(4, "", dict(changes))
+        return cluster.take(decide_alter_settings(cluster.state, event)).effects
+
+    assert alter(a="1", b="2") == (SettingsChanged(4, ""),)
+    assert alter(a="1", c=None) == ()
+    assert cluster.state.settings_of(4, "") == {"a": "1", "b": "2"}
+    assert alter(a="3", b=None) == (SettingsChanged(4, ""),)
+    assert cluster.state.settings_of(4, "") == {"a": "3"}
+    alter(a=None)
+    assert cluster.state.settings == {}
+
+
+def test_every_block_of_producer_ids_is_new() -> None:
+    cluster = one_broker()
+    firsts = []
+    for _ in range(3):
+        firsts.append(cluster.state.next_producer_id)
+        cluster.take(decide_allocate_block(cluster.state, 1))
+    assert firsts == [0, 1000, 2000]
+    assert cluster.reloaded().next_producer_id == 3000
+
+
+def test_a_log_with_a_record_from_the_future_is_refused_at_its_offset() -> None:
+    log = [*one_broker().log, b"\x01\x7f\x00\x00"]
+    with pytest.raises(CorruptError, match=f"offset {len(log) - 1}.*type 127"):
+        load(MetadataState(), entries(log))
+
+
+def test_the_state_counts_its_changes() -> None:
+    cluster = Cluster()
+    assert cluster.state.version == 0
+    cluster.register()
+    cluster.create("orders")
+    assert cluster.state.version == len(cluster.log)

@@ -1,0 +1,266 @@
+"""Topics and partitions: what may be made, what is refused and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_PARTITIONS_PER_TOPIC
+from fencepost.coordinator.metadata.decide import (
+    decide_create_partitions,
+    decide_create_topic,
+    decide_delete_topic,
+)
+from fencepost.coordinator.metadata.events import (
+    CreatePartitions,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    PartitionsCreated,
+    TopicRemoved,
+)
+from fencepost.coordinator.metadata.state import MetadataState, PartitionState
+from tests.coordinator.metadata.cluster import Cluster, one_broker
+
+TOPIC_ID = b"topic id 16 byte"
+
+
+def wanted(name: str = "orders", partition_count: int = 1, **more: object) -> CreateTopic:
+    return CreateTopic(name, TOPIC_ID, partition_count, **more)  # type: ignore[arg-type]
+
+
+def refused(decision: Decision) -> ErrorCode:
+    assert decision.error is not ErrorCode.NONE
+    assert decision.message
+    assert decision.message.endswith(".")
+    assert not decision.records
+    assert not decision.effects
+    return decision.error
+
+
+def test_a_topic_begins_with_leader_epoch_zero_on_the_one_broker() -> None:
+    cluster = one_broker()
+    decision = cluster.take(decide_create_topic(cluster.state, wanted(partition_count=3)))
+    assert decision.effects == (PartitionsCreated("orders", 0, 3),)
+    topic = cluster.state.topics["orders"]
+    assert topic.topic_id == TOPIC_ID
+    assert topic.partitions == [PartitionState(1, 0, 0, (1,), (1,))] * 3
+    assert cluster.state.topic_name(TOPIC_ID) == "orders"
+    assert cluster.state.partition_count("orders") == 3
+
+
+def test_settings_come_with_the_topic() -> None:
+    cluster = one_broker()
+    cluster.create("orders", settings={"retention.ms": "5", "cleanup.policy": "compact"})
+    assert cluster.state.settings_of(2, "orders") == {
+        "retention.ms": "5",
+        "cleanup.policy": "compact",
+    }
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250, "a\n"])
+def test_an_illegal_name_is_refused(name: str) -> None:
+    cluster = one_broker()
+    assert refused(decide_create_topic(cluster.state, wanted(name))) is (
+        ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 249, "A-Z_0.9", "...", "__mine"])
+def test_a_legal_name_is_taken(name: str) -> None:
+    cluster = one_broker()
+    cluster.create(name)
+    assert cluster.state.partition_count(name) == 1
+
+
+def test_a_topic_that_exists_is_not_made_again() -> None:
+    cluster = one_broker()
+    cluster.create("orders")
+    assert refused(decide_create_topic(cluster.state, wanted())) is ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_names_that_differ_in_dots_and_underscores_alone_collide() -> None:
+    cluster = one_broker()
+    cluster.create("a.b_c")
+    decision = decide_create_topic(cluster.state, wanted("a_b.c"))
+    assert refused(decision) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    cluster.take(decide_delete_topic(cluster.state, DeleteTopic("a.b_c")))
+    assert decide_create_topic(cluster.state, wanted("a_b.c")).error is ErrorCode.NONE
+
+
+def test_the_metadata_log_is_no_topic() -> None:
+    cluster = one_broker()
+    decision = decide_create_topic(cluster.state, wanted("__cluster_metadata"))
+    assert refused(decision) is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("count", [0, -1, -2])
+def test_a_topic_needs_partitions(count: int) -> None:
+    cluster = one_broker()
+    decision = decide_create_topic(cluster.state, wanted(partition_count=count))
+    assert refused(decision) is ErrorCode.INVALID_PARTITIONS
+
+
+def test_a_mistyped_number_of_partitions_is_refused() -> None:
+    cluster = one_broker()
+    decision = decide_create_topic(
+        cluster.state, wanted(partition_count=MAX_PARTITIONS_PER_TOPIC + 1)
+    )
+    assert refused(decision) is ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("factor", [0, -2, 2, 3])
+def test_there_is_one_copy_and_no_other_number(factor: int) -> None:
+    cluster = one_broker()
+    decision = decide_create_topic(cluster.state, wanted(replication_factor=factor))
+    assert refused(decision) is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@pytest.mark.parametrize("factor", [-1, 1])
+def test_one_copy_may_be_asked_for_or_left_open(factor: int) -> None:
+    cluster = one_broker()
+    decision = decide_create_topic(cluster.state, wanted(replication_factor=factor))
+    assert decision.error is ErrorCode.NONE
+
+
+def test_a_manual_assignment_in_any_order_is_taken() -> None:
+    cluster = one_broker()
+    cluster.register(2, 9093)
+    event = wanted(partition_count=-1, assignments=[(2, [1]), (0, [2]), (1, [1])])
+    cluster.take(decide_create_topic(cluster.state, event))
+    assert [p.leader for p in cluster.state.topics["orders"].partitions] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        [(0, [2])],
+        [(0, [])],
+        [(0, [1, 1])],
+        [(0, [1]), (0, [1])],
+        [(0, [1]), (2, [1])],
+        [(-1, [1])],
+        [(1, [1])],
+    ],
+)
+def test_a_manual_assignment_that_cannot_be_is_refused(
+    assignments: list[tuple[int, list[int]]],
+) -> None:
+    cluster = one_broker()
+    event = wanted(partition_count=-1, assignments=assignments)
+    assert refused(decide_create_topic(cluster.state, event)) is (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    )
+
+
+@pytest.mark.parametrize(("count", "factor"), [(2, -1), (-1, 1)])
+def test_a_manual_assignment_goes_without_numbers(count: int, factor: int) -> None:
+    cluster = one_broker()
+    event = wanted(partition_count=count, replication_factor=factor, assignments=[(0, [1])])
+    assert refused(decide_create_topic(cluster.state, event)) is ErrorCode.INVALID_REQUEST
+
+
+def test_two_copies_cannot_be_assigned_by_hand_either() -> None:
+    cluster = one_broker()
+    cluster.register(2)
+    event = wanted(partition_count=-1, assignments=[(0, [1, 2])])
+    assert refused(decide_create_topic(cluster.state, event)) is (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    )
+
+
+def test_partitions_spread_over_the_brokers_that_live() -> None:
+    cluster = Cluster()
+    for node_id in (1, 2, 3):
+        cluster.register(node_id, 9090 + node_id)
+    cluster.create("first", 4)
+    cluster.create("second", 5)
+    led = Counter(p.leader for t in cluster.state.topics.values() for p in t.partitions)
+    assert led == {1: 3, 2: 3, 3: 3}
+
+
+def test_without_a_broker_there_is_no_topic() -> None:
+    decision = decide_create_topic(MetadataState(), wanted())
+    assert refused(decision) is ErrorCode.BROKER_NOT_AVAILABLE
+
+
+def test_a_deleted_topic_takes_its_settings_with_it() -> None:
+    cluster = one_broker()
+    cluster.create("orders", 2, {"retention.ms": "5"})
+    decision = cluster.take(decide_delete_topic(cluster.state, DeleteTopic("orders")))
+    assert decision.effects == (TopicRemoved("orders", 2),)
+    cluster.create("orders")
+    assert cluster.state.settings_of(2, "orders") == {}
+
+
+def test_a_topic_made_again_has_another_id() -> None:
+    cluster = one_broker()
+    cluster.create("orders")
+    before = cluster.state.topic_id("orders")
+    assert before is not None
+    cluster.take(decide_delete_topic(cluster.state, DeleteTopic("orders")))
+    cluster.create("orders")
+    assert cluster.state.topic_id("orders") != before
+    assert cluster.state.topic_name(before) is None
+
+
+def test_what_is_not_there_cannot_be_deleted() -> None:
+    decision = decide_delete_topic(one_broker().state, DeleteTopic("orders"))
+    assert refused(decision) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_an_internal_topic_stays_as_it_is(name: str) -> None:
+    cluster = one_broker()
+    cluster.create(name, 50)
+    assert cluster.state.topics[name].is_internal
+    assert refused(decide_delete_topic(cluster.state, DeleteTopic(name))) is (
+        ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    assert refused(decide_create_partitions(cluster.state, CreatePartitions(name, 60))) is (
+        ErrorCode.INVALID_PARTITIONS
+    )
+
+
+def test_new_partitions_stand_behind_the_old_ones() -> None:
+    cluster = one_broker()
+    cluster.create("orders", 2)
+    event = CreatePartitions("orders", 5)
+    decision = cluster.take(decide_create_partitions(cluster.state, event))
+    assert decision.effects == (PartitionsCreated("orders", 2, 3),)
+    assert cluster.state.partition_count("orders") == 5
+    assert cluster.state.leader("orders", 4) == 1
+    assert cluster.state.leader("orders", 5) == -1
+
+
+@pytest.mark.parametrize("count", [2, 1, 0, -1])
+def test_partitions_never_become_fewer(count: int) -> None:
+    cluster = one_broker()
+    cluster.create("orders", 2)
+    decision = decide_create_partitions(cluster.state, CreatePartitions("orders", count))
+    assert refused(decision) is ErrorCode.INVALID_PARTITIONS
+
+
+def test_partitions_of_a_missing_topic_are_refused() -> None:
+    decision = decide_create_partitions(one_broker().state, CreatePartitions("orders", 5))
+    assert refused(decision) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("assignments", [[[1]], [[1], [2]], [[1], []], [[1], [1, 1]]])
+def test_new_partitions_need_a_proper_assignment(assignments: list[list[int]]) -> None:
+    cluster = one_broker()
+    cluster.create("orders", 2)
+    event = CreatePartitions("orders", 4, assignments)
+    assert refused(decide_create_partitions(cluster.state, event)) is (
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    )
+
+
+def test_new_partitions_may_be_assigned_by_hand() -> None:
+    cluster = one_broker()
+    cluster.create("orders", 2)
+    event = CreatePartitions("orders", 4, [[1], [1]])
+    cluster.take(decide_create_partitions(cluster.state, event))
+    assert cluster.state.partition_count("orders") == 4

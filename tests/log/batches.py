@@ -1,0 +1,97 @@
+"""Batches and logs for the tests of this room."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from fencepost.base.seams import Disk
+from fencepost.log import Log, LogConfig
+from fencepost.records.batch import SealedBatch, read_header, split_batches
+from fencepost.records.builder import build_batch, build_pairs
+from fencepost.records.control import Marker, build_marker
+from fencepost.records.opened import Record
+
+FOLDER = "data/topic-0"
+Pair = tuple[bytes | None, bytes | None]
+
+
+class SeededDice:
+    """Dice whose throws are a function of a number."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+
+def open_log(
+    disk: Disk, config: LogConfig | None = None, *, clean: bool = False, **more: Any
+) -> Log:
+    return Log.open(disk, FOLDER, config or LogConfig(), now_ms=0, clean=clean, **more)
+
+
+def sealed(
+    log: Log, pairs: Sequence[Pair], *, timestamp_ms: int = 1000, **more: Any
+) -> SealedBatch:
+    data = build_pairs(
+        pairs, timestamp_ms=timestamp_ms, base_offset=log.log_end_offset, leader_epoch=1, **more
+    )
+    return read_header(data)
+
+
+def append(
+    log: Log, count: int = 1, *, size: int = 10, timestamp_ms: int = 1000, **more: Any
+) -> SealedBatch:
+    """Appends a batch of `count` records, in a new segment where Kafka would begin one."""
+    pairs: list[Pair] = [(b"key", b"v" * size)] * count
+    return put(log, sealed(log, pairs, timestamp_ms=timestamp_ms, **more), timestamp_ms)
+
+
+def put(log: Log, batch: SealedBatch, now_ms: int = 0) -> SealedBatch:
+    if log.should_roll(batch, now_ms):
+        log.roll(now_ms)
+    log.append(batch)
+    return batch
+
+
+def append_pairs(log: Log, *pairs: Pair, timestamp_ms: int = 1000, **more: Any) -> SealedBatch:
+    return put(log, sealed(log, pairs, timestamp_ms=timestamp_ms, **more))
+
+
+def append_times(log: Log, *timestamps: int) -> SealedBatch:
+    """A batch with one record per time."""
+    records = [Record(0, timestamp, b"k", b"v") for timestamp in timestamps]
+    data = build_batch(records, timestamp_ms=0, base_offset=log.log_end_offset)
+    return put(log, read_header(data))
+
+
+def append_marker(
+    log: Log, producer_id: int, *, commit: bool, epoch: int = 0, timestamp_ms: int = 1000
+) -> SealedBatch:
+    data = build_marker(
+        Marker(commit, 0),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timestamp_ms=timestamp_ms,
+        base_offset=log.log_end_offset,
+    )
+    return put(log, read_header(data))
+
+
+def all_bytes(log: Log) -> bytes:
+    """Everything a reader gets from the start to the end."""
+    parts: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        part = log.read(offset, 1 << 20, upper_offset=log.log_end_offset)
+        parts.append(bytes(part.data))
+        assert part.next_offset > offset, "a reader gets on"
+        offset = part.next_offset
+    return b"".join(parts)
+
+
+def all_batches(log: Log) -> list[SealedBatch]:
+    return split_batches(all_bytes(log))

@@ -1,0 +1,160 @@
+"""A disk that says no: nothing half-done is ever visible, and no offset is used twice."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fencepost.base.failures import CorruptError, StorageError
+from fencepost.log import LogConfig
+from fencepost.records.index import AbortedTxn
+from fencepost.simulation.disk import UnsyncedDisk
+from tests.log.audit import audit
+from tests.log.batches import FOLDER, all_batches, append, open_log, sealed
+
+
+@pytest.fixture
+def disk() -> UnsyncedDisk:
+    return UnsyncedDisk()
+
+
+@pytest.mark.parametrize("free_bytes", [0, 1, 30, 61, 80])
+def test_a_full_disk_refuses_the_batch_and_keeps_the_log(
+    disk: UnsyncedDisk, free_bytes: int
+) -> None:
+    log = open_log(disk)
+    append(log, 2)
+    size = log.size_bytes
+    disk.fill(free_bytes)
+    with pytest.raises(StorageError):
+        append(log, size=1000)
+    assert (log.log_end_offset, log.size_bytes) == (2, size)
+    assert len(disk.read_file(f"{FOLDER}/{0:020d}.log")) == size
+    disk.empty()
+    append(log)
+    assert [batch.base_offset for batch in all_batches(log)] == [0, 2]
+    log.close(clean=True)
+    assert len(audit(disk, FOLDER)) == 2
+
+
+def test_a_tail_that_cannot_be_cut_blocks_appends_until_it_can(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    disk.fill(20)
+    disk.fail_call(2)
+    with pytest.raises(StorageError):
+        append(log)
+    disk.empty()
+    assert len(disk.read_file(f"{FOLDER}/{0:020d}.log")) == log.size_bytes + 20
+    assert [batch.base_offset for batch in all_batches(log)] == [0]
+    disk.fail_call(1)
+    with pytest.raises(StorageError):
+        append(log)
+    append(log)
+    assert [batch.base_offset for batch in all_batches(log)] == [0, 1]
+    log.close(clean=True)
+    assert len(audit(disk, FOLDER)) == 2
+
+
+def test_a_torn_tail_is_cut_before_the_segment_is_sealed(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    disk.fill(20)
+    disk.fail_call(2)
+    with pytest.raises(StorageError):
+        append(log)
+    disk.empty()
+    log.roll(0)
+    append(log)
+    log.close(clean=True)
+    assert len(audit(disk, FOLDER)) == 2
+
+
+def test_the_batch_of_a_failed_append_can_be_given_its_offset_again(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    batch = sealed(log, [(b"k", b"v")])
+    disk.fail_call(1, errno.ENOSPC)
+    with pytest.raises(StorageError):
+        log.append(batch)
+    log.append(batch)
+    assert bytes(log.read(0, 1000, upper_offset=1).data) == bytes(batch.data)
+
+
+def test_a_failed_read_is_a_storage_error(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    disk.fail_call(1)
+    with pytest.raises(StorageError):
+        log.read(0, 1000, upper_offset=1)
+    assert log.read(0, 1000, upper_offset=1).next_offset == 1
+
+
+def test_damage_under_a_reader_is_told_and_never_loops(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, LogConfig(index_interval_bytes=10**6))
+    for _ in range(5):
+        size = append(log).size_bytes
+    file = disk.open(f"{FOLDER}/{0:020d}.log")
+    data = bytearray(file.read(0, 5 * size))
+    data[size + 8 : size + 12] = bytes(4)
+    file.truncate(0)
+    file.append([data])
+    with pytest.raises(CorruptError):
+        log.read(4, 1000, upper_offset=5)
+    with pytest.raises(CorruptError):
+        list(log.scan(0))
+    file.truncate(size + 10)
+    with pytest.raises(CorruptError):
+        log.read(4, 1000, upper_offset=5)
+
+
+def test_aborted_transactions_that_cannot_be_written_are_not_known(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log, 9)
+    log.append_aborted(AbortedTxn(1, 0, 2, 3))
+    disk.fill(10)
+    with pytest.raises(StorageError):
+        log.append_aborted(AbortedTxn(2, 3, 5, 6))
+    assert log.aborted_between(0, 9) == [AbortedTxn(1, 0, 2, 3)]
+    disk.empty()
+    log.append_aborted(AbortedTxn(2, 3, 5, 6))
+    assert log.aborted_between(0, 9) == [AbortedTxn(1, 0, 2, 3), AbortedTxn(2, 3, 5, 6)]
+    log.close(clean=True)
+    audit(disk, FOLDER)
+
+
+def test_snapshots_and_epochs_tell_when_the_disk_says_no(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    disk.fill(0)
+    with pytest.raises(StorageError):
+        log.write_snapshot(0, b"data")
+    with pytest.raises(StorageError):
+        log.assign_epoch(3, 0)
+    assert log.epochs.latest == -1
+    assert log.latest_snapshot(10) is None
+
+
+def test_a_folder_that_cannot_be_read_is_a_storage_error(disk: UnsyncedDisk) -> None:
+    open_log(disk).close(clean=True)
+    disk.fail_call(2)
+    with pytest.raises(StorageError):
+        open_log(disk)
+
+
+def test_a_closed_log_gives_its_files_back(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    log.close(clean=True)
+    with pytest.raises((AssertionError, StorageError)):
+        append(log)
+
+
+def test_a_clean_close_on_a_full_disk_says_so_and_the_log_recovers(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, LogConfig(index_interval_bytes=10))
+    for _ in range(10):
+        append(log)
+    disk.fill(0)
+    with pytest.raises(StorageError):
+        log.close(clean=True)
+    disk.empty()
+    assert open_log(disk).log_end_offset == 10

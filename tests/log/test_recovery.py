@@ -1,0 +1,359 @@
+"""Opening a folder: what a crash left behind, and what may be trusted."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.base.seams import Disk
+from fencepost.log import Log, LogConfig
+from fencepost.records.batch import SealedBatch
+from fencepost.records.index import AbortedTxn
+from fencepost.simulation.disk import UnsyncedDisk, UnsyncedFile
+from tests.log.audit import audit
+from tests.log.batches import FOLDER, all_batches, append, open_log, sealed
+
+SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
+
+
+@pytest.fixture
+def disk() -> UnsyncedDisk:
+    return UnsyncedDisk()
+
+
+class CountingFile(UnsyncedFile):
+    """Tells its disk how many bytes were read."""
+
+    __slots__ = ("counter",)
+    counter: list[int]
+
+    def read(self, position: int, count: int) -> bytes:
+        data = super().read(position, count)
+        self.counter[0] += len(data)
+        return data
+
+
+class CountingDisk(UnsyncedDisk):
+    """Counts the bytes that are read of open files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_bytes = [0]
+
+    def open(self, path: str, *, create: bool = False) -> UnsyncedFile:
+        file = super().open(path, create=create)
+        counting = CountingFile(self, file._inode)
+        counting.counter = self.read_bytes
+        return counting
+
+
+def bases(log: Log) -> list[int]:
+    return [batch.base_offset for batch in all_batches(log)]
+
+
+def test_a_clean_open_finds_everything_as_it_was(disk: Disk) -> None:
+    log = open_log(disk, SMALL)
+    for number in range(40):
+        append(log, 2, size=50, timestamp_ms=1000 + number)
+    before = [(s.base_offset, s.next_offset, s.size_bytes) for s in log.segments]
+    log.close(clean=True)
+    again = open_log(disk, SMALL, clean=True)
+    assert [(s.base_offset, s.next_offset, s.size_bytes) for s in again.segments] == before
+    assert again.log_end_offset == again.recovery_point == 80
+    assert again.recovered_from is None
+    assert bases(again) == list(range(0, 80, 2))
+    append(again)
+    assert again.log_end_offset == 81
+
+
+def test_a_clean_open_reads_only_what_lies_behind_the_last_index_entry() -> None:
+    disk = CountingDisk()
+    log = open_log(disk)
+    for _ in range(500):
+        append(log, size=1000)
+    log.close(clean=True)
+    disk.read_bytes[0] = 0
+    assert open_log(disk, clean=True).log_end_offset == 500
+    assert disk.read_bytes[0] < 10_000
+
+
+def test_every_torn_tail_is_cut_at_the_last_whole_batch(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    sizes = [append(log, count).size_bytes for count in (2, 1, 3)]
+    log.close(clean=False)
+    path = f"{FOLDER}/{0:020d}.log"
+    whole = disk.read_file(path)
+    for size in range(len(whole)):
+        disk.write_file(path, whole[:size], sync=False)
+        log = open_log(disk)
+        kept = sum(size >= sum(sizes[: n + 1]) for n in range(3))
+        assert log.log_end_offset == [0, 2, 3][kept]
+        assert log.size_bytes == sum(sizes[:kept])
+        append(log)
+        log.close(clean=True)
+        assert len(audit(disk, FOLDER)) == kept + 1
+
+
+@pytest.mark.parametrize("position", range(150))
+def test_a_damaged_byte_ends_the_log_there_or_is_harmless(
+    disk: UnsyncedDisk, position: int
+) -> None:
+    log = open_log(disk)
+    for _ in range(3):
+        size = append(log).size_bytes
+    log.close(clean=False)
+    path = f"{FOLDER}/{0:020d}.log"
+    data = bytearray(disk.read_file(path))
+    data[size + position % size] ^= 0x04
+    disk.write_file(path, bytes(data), sync=False)
+    log = open_log(disk)
+    if position % size < 8:  # An offset is outside the CRC, and may jump: compaction leaves gaps.
+        assert log.log_end_offset >= 1
+    elif 12 <= position % size < 16:  # So is the leader epoch.
+        assert log.log_end_offset == 3
+    else:
+        assert log.log_end_offset == 1
+    assert bases(log)[0] == 0
+
+
+def test_zeros_behind_the_last_batch_are_cut(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    log.close(clean=False)
+    path = f"{FOLDER}/{0:020d}.log"
+    whole = disk.read_file(path)
+    disk.write_file(path, whole + bytes(5000), sync=False)
+    log = open_log(disk)
+    assert (log.log_end_offset, log.size_bytes) == (1, len(whole))
+
+
+def test_a_tear_in_an_older_segment_takes_the_later_ones_with_it(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, SMALL)
+    for _ in range(30):
+        append(log, size=50)
+    second = log.segments[1]
+    size = second.size_bytes
+    log.close(clean=False)
+    disk.open(second.path(".log")).truncate(size - 1)
+    log = open_log(disk, SMALL)
+    assert len(log.segments) == 2
+    assert bases(log) == list(range(log.log_end_offset))
+    assert second.base_offset < log.log_end_offset < second.next_offset
+    log.close(clean=True)
+    audit(disk, FOLDER)
+
+
+def test_a_segment_that_overlaps_its_predecessor_is_dropped(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log, 10)
+    log.close(clean=False)
+    other = disk.read_file(f"{FOLDER}/{0:020d}.log")
+    disk.write_file(f"{FOLDER}/{5:020d}.log", other, sync=False)
+    log = open_log(disk)
+    assert (len(log.segments), log.log_end_offset) == (1, 10)
+
+
+def test_what_lies_below_the_recovery_point_is_not_read_again(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, SMALL)
+    for _ in range(30):
+        append(log, size=50)
+    point = log.segments[2].base_offset + 1
+    damaged = log.segments[0].path(".log")
+    log.close(clean=False)
+    data = bytearray(disk.read_file(damaged))
+    data[100] ^= 1
+    disk.write_file(damaged, bytes(data), sync=False)
+    seen: list[int] = []
+    log = open_log(
+        disk, SMALL, recovery_point=point, on_batch=lambda batch: seen.append(batch.base_offset)
+    )
+    assert log.log_end_offset == 30
+    assert log.recovered_from == log.segments[2].base_offset
+    assert seen == list(range(log.segments[2].base_offset, 30))
+
+
+def test_recovery_shows_whole_batches(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    written = [bytes(append(log, size=size).data) for size in (10, 3_000_000, 20)]
+    log.close(clean=False)
+    seen: list[bytes] = []
+
+    def keep(batch: SealedBatch) -> None:
+        seen.append(bytes(batch.data))
+
+    open_log(disk, on_batch=keep)
+    assert seen == written
+
+
+def test_indexes_are_the_same_whether_appended_or_recovered(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, SMALL)
+    for number in range(60):
+        append(log, 1 + number % 3, size=number * 3, timestamp_ms=5000 - 7 * (number % 11))
+    log.close(clean=True)
+    names = [name for name in disk.list_dir(FOLDER) if "index" in name]
+    files = {name: disk.read_file(f"{FOLDER}/{name}") for name in names}
+    for name in names:
+        disk.remove(f"{FOLDER}/{name}")
+    open_log(disk, SMALL).close(clean=True)
+    assert {name: disk.read_file(f"{FOLDER}/{name}") for name in names} == files
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 7, b"\x00" * 64, b"\x7f" * 64])
+def test_sealed_indexes_that_do_not_fit_are_made_again(disk: UnsyncedDisk, damage: bytes) -> None:
+    config = LogConfig(segment_bytes=20_000, index_interval_bytes=4096)
+    log = open_log(disk, config)
+    for number in range(100):
+        append(log, size=400, timestamp_ms=number)
+    log.close(clean=True)
+    for suffix in ("index", "timeindex"):
+        path = f"{FOLDER}/{0:020d}.{suffix}"
+        sound = disk.read_file(path)
+        disk.write_file(path, damage, sync=False)
+        log = open_log(disk, config, clean=True)
+        assert bases(log) == list(range(100))
+        found = log.offset_for_timestamp(20, 100)
+        assert found is not None
+        assert found.offset == 20
+        log.close(clean=True)
+        if damage or suffix == "timeindex":  # An empty offset index only makes readers walk.
+            assert disk.read_file(path) == sound
+
+
+def test_an_index_of_other_bytes_is_noticed(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, LogConfig(index_interval_bytes=100))
+    for _ in range(10):
+        append(log, size=100)
+    log.close(clean=True)
+    old = {s: disk.read_file(f"{FOLDER}/{0:020d}.{s}") for s in ("index", "timeindex")}
+    log = open_log(disk, LogConfig(index_interval_bytes=100), clean=True)
+    log.truncate_to(0)
+    for number in range(20):
+        append(log, 3, size=number)
+    log.close(clean=True)
+    for suffix, data in old.items():
+        disk.write_file(f"{FOLDER}/{0:020d}.{suffix}", data, sync=False)
+    log = open_log(disk, clean=True)
+    assert (log.log_end_offset, bases(log)) == (60, list(range(0, 60, 3)))
+
+
+def test_a_clean_flag_that_lies_is_noticed_at_the_tail(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    append(log)
+    log.close(clean=True)
+    disk.open(f"{FOLDER}/{0:020d}.log").truncate(log.segments[0].size_bytes - 5)
+    log = open_log(disk, clean=True)
+    assert log.log_end_offset == 1
+    assert log.recovered_from == 0
+
+
+def test_segments_below_the_log_start_offset_are_removed(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, SMALL)
+    for _ in range(30):
+        append(log, size=50)
+    third = log.segments[2].base_offset
+    log.close(clean=True)
+    log = open_log(disk, SMALL, clean=True, log_start_offset=third + 1)
+    assert log.segments[0].base_offset == third
+    assert log.log_start_offset == third + 1
+    log.close(clean=True)
+    audit(disk, FOLDER)
+
+
+def test_a_log_that_lost_everything_begins_at_its_start_offset(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log, 5)
+    log.close(clean=True)
+    log = open_log(disk, log_start_offset=100)
+    assert (log.log_start_offset, log.log_end_offset) == (100, 100)
+    append(log)
+    assert bases(log) == [100]
+
+
+def test_orphans_and_litter_are_removed(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    log.close(clean=True)
+    litter = [
+        f"{7:020d}.index",
+        f"{7:020d}.timeindex",
+        f"{7:020d}.txnindex",
+        f"{0:020d}.log.deleted",
+        f"{0:020d}.log.cleaned",
+        f"{0:020d}.index.swap",
+        f"{0:020d}.index.tmp",
+    ]
+    for name in litter:
+        disk.write_file(f"{FOLDER}/{name}", b"litter", sync=False)
+    log = open_log(disk, clean=True)
+    assert not set(litter) & set(disk.list_dir(FOLDER))
+    assert bases(log) == [0]
+
+
+def test_other_files_of_the_folder_are_left_alone(disk: UnsyncedDisk) -> None:
+    open_log(disk).close(clean=True)
+    disk.write_file(f"{FOLDER}/partition.metadata", b"version: 0", sync=False)
+    open_log(disk).close(clean=True)
+    assert disk.read_file(f"{FOLDER}/partition.metadata") == b"version: 0"
+
+
+def test_recovered_segments_forget_their_aborted_transactions_and_later_snapshots(
+    disk: UnsyncedDisk,
+) -> None:
+    log = open_log(disk, SMALL)
+    for _ in range(10):
+        append(log, size=50)
+    log.append_aborted(AbortedTxn(1, 0, 2, 3))
+    for offset in (0, log.segments[-1].base_offset, 10):
+        log.write_snapshot(offset, b"%d" % offset)
+    log.append_aborted(AbortedTxn(1, 4, 9, 10))
+    base = log.segments[-1].base_offset
+    log.close(clean=False)
+    log = open_log(disk, SMALL, recovery_point=base)
+    assert log.recovered_from == base
+    assert log.aborted_between(0, 100) == [AbortedTxn(1, 0, 2, 3)]
+    assert log.list_snapshots() == [0, base]
+    log.close(clean=True)
+
+
+def test_a_clean_open_keeps_both(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log, 5)
+    log.append_aborted(AbortedTxn(1, 0, 4, 5))
+    log.write_snapshot(5, b"five")
+    log.write_snapshot(6, b"beyond the end")
+    log.close(clean=True)
+    log = open_log(disk, clean=True)
+    assert log.aborted_between(0, 100) == [AbortedTxn(1, 0, 4, 5)]
+    assert log.latest_snapshot(100) == (5, b"five")
+
+
+def test_gaps_between_offsets_are_no_damage(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    log.log_end_offset = 10
+    append(log)
+    log.close(clean=False)
+    log = open_log(disk)
+    assert (bases(log), log.log_end_offset) == ([0, 10], 11)
+    assert log.read(5, 1000, upper_offset=11).first_offset == 10
+
+
+def test_a_batch_larger_than_one_read_is_recovered(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log, size=3_000_000)
+    append(log)
+    size = log.size_bytes
+    log.close(clean=False)
+    assert open_log(disk).size_bytes == size
+    disk.open(f"{FOLDER}/{0:020d}.log").truncate(2_000_000)
+    assert open_log(disk).size_bytes == 0
+
+
+def test_a_folder_can_be_opened_again_and_again(disk: UnsyncedDisk) -> None:
+    for number in range(5):
+        log = open_log(disk, clean=number % 2 == 1)
+        batch = sealed(log, [(b"k", b"v")])
+        log.append(batch)
+        log.close(clean=number % 2 == 0)
+    log = open_log(disk)
+    assert bases(log) == [0, 1, 2, 3, 4]

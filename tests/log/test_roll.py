@@ -1,0 +1,125 @@
+"""When a new segment begins, and what the old one leaves on the disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.base.failures import StorageError
+from fencepost.base.seams import Disk
+from fencepost.log import LogConfig
+from fencepost.simulation.disk import UnsyncedDisk
+from tests.log.audit import audit
+from tests.log.batches import FOLDER, all_batches, append, open_log, sealed
+
+PAIR = (b"key", b"value")
+
+
+@pytest.fixture
+def disk() -> UnsyncedDisk:
+    return UnsyncedDisk()
+
+
+def test_an_empty_segment_is_never_rolled(disk: Disk) -> None:
+    log = open_log(disk, LogConfig(segment_bytes=10))
+    assert not log.should_roll(sealed(log, [PAIR]), 10**15)
+    log.roll(0)
+    assert len(log.segments) == 1
+
+
+def test_a_segment_is_full_when_the_next_batch_would_pass_its_size(disk: Disk) -> None:
+    size = sealed(open_log(disk), [PAIR]).size_bytes
+    log = open_log(disk, LogConfig(segment_bytes=2 * size))
+    log.append(sealed(log, [PAIR]))
+    assert not log.should_roll(sealed(log, [PAIR]), 0)
+    log.append(sealed(log, [PAIR]))
+    assert log.should_roll(sealed(log, [PAIR]), 0)
+
+
+def test_a_segment_ends_when_its_first_record_is_too_old_in_the_time_of_records(disk: Disk) -> None:
+    log = open_log(disk, LogConfig(segment_ms=100))
+    log.append(sealed(log, [PAIR], timestamp_ms=1000))
+    log.append(sealed(log, [PAIR], timestamp_ms=1090))
+    assert not log.should_roll(sealed(log, [PAIR], timestamp_ms=1100), 10**15)
+    assert log.should_roll(sealed(log, [PAIR], timestamp_ms=1101), 0)
+
+
+def test_without_times_the_clock_decides(disk: Disk) -> None:
+    log = open_log(disk, LogConfig(segment_ms=100))
+    log.append(sealed(log, [PAIR], timestamp_ms=-1))
+    assert not log.should_roll(sealed(log, [PAIR], timestamp_ms=-1), 100)
+    assert log.should_roll(sealed(log, [PAIR], timestamp_ms=-1), 101)
+
+
+def test_jitter_makes_it_earlier(disk: Disk) -> None:
+    log = open_log(disk, LogConfig(segment_ms=100, segment_jitter_ms=30))
+    log.append(sealed(log, [PAIR], timestamp_ms=1000))
+    assert log.should_roll(sealed(log, [PAIR], timestamp_ms=1071), 0)
+
+
+def test_a_full_index_ends_a_segment(disk: Disk) -> None:
+    log = open_log(disk, LogConfig(index_interval_bytes=1, segment_index_bytes=8 * 6))
+    for _ in range(6):
+        log.append(sealed(log, [PAIR], timestamp_ms=5))
+    assert not log.should_roll(sealed(log, [PAIR]), 0)
+    log.append(sealed(log, [PAIR], timestamp_ms=5))
+    assert log.should_roll(sealed(log, [PAIR]), 0)
+
+
+def test_offsets_too_far_from_the_base_end_a_segment(disk: Disk) -> None:
+    log = open_log(disk)
+    batch = sealed(log, [PAIR])
+    batch.last_offset_delta = 2**31 - 2
+    log.append(batch)
+    assert log.log_end_offset == 2**31 - 1
+    assert not log.should_roll(sealed(log, [PAIR]), 0)
+    assert log.should_roll(sealed(log, [PAIR, PAIR]), 0)
+
+
+def test_the_name_of_a_segment_is_its_first_offset(disk: Disk) -> None:
+    log = open_log(disk)
+    append(log, 7)
+    log.roll(0)
+    append(log)
+    assert disk.exists(f"{FOLDER}/00000000000000000007.log")
+    assert [segment.base_offset for segment in log.segments] == [0, 7]
+    assert [batch.base_offset for batch in all_batches(log)] == [0, 7]
+
+
+def test_a_sealed_segment_has_its_indexes_on_the_disk(disk: Disk) -> None:
+    log = open_log(disk, LogConfig(index_interval_bytes=100))
+    for number in range(20):
+        append(log, size=60, timestamp_ms=1000 - number if number % 3 else 2000 + number)
+    log.roll(0)
+    append(log)
+    log.close(clean=True)
+    assert len(audit(disk, FOLDER)) == 21
+    assert len(disk.read_file(f"{FOLDER}/00000000000000000000.index")) == 8 * 19
+
+
+def test_a_leftover_file_of_the_new_name_is_emptied(disk: Disk) -> None:
+    log = open_log(disk)
+    append(log)
+    disk.write_file(f"{FOLDER}/00000000000000000001.log", b"old", sync=False)
+    disk.write_file(f"{FOLDER}/00000000000000000001.txnindex", b"old", sync=False)
+    log.roll(0)
+    append(log)
+    log.close(clean=True)
+    assert len(audit(disk, FOLDER)) == 2
+
+
+def test_a_roll_that_fails_leaves_the_log_as_it_was(disk: UnsyncedDisk) -> None:
+    for number in range(1, 10):
+        log = open_log(disk)
+        append(log)
+        before = (log.log_end_offset, len(log.segments))
+        disk.fail_call(number)
+        try:
+            log.roll(0)
+        except StorageError:
+            assert (log.log_end_offset, len(log.segments)) == before
+            append(log)
+            log.roll(0)
+        append(log)
+        assert [b.base_offset for b in all_batches(log)] == list(range(log.log_end_offset))
+        log.close(clean=True)
+    assert len(audit(disk, FOLDER)) == log.log_end_offset

@@ -1,0 +1,101 @@
+"""From a time to an offset."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fencepost.log import Log, LogConfig
+from fencepost.log.times import TimestampOffset
+from fencepost.records.batch import read_header
+from fencepost.records.builder import build_batch
+from fencepost.records.opened import Record
+from fencepost.simulation.disk import UnsyncedDisk
+from tests.log.batches import append, append_times, open_log
+
+SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
+
+
+@pytest.fixture
+def log() -> Log:
+    return open_log(UnsyncedDisk(), SMALL)
+
+
+def found(log: Log, timestamp_ms: int, upper_offset: int | None = None) -> int | None:
+    upper = log.log_end_offset if upper_offset is None else upper_offset
+    result = log.offset_for_timestamp(timestamp_ms, upper)
+    return None if result is None else result.offset
+
+
+def test_the_first_record_that_is_not_older_is_found(log: Log) -> None:
+    append_times(log, 100, 300, 200)
+    append_times(log, 400)
+    assert log.offset_for_timestamp(150, 4) == TimestampOffset(300, 1, 0)
+    assert [found(log, t) for t in (0, 100, 101, 300, 301, 400, 401)] == [0, 0, 1, 1, 3, 3, None]
+
+
+def test_nothing_at_or_beyond_the_upper_offset_is_found(log: Log) -> None:
+    append_times(log, 100, 200)
+    append_times(log, 300)
+    assert found(log, 300, 2) is None
+    assert found(log, 200, 2) == 1
+    assert found(log, 200, 1) is None
+
+
+def test_nothing_below_the_start_of_the_log_is_found(log: Log) -> None:
+    append_times(log, 100, 200, 300)
+    log.delete_before(1)
+    assert found(log, 50) == 1
+
+
+def test_an_empty_log_has_no_times(log: Log) -> None:
+    assert found(log, 0) is None
+    assert log.max_timestamp_offset() is None
+
+
+def test_the_newest_record_is_the_first_with_the_largest_time(log: Log) -> None:
+    append_times(log, 100, 900, 900)
+    append_times(log, 500)
+    for _ in range(30):
+        append(log, timestamp_ms=300)
+    assert log.max_timestamp_offset() == TimestampOffset(900, 1, 0)
+
+
+def test_records_without_times_have_none(log: Log) -> None:
+    append_times(log, -1, -1)
+    assert log.max_timestamp_offset() is None
+    assert found(log, 0) is None
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_searches_agree_with_a_list_over_many_segments_and_a_restart(clean: bool) -> None:
+    disk = UnsyncedDisk()
+    log = open_log(disk, SMALL)
+    chance = random.Random(5)
+    times: list[int] = []
+    for _ in range(200):
+        batch = [chance.randrange(10_000) for _ in range(chance.randrange(1, 4))]
+        append_times(log, *batch)
+        times += batch
+    log.close(clean=clean)
+    log = open_log(disk, SMALL, clean=clean)
+    assert len(log.segments) > 10
+    for timestamp in [*range(0, 10_000, 97), *times]:
+        expected = next((n for n, time in enumerate(times) if time >= timestamp), None)
+        assert found(log, timestamp) == expected
+    newest = log.max_timestamp_offset()
+    assert newest is not None
+    assert (newest.timestamp_ms, newest.offset) == (max(times), times.index(max(times)))
+
+
+def test_a_batch_that_cannot_be_opened_stands_for_itself(log: Log) -> None:
+    data = build_batch([Record(0, 700, b"k", b"v")], timestamp_ms=0, codec=1)
+    data[61:] = b"\xff" * (len(data) - 61)
+    batch = read_header(data)
+    batch.stamp_append_time(700)
+    log.append(batch)
+    assert found(log, 600) == 0
+    newest = log.max_timestamp_offset()
+    assert newest is not None
+    assert newest.offset == 0

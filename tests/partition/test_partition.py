@@ -1,0 +1,370 @@
+"""A partition with its log: what is accepted, what may be read, and what a crash leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.partition.partition import Appended, Partition
+from fencepost.partition.producers import Refusal
+from fencepost.partition.verification import Guard
+from fencepost.records.batch import SealedBatch, split_batches
+from fencepost.records.opened import open_batch
+from tests.partition.batches import client_batch
+from tests.partition.conftest import World
+
+NewWorld = Callable[..., World]
+NOW = 2_000
+PID = 7
+
+
+def txn_batch(sequence: int, *values: bytes, epoch: int = 0, producer_id: int = PID) -> SealedBatch:
+    return client_batch(
+        *values, producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True
+    )
+
+
+def write(partition: Partition, batch: SealedBatch, *, tv2: bool = False) -> Appended:
+    """Appends as the broker does: a first write of a transaction takes a guard before."""
+    guard = None
+    if batch.is_transactional:
+        guard = partition.begin_verification(batch, NOW, starts_at_zero=tv2)
+        if isinstance(guard, Refusal):
+            return Appended(guard.error)
+    return partition.append_from_client(batch, NOW, guard)
+
+
+def end(
+    partition: Partition,
+    *,
+    commit: bool,
+    epoch: int = 0,
+    producer_id: int = PID,
+    coordinator_epoch: int = 0,
+    version: int = 0,
+) -> ErrorCode:
+    error, _ = partition.append_marker(
+        producer_id,
+        epoch,
+        commit=commit,
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=version,
+        now_ms=NOW,
+    )
+    return error
+
+
+def read(partition: Partition, offset: int = 0, *, committed: bool = True) -> list[bytes | None]:
+    """The values that a client would hand to its application."""
+    fetched = partition.fetch(offset, 1 << 20, read_committed=committed)
+    assert fetched.error is ErrorCode.NONE
+    aborted = sorted(fetched.aborted or (), key=lambda txn: txn[1])
+    dropping: set[int] = set()
+    values: list[bytes | None] = []
+    for batch in split_batches(fetched.data):
+        while aborted and aborted[0][1] <= batch.last_offset:
+            dropping.add(aborted.pop(0)[0])
+        if batch.is_control:
+            dropping.discard(batch.producer_id)
+        elif batch.producer_id not in dropping:
+            values += [record.value for record in open_batch(batch)]
+    return values
+
+
+def test_batches_get_consecutive_offsets_and_are_read_back(new_world: NewWorld) -> None:
+    partition = new_world().partition
+    first = partition.append_from_client(client_batch(b"a", b"b"), NOW)
+    second = partition.append_from_client(client_batch(b"c"), NOW)
+    assert (first.base_offset, second.base_offset) == (0, 2)
+    assert read(partition) == [b"a", b"b", b"c"]
+    assert partition.high_watermark == partition.last_stable_offset == 3
+
+
+def test_a_repeated_batch_gets_its_first_offset_again(new_world: NewWorld) -> None:
+    partition = new_world().partition
+    for sequence in range(3):
+        write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=sequence))
+    again = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=1))
+    assert (again.error, again.base_offset) == (ErrorCode.NONE, 1)
+    assert partition.log_end_offset == 3
+
+
+def test_a_repeated_batch_is_known_after_kill(new_world: NewWorld) -> None:
+    world = new_world()
+    for sequence in range(3):
+        write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=sequence))
+    partition = world.kill()
+    again = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=1))
+    assert (again.error, again.base_offset) == (ErrorCode.NONE, 1)
+    following = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=3))
+    assert (following.error, following.base_offset) == (ErrorCode.NONE, 3)
+
+
+def test_nothing_above_the_high_watermark_is_read(new_world: NewWorld) -> None:
+    partition = new_world(durable_at_append=False).partition
+    partition.append_from_client(client_batch(b"a"), NOW)
+    assert read(partition, committed=False) == []
+    partition.advance_high_watermark(1)
+    assert read(partition, committed=False) == [b"a"]
+
+
+@pytest.mark.parametrize("offset", [-1, 2])
+def test_an_offset_outside_of_the_log_is_out_of_range(new_world: NewWorld, offset: int) -> None:
+    partition = new_world().partition
+    partition.append_from_client(client_batch(b"a"), NOW)
+    fetched = partition.fetch(offset, 100, read_committed=False)
+    assert fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_case_75_read_committed_stops_at_the_first_open_transaction(new_world: NewWorld) -> None:
+    partition = new_world().partition
+    partition.append_from_client(client_batch(b"x"), NOW)
+    write(partition, txn_batch(0, b"open"))
+    partition.append_from_client(client_batch(b"later"), NOW)
+    assert read(partition) == [b"x"]
+    assert partition.last_stable_offset == 1
+    assert read(partition, committed=False) == [b"x", b"open", b"later"]
+
+
+def test_case_77_aborted_records_are_kept_and_never_shown(new_world: NewWorld) -> None:
+    partition = new_world().partition
+    write(partition, txn_batch(0, b"a", b"b"))
+    end(partition, commit=False)
+    write(partition, txn_batch(2, b"c", b"d"))
+    end(partition, commit=True)
+    assert read(partition) == [b"c", b"d"]
+    assert read(partition, committed=False) == [b"a", b"b", b"c", b"d"]
+
+
+def test_case_69_a_commit_is_stable_only_when_its_marker_is_durable(new_world: NewWorld) -> None:
+    partition = new_world(durable_at_append=False).partition
+    write(partition, txn_batch(0, b"a"))
+    end(partition, commit=True)
+    partition.advance_high_watermark(1)
+    assert partition.last_stable_offset == 0
+    partition.advance_high_watermark(2)
+    assert partition.last_stable_offset == 2
+
+
+def test_case_70_the_aborted_index_of_interleaved_transactions(new_world: NewWorld) -> None:
+    partition = new_world().partition
+    one, two, three = 1, 2, 3
+    write(partition, txn_batch(0, *[b"v"] * 8, producer_id=one))
+    write(partition, txn_batch(0, *[b"v"] * 20, producer_id=two))
+    end(partition, commit=False, producer_id=one)
+    write(partition, txn_batch(0, b"v", producer_id=three))
+    end(partition, commit=False, producer_id=two)
+    index = partition.log.aborted_between(0, partition.log_end_offset)
+    assert [tuple(txn) for txn in index] == [(one, 0, 28, 8), (two, 8, 30, 29)]
+
+
+def test_case_71_a_marker_without_data_has_no_index_entry_and_moves_nothing(
+    new_world: NewWorld,
+) -> None:
+    partition = new_world().partition
+    assert end(partition, commit=True) is ErrorCode.NONE
+    assert end(partition, commit=False) is ErrorCode.NONE
+    assert partition.log.aborted_between(0, 10) == []
+    assert partition.last_stable_offset == partition.log_end_offset == 2
+
+
+def test_case_72_an_aborted_transaction_over_two_segments_is_listed_from_its_start(
+    new_world: NewWorld,
+) -> None:
+    partition = new_world(segment_bytes=200).partition
+    for sequence in range(6):
+        write(partition, txn_batch(sequence, b"v" * 50))
+    end(partition, commit=False)
+    assert len(partition.log.segments) > 1
+    fetched = partition.fetch(0, 1 << 20, read_committed=True)
+    assert fetched.aborted == [(PID, 0)]
+
+
+def test_case_73_the_last_stable_offset_is_raised_to_the_log_start(new_world: NewWorld) -> None:
+    partition = new_world(segment_bytes=200).partition
+    for sequence in range(6):
+        write(partition, txn_batch(sequence, b"v" * 50))
+    assert partition.last_stable_offset == 0
+    assert partition.delete_before(3) is ErrorCode.NONE
+    assert partition.last_stable_offset == 3
+
+
+def test_case_74_after_a_failed_index_the_stable_offset_stands_and_a_restart_rebuilds_it(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world()
+    partition = world.partition
+    write(partition, txn_batch(0, b"a"))
+
+    def fail(*_: object) -> None:
+        raise StorageError("no room for the index")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(partition.log), "append_aborted", fail)
+        with pytest.raises(StorageError):
+            end(partition, commit=False)
+    assert partition.last_stable_offset == 0
+    assert partition.append_from_client(client_batch(b"b"), NOW).base_offset == 2
+    with pytest.raises(StorageError):
+        partition.close(clean=True)
+    restarted = world.kill()
+    assert len(restarted.log.aborted_between(0, 10)) == 1
+    assert read(restarted) == [b"b"]
+
+
+def test_case_58_a_higher_sequence_waits_for_the_verification_of_the_lowest(
+    new_world: NewWorld,
+) -> None:
+    partition = new_world().partition
+    first, second = txn_batch(0, b"a"), txn_batch(1, b"b")
+    assert isinstance(partition.begin_verification(first, NOW, starts_at_zero=False), Guard)
+    guard = partition.begin_verification(second, NOW, starts_at_zero=False)
+    assert isinstance(guard, Guard)
+    refused = partition.append_from_client(second, NOW, guard)
+    assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_case_59_a_marker_between_verification_and_append_refuses_the_append(
+    new_world: NewWorld,
+) -> None:
+    partition = new_world().partition
+    batch = txn_batch(0, b"late")
+    guard = partition.begin_verification(batch, NOW, starts_at_zero=False)
+    assert isinstance(guard, Guard)
+    end(partition, commit=False)
+    assert partition.append_from_client(batch, NOW, guard).error is ErrorCode.INVALID_TXN_STATE
+
+
+def test_case_59_a_tv2_marker_leaves_the_guard_of_the_next_transaction(
+    new_world: NewWorld,
+) -> None:
+    partition = new_world().partition
+    write(partition, txn_batch(0, b"a", epoch=0), tv2=True)
+    following = txn_batch(0, b"b", epoch=1)
+    guard = partition.begin_verification(following, NOW, starts_at_zero=True)
+    assert isinstance(guard, Guard)
+    assert end(partition, commit=True, epoch=1, version=2) is ErrorCode.NONE
+    assert partition.append_from_client(following, NOW, guard).error is ErrorCode.NONE
+
+
+def test_a_transactional_batch_without_a_guard_is_refused(new_world: NewWorld) -> None:
+    partition = new_world().partition
+    refused = partition.append_from_client(txn_batch(0, b"a"), NOW)
+    assert refused.error is ErrorCode.INVALID_TXN_STATE
+    assert partition.log_end_offset == 0
+
+
+def test_case_61_a_stale_epoch_is_told_before_a_missing_guard(new_world: NewWorld) -> None:
+    partition = new_world().partition
+    write(partition, txn_batch(0, b"a"))
+    end(partition, commit=False, epoch=1)
+    refused = partition.append_from_client(txn_batch(1, b"late", epoch=0), NOW)
+    assert refused.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused.message is not None
+    assert "0" in refused.message
+    assert "1" in refused.message
+
+
+@pytest.mark.parametrize("how", ["kill", "restart"])
+def test_open_transactions_aborts_and_fences_survive(new_world: NewWorld, how: str) -> None:
+    world = new_world(segment_bytes=300)
+    partition = world.partition
+    write(partition, txn_batch(0, b"aborted"))
+    end(partition, commit=False, coordinator_epoch=3)
+    for sequence in range(1, 6):
+        write(partition, txn_batch(sequence, b"committed-%d" % sequence))
+    end(partition, commit=True, coordinator_epoch=3)
+    write(partition, txn_batch(0, b"open", producer_id=99))
+    before = (partition.last_stable_offset, read(partition), read(partition, committed=False))
+    reopened = getattr(world, how)()
+    after = (reopened.last_stable_offset, read(reopened), read(reopened, committed=False))
+    assert after == before
+    assert reopened.in_txn(99, 0)
+    assert end(reopened, commit=True, coordinator_epoch=2) is (
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    )
+
+
+def test_a_damaged_snapshot_is_ignored_and_the_log_is_read_instead(new_world: NewWorld) -> None:
+    world = new_world()
+    write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=0))
+    world.partition.close(clean=True)
+    world.disk.write_file("/data/t-0/00000000000000000001.snapshot", b"broken", sync=True)
+    world.partition = world._open(clean=True)
+    again = write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=0))
+    assert (again.error, again.base_offset) == (ErrorCode.NONE, 0)
+
+
+def test_a_full_disk_refuses_the_batch_and_uses_no_offset_twice(new_world: NewWorld) -> None:
+    world = new_world()
+    partition = world.partition
+    partition.append_from_client(client_batch(b"a"), NOW)
+    world.disk.fill()
+    with pytest.raises(StorageError):
+        partition.append_from_client(client_batch(b"b"), NOW)
+    assert partition.log_end_offset == partition.high_watermark == 1
+    world.disk.empty()
+    assert partition.append_from_client(client_batch(b"c"), NOW).base_offset == 1
+    assert read(world.kill()) == [b"a", b"c"]
+
+
+def test_a_failed_append_leaves_the_producer_where_it_was(new_world: NewWorld) -> None:
+    world = new_world()
+    partition = world.partition
+    write(partition, client_batch(b"a", producer_id=PID, epoch=0, sequence=0))
+    world.disk.fill()
+    with pytest.raises(StorageError):
+        write(partition, client_batch(b"b", producer_id=PID, epoch=0, sequence=1))
+    world.disk.empty()
+    retried = write(partition, client_batch(b"b", producer_id=PID, epoch=0, sequence=1))
+    assert (retried.error, retried.base_offset) == (ErrorCode.NONE, 1)
+
+
+def test_a_compacted_topic_refuses_records_without_a_key_and_names_them(
+    new_world: NewWorld,
+) -> None:
+    partition = new_world(cleanup_policy=frozenset({"compact"})).partition
+    refused = partition.append_from_client(client_batch(b"a", b"b", key=None), NOW)
+    assert refused.error is ErrorCode.INVALID_RECORD
+    assert [index for index, _ in refused.record_errors] == [0, 1]
+
+
+def test_log_append_time_stamps_the_batch_with_the_brokers_clock(new_world: NewWorld) -> None:
+    partition = new_world(message_timestamp_type="LogAppendTime").partition
+    appended = partition.append_from_client(client_batch(b"a", timestamp_ms=5), NOW)
+    assert appended.append_time_ms == NOW
+    [batch] = split_batches(partition.fetch(0, 1000, read_committed=False).data)
+    assert [record.timestamp_ms for record in open_batch(batch)] == [NOW]
+
+
+def test_a_timestamp_too_far_ahead_is_refused(new_world: NewWorld) -> None:
+    partition = new_world(message_timestamp_after_max_ms=10).partition
+    refused = partition.append_from_client(client_batch(b"a", timestamp_ms=NOW + 11), NOW)
+    assert refused.error is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_producers_survive_the_deletion_of_their_segments(new_world: NewWorld) -> None:
+    world = new_world(segment_bytes=200)
+    partition = world.partition
+    for sequence in range(6):
+        write(partition, client_batch(b"v" * 50, producer_id=PID, epoch=0, sequence=sequence))
+    assert partition.delete_before(partition.log_end_offset) is ErrorCode.NONE
+    reopened = world.kill()
+    following = write(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=6))
+    gap = write(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=9))
+    assert following.error is ErrorCode.NONE
+    assert gap.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_rising_leader_epoch_is_found_again(new_world: NewWorld) -> None:
+    partition = new_world().partition
+    partition.append_from_client(client_batch(b"a"), NOW)
+    partition.bump_leader_epoch(4)
+    partition.append_from_client(client_batch(b"b"), NOW)
+    assert partition.end_offset_for_epoch(0) == (0, 1)
+    assert partition.end_offset_for_epoch(4) == (4, 2)
+    data = partition.fetch(0, 1000, read_committed=False).data
+    assert [batch.leader_epoch for batch in split_batches(data)] == [0, 4]

@@ -1,0 +1,110 @@
+"""Codecs: what others write, what must be refused, and that a bomb stays small."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.base.errors import ErrorCode
+from fencepost.records.batch import BatchError
+from fencepost.records.compression import CODECS, Codec, compress, decompress
+
+COMPRESSING = sorted(CODECS - {Codec.NONE})
+BOMB_BYTES = 64 * 1024 * 1024
+
+
+@given(st.sampled_from(sorted(CODECS)), st.binary(max_size=2000), st.integers(1, 300))
+def test_every_codec_gives_back_what_it_took(codec: Codec, data: bytes, repetitions: int) -> None:
+    data *= repetitions
+    assert bytes(decompress(codec, compress(codec, data))) == data
+
+
+def bomb(codec: Codec) -> bytes:
+    zeros = bytes(BOMB_BYTES)
+    return {
+        Codec.GZIP: lambda: gzip.compress(zeros, 1),
+        Codec.SNAPPY: lambda: bytes(cramjam.snappy.compress_raw(zeros)),
+        Codec.LZ4: lambda: compress(Codec.LZ4, zeros),
+        Codec.ZSTD: lambda: compress(Codec.ZSTD, zeros),
+    }[codec]()
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_a_bomb_is_refused_at_the_limit(codec: Codec) -> None:
+    packed = bomb(codec)
+    with pytest.raises(BatchError) as refused:
+        decompress(codec, packed, max_bytes=BOMB_BYTES - 1)
+    assert refused.value.error_code is ErrorCode.CORRUPT_MESSAGE
+    assert len(decompress(codec, packed, max_bytes=BOMB_BYTES)) == BOMB_BYTES
+
+
+def test_a_chain_of_small_gzip_members_counts_as_one() -> None:
+    members = gzip.compress(b"abc") + gzip.compress(b"def")
+    assert bytes(decompress(Codec.GZIP, members)) == b"abcdef"
+    with pytest.raises(BatchError):
+        decompress(Codec.GZIP, members, max_bytes=5)
+
+
+def test_many_snappy_blocks_count_as_one() -> None:
+    packed = compress(Codec.SNAPPY, bytes(100_000))
+    with pytest.raises(BatchError):
+        decompress(Codec.SNAPPY, packed, max_bytes=99_999)
+
+
+def test_snappy_has_the_frame_of_java() -> None:
+    packed = compress(Codec.SNAPPY, b"x" * 40_000)
+    assert packed.startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
+    (first_block,) = struct.unpack_from(">i", packed, 16)
+    first = cramjam.snappy.decompress_raw(packed[20 : 20 + first_block])
+    assert len(bytes(first)) == 32 * 1024
+
+
+def test_a_raw_snappy_block_without_a_frame_is_read_too() -> None:
+    assert bytes(decompress(Codec.SNAPPY, cramjam.snappy.compress_raw(b"plain"))) == b"plain"
+
+
+def test_lz4_frames_have_independent_blocks_as_kafka_demands() -> None:
+    packed = compress(Codec.LZ4, bytes(300_000))
+    assert packed[:4] == bytes.fromhex("04224d18")
+    assert packed[4] & 0x20, "the block independence flag"
+    assert packed[4] >> 6 == 1, "the frame version"
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+@given(data=st.binary(max_size=100))
+def test_garbage_is_a_batch_error(codec: Codec, data: bytes) -> None:
+    try:
+        decompress(codec, data)
+    except BatchError:
+        pass
+
+
+@pytest.mark.parametrize("codec", COMPRESSING)
+def test_a_truncated_stream_never_yields_the_whole(codec: Codec) -> None:
+    data = bytes(range(256)) * 40
+    packed = compress(codec, data)
+    for size in range(0, len(packed), 7):
+        try:
+            found = bytes(decompress(codec, packed[:size]))
+        except BatchError:
+            continue
+        assert found != data
+
+
+def test_an_unknown_codec_is_refused() -> None:
+    with pytest.raises(BatchError) as refused:
+        decompress(5, b"")
+    assert refused.value.error_code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize("size", [-1, 2**31 - 1, 1000])
+def test_a_snappy_block_that_lies_about_its_size_is_refused(size: int) -> None:
+    packed = bytearray(compress(Codec.SNAPPY, b"abc"))
+    struct.pack_into(">i", packed, 16, size)
+    with pytest.raises(BatchError):
+        decompress(Codec.SNAPPY, packed)

@@ -1,0 +1,112 @@
+"""What a broker demands of a client's batch, with Kafka's codes."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.base.errors import ErrorCode
+from fencepost.records.batch import BatchError, read_header
+from fencepost.records.builder import build_batch, build_pairs
+from fencepost.records.opened import Record
+from fencepost.records.produced import check_timestamps, read_produced
+
+MAX_BYTES = 1000
+
+
+def sent(*, reseal: bool = True, **changes: tuple[str, int, int]) -> bytearray:
+    """A client's batch in which fields were changed: name=(format, position, value)."""
+    data = build_batch([Record(key=b"k", value=b"v")] * 3, timestamp_ms=1000)
+    for form, position, value in changes.values():
+        struct.pack_into(form, data, position, value)
+    if reseal:
+        struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
+    return data
+
+
+def refusal(data: bytes | bytearray | None) -> ErrorCode:
+    with pytest.raises(BatchError) as refused:
+        read_produced(data, max_bytes=MAX_BYTES)
+    return refused.value.error_code
+
+
+def test_a_sound_batch_is_taken_without_a_copy() -> None:
+    data = memoryview(sent())
+    batch = read_produced(data, max_bytes=MAX_BYTES)
+    batch.assign(5, 0)
+    assert read_header(data).base_offset == 5
+
+
+def test_nothing_at_all_is_an_invalid_record() -> None:
+    assert refusal(None) is ErrorCode.INVALID_RECORD
+    assert refusal(b"") is ErrorCode.INVALID_RECORD
+
+
+def test_a_second_batch_is_refused() -> None:
+    assert refusal(sent() + sent()) is ErrorCode.INVALID_RECORD
+
+
+def test_half_a_batch_is_refused() -> None:
+    assert refusal(sent()[:-1]) is ErrorCode.INVALID_RECORD
+
+
+def test_an_old_format_is_an_invalid_record() -> None:
+    assert refusal(sent(magic=(">b", 16, 1))) is ErrorCode.INVALID_RECORD
+
+
+def test_a_wrong_crc_is_corrupt() -> None:
+    assert refusal(sent(reseal=False, count=(">i", 57, 2))) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_batch_that_brings_its_own_offset_is_refused() -> None:
+    assert refusal(sent(base_offset=(">q", 0, 5))) is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_above_the_limit_is_too_large() -> None:
+    large = build_pairs([(b"k", bytes(MAX_BYTES))], timestamp_ms=0)
+    assert refusal(large) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_counts_must_agree() -> None:
+    assert refusal(sent(count=(">i", 57, 2))) is ErrorCode.INVALID_RECORD
+    assert refusal(sent(last_delta=(">i", 23, 3))) is ErrorCode.INVALID_RECORD
+    empty = sent(count=(">i", 57, 0), last_delta=(">i", 23, 0))
+    assert refusal(empty) is ErrorCode.INVALID_RECORD
+
+
+def test_clients_may_not_write_control_records() -> None:
+    assert refusal(sent(attributes=(">h", 21, 0x20))) is ErrorCode.INVALID_RECORD
+
+
+def test_a_producer_must_number_its_records() -> None:
+    assert refusal(sent(producer_id=(">q", 43, 7))) is ErrorCode.INVALID_RECORD
+    numbered = sent(producer_id=(">q", 43, 7), epoch=(">h", 51, 0), sequence=(">i", 53, 0))
+    assert read_produced(numbered, max_bytes=MAX_BYTES).producer_id == 7
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_an_unknown_codec_is_refused(codec: int) -> None:
+    code = refusal(sent(attributes=(">h", 21, codec)))
+    assert code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_times_too_far_from_the_clock_are_refused() -> None:
+    batch = read_header(sent())
+    check_timestamps(batch, 1000, before_max_ms=0, after_max_ms=0)
+    with pytest.raises(BatchError) as refused:
+        check_timestamps(batch, 999, before_max_ms=2**63 - 1, after_max_ms=0)
+    assert refused.value.error_code is ErrorCode.INVALID_TIMESTAMP
+    with pytest.raises(BatchError):
+        check_timestamps(batch, 1101, before_max_ms=100, after_max_ms=0)
+
+
+@given(st.binary(max_size=150))
+def test_any_bytes_are_a_batch_or_a_batch_error(data: bytes) -> None:
+    try:
+        read_produced(data, max_bytes=MAX_BYTES)
+    except BatchError:
+        pass

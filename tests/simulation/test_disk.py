@@ -1,0 +1,203 @@
+"""The unkind disk: what it forgets, what it keeps, and how it fails."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fencepost.base.seams import Dice, Disk
+from fencepost.simulation.disk import PowerLost, UnsyncedDisk
+
+
+class FixedDice:
+    """Always throws the same number."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def bytes(self, count: int) -> bytes:
+        return self._number.to_bytes(count, "big")
+
+
+@pytest.fixture
+def disk() -> UnsyncedDisk:
+    made = UnsyncedDisk()
+    made.make_dir("data/a")
+    made.sync_dir("data")
+    return made
+
+
+def write(disk: Disk, path: str, data: bytes, *, sync: bool = False) -> None:
+    file = disk.open(path, create=True)
+    file.append([data])
+    if sync:
+        file.sync()
+    file.close()
+
+
+def test_it_is_a_disk_with_files_that_read_what_was_appended(disk: Disk) -> None:
+    file = disk.open("data/a/f", create=True)
+    assert file.append([b"ab", bytearray(b"cd"), memoryview(b"ef")]) == 6
+    assert file.read(2, 3) == b"cde"
+    assert file.read(4, 100) == b"ef"
+    assert file.size() == 6
+    file.truncate(2)
+    assert disk.read_file("data/a/f") == b"ab"
+    assert disk.list_dir("data/a") == ["f"]
+
+
+def test_bytes_that_were_not_synced_are_gone_after_a_crash(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/f", b"kept", sync=True)
+    disk.sync_dir("data/a")
+    write(disk, "data/a/f", b"lost")
+    disk.crash()
+    assert disk.read_file("data/a/f") == b"kept"
+
+
+def test_a_name_that_was_not_synced_is_gone_with_its_synced_bytes(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/f", b"bytes", sync=True)
+    disk.crash()
+    assert not disk.exists("data/a/f")
+
+
+def test_a_synced_name_without_synced_bytes_is_an_empty_file(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/f", b"bytes")
+    disk.sync_dir("data/a")
+    disk.crash()
+    assert disk.read_file("data/a/f") == b""
+
+
+def test_a_folder_that_was_not_synced_is_gone(disk: UnsyncedDisk) -> None:
+    disk.make_dir("data/b")
+    disk.crash()
+    assert disk.list_dir("data") == ["a"]
+
+
+def test_an_unsynced_truncation_never_happened(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/f", b"12345", sync=True)
+    disk.sync_dir("data/a")
+    disk.open("data/a/f").truncate(2)
+    disk.crash()
+    assert disk.read_file("data/a/f") == b"12345"
+
+
+def test_renames_and_deletions_without_a_sync_are_undone(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/old", b"1", sync=True)
+    write(disk, "data/a/gone", b"2", sync=True)
+    disk.sync_dir("data/a")
+    disk.rename("data/a/old", "data/a/new")
+    disk.remove("data/a/gone")
+    assert disk.list_dir("data/a") == ["new"]
+    disk.crash()
+    assert disk.list_dir("data/a") == ["gone", "old"]
+
+
+def test_a_synced_rename_holds_and_replaces(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/old", b"1", sync=True)
+    write(disk, "data/a/new", b"2", sync=True)
+    disk.sync_dir("data/a")
+    disk.rename("data/a/old", "data/a/new")
+    disk.sync_dir("data/a")
+    disk.crash()
+    assert disk.list_dir("data/a") == ["new"]
+    assert disk.read_file("data/a/new") == b"1"
+
+
+def test_a_whole_file_is_written_durably_only_with_sync(disk: UnsyncedDisk) -> None:
+    disk.write_file("data/a/f", b"one", sync=True)
+    disk.write_file("data/a/f", b"two", sync=False)
+    assert disk.read_file("data/a/f") == b"two"
+    disk.crash()
+    assert disk.read_file("data/a/f") == b"one"
+
+
+@pytest.mark.parametrize(("throw", "left"), [(0, b"ab"), (1, b"abc"), (2, b"abcd"), (3, b"ab")])
+def test_dice_let_a_first_part_of_the_unsynced_bytes_survive(
+    disk: UnsyncedDisk, throw: int, left: bytes
+) -> None:
+    write(disk, "data/a/f", b"ab", sync=True)
+    disk.sync_dir("data/a")
+    write(disk, "data/a/f", b"cd")
+    dice: Dice = FixedDice(throw)
+    disk.crash(dice)
+    assert disk.read_file("data/a/f") == left
+
+
+def test_dice_let_a_first_part_of_the_changed_names_survive(disk: UnsyncedDisk) -> None:
+    for name in ("f", "g", "h"):
+        write(disk, f"data/a/{name}", b"")
+    disk.crash(FixedDice(2))
+    assert disk.list_dir("data/a") == ["f", "g"]
+
+
+def test_the_end_of_the_process_alone_keeps_everything(disk: UnsyncedDisk) -> None:
+    file = disk.open("data/a/f", create=True)
+    file.append([b"bytes"])
+    disk.kill()
+    assert disk.read_file("data/a/f") == b"bytes"
+    with pytest.raises(OSError):
+        file.append([b"more"])
+
+
+def test_a_full_disk_takes_a_part_and_says_so(disk: UnsyncedDisk) -> None:
+    file = disk.open("data/a/f", create=True)
+    disk.fill(free_bytes=3)
+    with pytest.raises(OSError) as full:
+        file.append([b"12345"])
+    assert full.value.errno == errno.ENOSPC
+    assert file.size() == 3
+    assert disk.free_bytes("data") == 0
+    file.truncate(0)
+    assert file.append([b"12"]) == 2
+    disk.empty()
+    assert file.append([b"345"]) == 3
+
+
+def test_deleting_makes_room(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/f", b"12345")
+    disk.fill()
+    disk.remove("data/a/f")
+    assert disk.free_bytes("data") == 5
+
+
+def test_the_call_that_was_chosen_fails_and_no_other(disk: UnsyncedDisk) -> None:
+    file = disk.open("data/a/f", create=True)
+    disk.fail_call(2)
+    file.append([b"1"])
+    with pytest.raises(OSError) as failed:
+        file.sync()
+    assert failed.value.errno == errno.EIO
+    file.sync()
+    disk.crash()
+
+
+def test_after_the_power_is_lost_nothing_happens_until_it_is_back(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/f", b"1", sync=True)
+    disk.sync_dir("data/a")
+    file = disk.open("data/a/f")
+    disk.lose_power_at(1)
+    with pytest.raises(PowerLost):
+        file.append([b"2"])
+    with pytest.raises(PowerLost):
+        disk.exists("data/a/f")
+    disk.crash()
+    assert disk.read_file("data/a/f") == b"1"
+
+
+def test_what_is_not_there_is_not_found(disk: UnsyncedDisk) -> None:
+    with pytest.raises(FileNotFoundError):
+        disk.open("data/a/f")
+    with pytest.raises(FileNotFoundError):
+        disk.list_dir("data/b")
+    with pytest.raises(FileNotFoundError):
+        disk.rename("data/a/f", "data/a/g")
+    assert not disk.exists("data/b/f")
+    disk.remove("data/a/f")
+    disk.remove_tree("data/b")
+
+
+def test_a_tree_goes_as_a_whole(disk: UnsyncedDisk) -> None:
+    write(disk, "data/a/f", b"123")
+    disk.remove_tree("data/a")
+    assert disk.list_dir("data") == []

@@ -1,0 +1,139 @@
+"""Kafka's Java tools and our own Java programs, all in one virtual machine.
+
+The machine is started at the first call and serves one call after the other (tests/compat/java/ToolHost.java). A call that
+takes too long ends it; the next call gets a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any, Final, Self
+
+from tools.apache_kafka import fetch_libs, java_command
+
+CALL_SECONDS: Final = 120.0
+
+TOOLS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+        "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+        "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+        "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+        "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+        "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+        "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+        "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+        "kafka-configs": "kafka.admin.ConfigCommand",
+        "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+        "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+        "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    }
+)
+"""The scripts of Kafka's bin folder and the classes behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a main method came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+class JavaTools:
+    """Runs main methods by the name of their script or class."""
+
+    def __init__(self) -> None:
+        self._machine: subprocess.Popen[str] | None = None
+
+    def run(
+        self, name: str, *arguments: str, stdin: str = "", seconds: float = CALL_SECONDS
+    ) -> ToolResult:
+        """Runs one main method to its end, whatever that is."""
+        request = {"main": TOOLS.get(name, name), "args": list(arguments), "stdin": stdin}
+        machine = self._running()
+        # Reading a pipe knows no timeout: a timer that ends the machine ends the reading too.
+        timer = threading.Timer(seconds, machine.kill)
+        timer.start()
+        try:
+            answer = _ask(machine, json.dumps(request))
+        finally:
+            timer.cancel()
+        if answer is None:
+            self.close()
+            raise TimeoutError(f"{name} {' '.join(arguments)} did not end within {seconds:.0f} s")
+        return ToolResult(int(answer["code"]), str(answer["out"]), str(answer["err"]))
+
+    def check(
+        self, name: str, *arguments: str, stdin: str = "", seconds: float = CALL_SECONDS
+    ) -> str:
+        """Runs one main method that must succeed, and returns what it printed."""
+        result = self.run(name, *arguments, stdin=stdin, seconds=seconds)
+        if result.code != 0:
+            raise AssertionError(f"{name} ended with {result.code}:\n{result.out}\n{result.err}")
+        return result.out
+
+    def close(self) -> None:
+        """Ends the machine."""
+        machine, self._machine = self._machine, None
+        if machine is None:
+            return
+        machine.kill()
+        machine.wait()
+        for stream in (machine.stdin, machine.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._machine is None or self._machine.poll() is not None:
+            self.close()
+            self._machine = subprocess.Popen(
+                java_command("ToolHost"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        return self._machine
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _ask(machine: subprocess.Popen[str], request: str) -> dict[str, Any] | None:
+    to, back = _pipes(machine)
+    try:
+        to.write(request + "\n")
+        to.flush()
+        line = back.readline()
+    except BrokenPipeError:
+        return None
+    answer: dict[str, Any] | None = json.loads(line) if line else None
+    return answer
+
+
+def _pipes(machine: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
+    assert machine.stdin is not None
+    assert machine.stdout is not None
+    return machine.stdin, machine.stdout
+
+
+def jar(prefix: str) -> Path:
+    """One of Kafka's jars, by the beginning of its name."""
+    (found,) = fetch_libs().glob(f"{prefix}-[0-9]*.jar")
+    return found

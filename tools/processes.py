@@ -1,0 +1,170 @@
+"""Servers as real processes that never outlive whoever started them.
+
+A server gets its own process group, so that stopping it stops what it started too. On Linux the kernel
+kills it when its parent dies, whatever the parent died of; elsewhere `atexit` does what it can.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+STOP_SECONDS: Final = 20.0
+"""How long a server may take to stop cleanly before it is killed."""
+KEPT_LINES: Final = 400
+"""How much of its output is kept for the message of a failure."""
+POLL_SECONDS: Final = 0.005
+_PR_SET_PDEATHSIG: Final = 1
+
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class DiedEarlyError(Exception):
+    """A server ended, or said nothing in time, before it was ready."""
+
+
+def _die_with_the_parent() -> None:
+    # Loaded before the fork: between fork and exec nothing may be imported.
+    if LIBC is not None:
+        LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ServerProcess:
+    """One server: its output is read all the time, and its end is seen to."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._arrived = threading.Condition()
+        self.started_at = time.perf_counter()
+        """When it was started, on the clock for measuring."""
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=dict(os.environ, **(environment or {})),
+            cwd=folder,
+            start_new_session=True,
+            preexec_fn=_die_with_the_parent,  # noqa: PLW1509 - nothing in it but one system call.
+        )
+        atexit.register(self.kill)
+        self._reader = threading.Thread(target=self._read, name="server output", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def output(self) -> str:
+        """The last lines of what it printed."""
+        with self._arrived:
+            return "".join(self._lines)
+
+    def wait_for_line(self, wanted: Callable[[str], str | None], seconds: float) -> str:
+        """The first answer that is not None when `wanted` is asked about each line in turn."""
+        deadline = time.monotonic() + seconds
+        with self._arrived:
+            while True:
+                for line in self._lines:
+                    if (answer := wanted(line)) is not None:
+                        return answer
+                if not self._reader.is_alive():
+                    break
+                if not self._arrived.wait(deadline - time.monotonic()):
+                    break
+        raise DiedEarlyError(f"pid {self.pid} did not say that it is ready:\n{self.output}")
+
+    def wait_for_port(self, host: str, port: int, seconds: float) -> None:
+        """Returns when something accepts connections there and the process still lives."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.is_alive:
+            with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
+                return
+            time.sleep(POLL_SECONDS)
+        raise DiedEarlyError(f"pid {self.pid} does not answer on {host}:{port}:\n{self.output}")
+
+    def resident_bytes(self) -> int:
+        """The memory that it holds right now."""
+        if sys.platform == "linux":
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) * 1024
+        shown = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(self.pid)], capture_output=True, text=True, check=True
+        )
+        return int(shown.stdout) * 1024
+
+    def seconds_since_start(self) -> float:
+        return time.perf_counter() - self.started_at
+
+    def stop(self, seconds: float = STOP_SECONDS) -> int:
+        """Asks it to end, and returns its exit status; one that does not end is killed."""
+        if self.is_alive:
+            self._process.terminate()
+        self.wait_for_end(seconds)
+        return self._process.returncode
+
+    def wait_for_end(self, seconds: float = STOP_SECONDS) -> None:
+        """Returns when it has ended by itself; one that does not is killed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends the whole process group at once, as a crash would."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        atexit.unregister(self.kill)
+
+    def _read(self) -> None:
+        stream = self._process.stdout
+        assert stream is not None
+        for line in stream:
+            with self._arrived:
+                self._lines.append(line)
+                self._arrived.notify_all()
+        with self._arrived:
+            self._arrived.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port nobody listens on at this moment."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

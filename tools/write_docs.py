@@ -1,0 +1,212 @@
+"""Writes the generated parts of docs/ again: what the program says about itself in tables.
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`; all around it is written by hand
+and stays. `--check` writes nothing and fails when a part is out of date.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PLACES: Final = ("README.md", "docs/*.md")
+PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+
+_ONE_COPY: Final = "there is one copy of every partition, so there is nothing to move or elect"
+_CONTROLLER: Final = "spoken between Kafka's controllers and brokers; fencepost has no such quorum"
+_OPEN_TO_ALL: Final = "fencepost listens on this machine only and lets everybody do everything"
+_SHARE: Final = "share groups (KIP-932) are not built"
+_STREAMS: Final = "streams groups (KIP-1071) are not built; Kafka Streams uses classic groups"
+_NEW_GROUPS: Final = "the consumer protocol of KIP-848 is not built; clients use the classic one"
+
+LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "sasl_handshake": _OPEN_TO_ALL,
+        "sasl_authenticate": _OPEN_TO_ALL,
+        "describe_acls": _OPEN_TO_ALL,
+        "create_acls": _OPEN_TO_ALL,
+        "delete_acls": _OPEN_TO_ALL,
+        "create_delegation_token": _OPEN_TO_ALL,
+        "renew_delegation_token": _OPEN_TO_ALL,
+        "expire_delegation_token": _OPEN_TO_ALL,
+        "describe_delegation_token": _OPEN_TO_ALL,
+        "describe_user_scram_credentials": _OPEN_TO_ALL,
+        "alter_user_scram_credentials": _OPEN_TO_ALL,
+        "describe_client_quotas": "nobody is held back: there are no quotas",
+        "alter_client_quotas": "nobody is held back: there are no quotas",
+        "alter_replica_log_dirs": _ONE_COPY,
+        "elect_leaders": _ONE_COPY,
+        "alter_partition_reassignments": _ONE_COPY,
+        "list_partition_reassignments": f"{_ONE_COPY}; tools that ask do without the answer",
+        "alter_partition": _CONTROLLER,
+        "vote": _CONTROLLER,
+        "begin_quorum_epoch": _CONTROLLER,
+        "end_quorum_epoch": _CONTROLLER,
+        "describe_quorum": _CONTROLLER,
+        "envelope": _CONTROLLER,
+        "fetch_snapshot": _CONTROLLER,
+        "broker_registration": _CONTROLLER,
+        "broker_heartbeat": _CONTROLLER,
+        "unregister_broker": _CONTROLLER,
+        "allocate_producer_ids": _CONTROLLER,
+        "controller_registration": _CONTROLLER,
+        "assign_replicas_to_dirs": _CONTROLLER,
+        "add_raft_voter": _CONTROLLER,
+        "remove_raft_voter": _CONTROLLER,
+        "update_raft_voter": _CONTROLLER,
+        "update_features": "the feature levels are those of this version and do not change",
+        "consumer_group_heartbeat": _NEW_GROUPS,
+        "consumer_group_describe": _NEW_GROUPS,
+        "get_telemetry_subscriptions": "metrics that clients push (KIP-714) are not collected",
+        "push_telemetry": "metrics that clients push (KIP-714) are not collected",
+        "list_config_resources": "lists resources of client metrics, which are not collected",
+        "share_group_heartbeat": _SHARE,
+        "share_group_describe": _SHARE,
+        "share_fetch": _SHARE,
+        "share_acknowledge": _SHARE,
+        "initialize_share_group_state": _SHARE,
+        "read_share_group_state": _SHARE,
+        "write_share_group_state": _SHARE,
+        "delete_share_group_state": _SHARE,
+        "read_share_group_state_summary": _SHARE,
+        "describe_share_group_offsets": _SHARE,
+        "alter_share_group_offsets": _SHARE,
+        "delete_share_group_offsets": _SHARE,
+        "streams_group_heartbeat": _STREAMS,
+        "streams_group_describe": _STREAMS,
+    }
+)
+"""Why an API of Apache Kafka is not served; each one that is not must stand here."""
+
+
+def apis() -> Iterator[str]:
+    """Every API that is served, from the table of handlers and their own headers."""
+    from fencepost.broker.handlers import HANDLERS
+    from fencepost.wire.apis import API
+
+    yield "| key | API | versions | what it does here | versions in words | errors |"
+    yield "|---|---|---|---|---|---|"
+    for key, module in sorted(HANDLERS.items()):
+        api = API[key]
+        header = _header(importlib.import_module(f"fencepost.broker.handlers.{module}").__doc__)
+        told = " | ".join(header.get(word, "") for word in ("Behaviour", "Versions", "Errors"))
+        yield f"| {int(key)} | {api.name} | {api.min_version}-{api.max_version} | {told} |"
+
+
+def _header(docstring: str | None) -> dict[str, str]:
+    """The parts of a handler's header, each on one line."""
+    parts: dict[str, str] = {}
+    word = ""
+    for line in (docstring or "").splitlines()[1:]:
+        started = re.match(r"(Behaviour|Versions|Errors):\s*(.*)", line)
+        word = started[1] if started else word
+        told = (started[2] if started else line).strip().replace("|", "\\|")
+        if word:
+            parts[word] = f"{parts.get(word, '')} {told}".strip()
+    return parts
+
+
+def left_out() -> Iterator[str]:
+    """Every API of Apache Kafka that is not served, and why."""
+    from kio.schema.index import api_key_map
+
+    from fencepost.broker.handlers import HANDLERS
+
+    served = {int(key) for key in HANDLERS}
+    yield "| key | API | why not |"
+    yield "|---|---|---|"
+    for key, name in sorted(api_key_map.items()):
+        if key not in served:
+            title = "".join(word.capitalize() for word in name.split("_"))
+            yield f"| {key} | {title} | {LEFT_OUT[name]} |"
+
+
+def broker_settings() -> Iterator[str]:
+    """Every broker setting that is honoured."""
+    from fencepost.broker.settings import BrokerSettings
+
+    yield from _settings(BrokerSettings)
+
+
+def topic_settings() -> Iterator[str]:
+    """Every topic setting that is honoured."""
+    from fencepost.broker.settings import TopicSettings
+
+    yield from _settings(TopicSettings)
+
+
+def _settings(table: type) -> Iterator[str]:
+    from fencepost.broker.setting import settings_of
+
+    yield "| setting | default | meaning | why the default is not Kafka's |"
+    yield "|---|---|---|---|"
+    for setting in settings_of(table):
+        default = setting.show(setting.default)
+        shown = "none" if default in (None, "") else f"`{default}`"
+        yield f"| `{setting.name}` | {shown} | {setting.doc} | {setting.why_differs or ''} |"
+
+
+def other_settings() -> Iterator[str]:
+    """Settings of Kafka that do nothing here, and those that are refused."""
+    from fencepost.broker.settings import IGNORED, REFUSED
+
+    yield "| setting | what happens | why |"
+    yield "|---|---|---|"
+    for happens, names in (("accepted, does nothing", IGNORED), ("refused", REFUSED)):
+        for name, why in sorted(names.items()):
+            yield f"| `{name}` | {happens} | {why} |"
+
+
+def transaction_states() -> Iterator[str]:
+    """The life of a transaction as a picture."""
+    from fencepost.coordinator.txn.states import TRANSITIONS
+
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    yield "    [*] --> EMPTY"
+    for state, following in TRANSITIONS.items():
+        for after in sorted(following):
+            yield f"    {state.name} --> {after.name}"
+    yield "```"
+
+
+GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
+    {
+        "apis": apis,
+        "left-out": left_out,
+        "broker-settings": broker_settings,
+        "topic-settings": topic_settings,
+        "other-settings": other_settings,
+        "transaction-states": transaction_states,
+    }
+)
+
+
+def rewritten(text: str) -> str:
+    """The text with every generated part made anew."""
+    return PART.sub(lambda part: part[1] + "\n".join(GENERATORS[part[2]]()) + "\n" + part[3], text)
+
+
+def main() -> int:
+    check = "--check" in sys.argv[1:]
+    stale = []
+    for path in sorted(found for place in PLACES for found in ROOT.glob(place)):
+        text = path.read_text()
+        wanted = rewritten(text)
+        if wanted != text:
+            stale.append(path.relative_to(ROOT))
+            if not check:
+                path.write_text(wanted)
+    for name in stale:
+        print(f"{name} is out of date: run make docs" if check else f"wrote {name}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
