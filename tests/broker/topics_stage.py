@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 from typing import TYPE_CHECKING, Any, cast
 
 from fencepost.base.errors import ErrorCode
@@ -17,12 +18,21 @@ from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
 from fencepost.partition.partition import Partition
 from fencepost.simulation.disk import UnsyncedDisk
+from fencepost.wire.apis import API
+from fencepost.wire.codec import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    read_request_header,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fencepost.broker.context import Authorizer
     from fencepost.broker.node import Node
+    from fencepost.wire.apis import ApiKey
 
 NOW_MS = 1_700_000_000_000
 
@@ -195,9 +205,18 @@ class StubNode:
             partition.append_records([(b"key", b"%d" % number)], NOW_MS)
         return partition
 
-    def ask(self, handle: Callable[[Any, Context], object], request: Any, version: int = 99) -> Any:
-        """The answer of a handler, whether it came at once or later."""
-        return answer_of(handle(request, self.context(version)))
+    def ask(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
+        """What a client of that version gets: everything passes through the bytes of the wire."""
+        version = API[api].max_version if version is None else version
+        sent = b"".join(encode_request(api, version, 7, "test", request))
+        frame = memoryview(bytearray(sent))[4:]
+        header = read_request_header(frame)
+        form = decode_request(api, version, frame, header.body_offset)
+        handler = importlib.import_module(f"fencepost.broker.handlers.{api.name.lower()}")
+        reply = answer_of(handler.handle(form, self.context(version)))
+        answered = b"".join(encode_response(api, version, 7, reply))
+        _, response = decode_response(api, version, memoryview(answered)[4:])
+        return response
 
 
 def answer_of(reply: object) -> Any:

@@ -77,7 +77,7 @@ def test_a_coordinator_that_moved_is_looked_up_again() -> None:
     script = Script()
     script.on(ApiKey.OFFSET_COMMIT, committed(ErrorCode.NOT_COORDINATOR), committed(0))
 
-    def moved(*_: object) -> None:
+    def moved(pause_ms: int) -> None:
         script.coordinator = 2
 
     script.pause = moved  # type: ignore[method-assign]

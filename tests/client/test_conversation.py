@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.failures import WireError
-from fencepost.client.conversation import Chunks, Conversation
+from fencepost.client.conversation import Chunks, Conversation, Phase
 from fencepost.client.failures import AuthenticationFailed, UnsupportedByBroker
 from fencepost.client.options import Login
 from fencepost.client.secret import Secret
@@ -193,7 +193,7 @@ def test_a_login_with_plain() -> None:
     chunks, _ = conversation.receive(broker.answer(SaslHandshakeResponse(mechanisms=["PLAIN"])))
     broker = Broker(chunks)
     assert broker.request.auth_bytes == b"\0user\0pencil"
-    assert not conversation.is_open
+    assert conversation.phase is Phase.LOGIN
     conversation.receive(broker.answer(SaslAuthenticateResponse(session_lifetime_ms=5000)))
     assert conversation.is_open
     assert conversation.session_lifetime_ms == 5000

@@ -64,7 +64,7 @@ def append_pairs(log: Log, *pairs: Pair, timestamp_ms: int = 1000, **more: Any) 
 def append_times(log: Log, *timestamps: int) -> SealedBatch:
     """A batch with one record per time."""
     records = [Record(0, timestamp, b"k", b"v") for timestamp in timestamps]
-    data = build_batch(records, timestamp_ms=0, base_offset=log.log_end_offset)
+    data = build_batch(records, timestamp_ms=-1, base_offset=log.log_end_offset)
     return put(log, read_header(data))
 
 
@@ -95,3 +95,34 @@ def all_bytes(log: Log) -> bytes:
 
 def all_batches(log: Log) -> list[SealedBatch]:
     return split_batches(all_bytes(log))
+
+
+Table = dict[bytes, bytes]
+
+
+def fold(log: Log, upper_offset: int | None = None) -> Table:
+    """The newest committed value of every key: what compaction must not change."""
+    table: Table = {}
+    pending: dict[int, list[Pair]] = {}
+    for entry in log.entries(log.log_start_offset):
+        if upper_offset is not None and entry.offset >= upper_offset:
+            break
+        if entry.marker is not None:
+            for pair in pending.pop(entry.producer_id, []) if entry.marker.commit else ():
+                apply_pair(table, pair)
+            pending.pop(entry.producer_id, None)
+        elif entry.transactional:
+            pending.setdefault(entry.producer_id, []).append((entry.key, entry.value))
+        else:
+            apply_pair(table, (entry.key, entry.value))
+    return table
+
+
+def apply_pair(table: Table, pair: Pair) -> None:
+    key, value = pair
+    if key is None:
+        return
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value

@@ -12,6 +12,7 @@ from fencepost.partition.partition import Appended, Partition
 from fencepost.partition.producers import Refusal
 from fencepost.partition.verification import Guard
 from fencepost.records.batch import SealedBatch, split_batches
+from fencepost.records.compression import Codec
 from fencepost.records.opened import open_batch
 from tests.partition.batches import client_batch
 from tests.partition.conftest import World
@@ -29,11 +30,11 @@ def txn_batch(sequence: int, *values: bytes, epoch: int = 0, producer_id: int = 
 
 def write(partition: Partition, batch: SealedBatch, *, tv2: bool = False) -> Appended:
     """Appends as the broker does: a first write of a transaction takes a guard before."""
-    guard = None
-    if batch.is_transactional:
-        guard = partition.begin_verification(batch, NOW, starts_at_zero=tv2)
-        if isinstance(guard, Refusal):
-            return Appended(guard.error)
+    if not batch.is_transactional:
+        return partition.append_from_client(batch, NOW)
+    guard = partition.begin_verification(batch, NOW, starts_at_zero=tv2)
+    if isinstance(guard, Refusal):
+        return Appended(guard.error)
     return partition.append_from_client(batch, NOW, guard)
 
 
@@ -368,3 +369,24 @@ def test_a_rising_leader_epoch_is_found_again(new_world: NewWorld) -> None:
     assert partition.end_offset_for_epoch(4) == (4, 2)
     data = partition.fetch(0, 1000, read_committed=False).data
     assert [batch.leader_epoch for batch in split_batches(data)] == [0, 4]
+
+
+@pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_topics_compression_type_changes_the_codec_and_nothing_else(
+    new_world: NewWorld, wanted: str
+) -> None:
+    partition = new_world(compression_type=wanted).partition
+    sent = client_batch(b"a" * 100, b"b", producer_id=PID, epoch=0, sequence=0, codec=Codec.GZIP)
+    before = open_batch(sent)
+    assert write(partition, sent).error is ErrorCode.NONE
+    [kept] = split_batches(partition.fetch(0, 10_000, read_committed=False).data)
+    assert kept.codec == (0 if wanted == "uncompressed" else Codec[wanted.upper()])
+    assert (kept.producer_id, kept.producer_epoch, kept.base_sequence) == (PID, 0, 0)
+    assert open_batch(kept) == before
+    assert (
+        write(
+            partition,
+            client_batch(b"a" * 100, b"b", producer_id=PID, epoch=0, sequence=0, codec=Codec.GZIP),
+        ).base_offset
+        == 0
+    )

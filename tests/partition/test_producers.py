@@ -7,31 +7,35 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import MAX_SEQUENCE
 from fencepost.partition.producers import Producers
-from fencepost.records.batch import SealedBatch
+from fencepost.records.batch import SealedBatch, read_header
 from fencepost.records.control import Marker, build_marker
-from fencepost.records.batch import read_header
 from tests.partition.batches import client_batch
 
 PID = 7
 
 
 def numbered(
-    sequence: int, *, count: int = 1, epoch: int = 0, offset: int = 0, **more: bool
+    sequence: int,
+    *,
+    count: int = 1,
+    epoch: int = 0,
+    offset: int = 0,
+    transactional: bool = False,
 ) -> SealedBatch:
-    batch = client_batch(*[b"v"] * count, producer_id=PID, epoch=epoch, sequence=sequence, **more)
+    batch = client_batch(
+        *[b"v"] * count,
+        producer_id=PID,
+        epoch=epoch,
+        sequence=sequence,
+        transactional=transactional,
+    )
     batch.assign(offset, 0)
     return batch
 
 
-def marker(
-    epoch: int, *, commit: bool = True, coordinator_epoch: int = 0, offset: int = 0
-) -> SealedBatch:
+def marker(epoch: int, coordinator_epoch: int = 0) -> SealedBatch:
     data = build_marker(
-        Marker(commit, coordinator_epoch),
-        producer_id=PID,
-        producer_epoch=epoch,
-        timestamp_ms=5,
-        base_offset=offset,
+        Marker(True, coordinator_epoch), producer_id=PID, producer_epoch=epoch, timestamp_ms=5
     )
     return read_header(data)
 
@@ -43,9 +47,8 @@ def error_of(
     return refusal.error if refusal else ErrorCode.NONE
 
 
-def end(producers: Producers, epoch: int, **more: int) -> None:
-    batch = marker(epoch, **more)
-    producers.apply_marker(batch, Marker(True, more.get("coordinator_epoch", 0)))
+def end(producers: Producers, epoch: int, coordinator_epoch: int = 0) -> None:
+    producers.apply_marker(marker(epoch, coordinator_epoch), Marker(True, coordinator_epoch))
 
 
 def test_case_51_the_last_five_batches_are_known_and_the_sixth_is_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -22,7 +23,7 @@ from fencepost.records.builder import build_batch, build_pairs
 from fencepost.records.opened import Record, open_batch
 
 
-def a_batch(count: int = 3, **fields: int) -> SealedBatch:
+def a_batch(count: int = 3, **fields: Any) -> SealedBatch:
     records = [Record(key=b"k%d" % n, value=b"v%d" % n) for n in range(count)]
     return read_header(build_batch(records, timestamp_ms=1000, **fields))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import struct
 
@@ -65,7 +66,7 @@ def test_snappy_has_the_frame_of_java() -> None:
 
 
 def test_a_raw_snappy_block_without_a_frame_is_read_too() -> None:
-    assert bytes(decompress(Codec.SNAPPY, cramjam.snappy.compress_raw(b"plain"))) == b"plain"
+    assert bytes(decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(b"plain")))) == b"plain"
 
 
 def test_lz4_frames_have_independent_blocks_as_kafka_demands() -> None:
@@ -78,10 +79,8 @@ def test_lz4_frames_have_independent_blocks_as_kafka_demands() -> None:
 @pytest.mark.parametrize("codec", COMPRESSING)
 @given(data=st.binary(max_size=100))
 def test_garbage_is_a_batch_error(codec: Codec, data: bytes) -> None:
-    try:
+    with contextlib.suppress(BatchError):
         decompress(codec, data)
-    except BatchError:
-        pass
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)

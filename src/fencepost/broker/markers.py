@@ -163,6 +163,8 @@ class MarkerRun:
             self._timer.cancel()
 
     def _write(self, name: TopicPartition) -> None:
+        if self.stopped:
+            return
         error, partition, end_offset = append_marker(self._node, name[0], name[1], self._marker)
         if error is ErrorCode.NONE:
             assert partition is not None

@@ -19,7 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import ConfigError, CorruptError, StorageError
+from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import (
     CLUSTER_METADATA_TOPIC,
     CONSUMER_OFFSETS_TOPIC,
@@ -28,9 +28,10 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.broker.config import check_topic_overrides, topic_log_config
+from fencepost.broker.config import check_topic_overrides
 from fencepost.broker.identity import Identity, draw_id, load_identity
 from fencepost.broker.metadata_checkpoint import METADATA_LOG_CONFIG, MetadataCheckpoints
+from fencepost.broker.metadata_effects import MetadataEffects
 from fencepost.broker.producer_ids import ProducerIds
 from fencepost.broker.settings import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES
 from fencepost.coordinator.metadata.apply import apply
@@ -47,10 +48,8 @@ from fencepost.coordinator.metadata.events import (
     Decision,
     DeleteTopic,
     Effect,
-    LeadersChanged,
     PartitionsCreated,
     RegisterBroker,
-    SettingsChanged,
     TopicRemoved,
     refuse,
 )
@@ -62,9 +61,6 @@ from fencepost.coordinator.metadata.registry import (
 )
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
 from fencepost.records.metadata_log import (
-    BROKER_RESOURCE,
-    CLUSTER_DEFAULT,
-    TOPIC_RESOURCE,
     encode_record,
 )
 
@@ -72,7 +68,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fencepost.broker.node import Node
-    from fencepost.log.config import LogConfig
     from fencepost.partition.partition import Partition
     from fencepost.wire.forms.metadata import MetadataResponseTopic
 
@@ -80,9 +75,6 @@ log = logging.getLogger(__name__)
 
 FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.version": 2}
 """What a new cluster can do; 29 is the metadata version of Kafka 4.2, whose records we write."""
-
-RETRY_OPEN_MS: Final = 5_000
-"""Pause before a partition that the disk refused is tried again: somebody has to make room first."""
 
 INTERNAL_COUNTS: Final = {
     CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
@@ -124,10 +116,9 @@ class Topics:
         self.shown: dict[str, MetadataResponseTopic] = {}
         self._producer_ids: Final = ProducerIds(self._reserve_producer_ids)
         self._removing: set[str] = set()
-        self._offline: set[TopicPartition] = set()
+        self._effects: Final = MetadataEffects(node, self.state, self.partitions_changed)
         self._checkpoints: Final = MetadataCheckpoints(node.disk, node.config.data)
         self._log: Partition | None = None
-        self._registered = False
 
     # -- start --------------------------------------------------------------------------------------------
 
@@ -139,14 +130,14 @@ class Topics:
         self._log.reconfigure(METADATA_LOG_CONFIG)
         self.controller_id = node.node_id
         self._checkpoints.load(self.state, self._log)
-        self._settle_broker_settings()
+        self._effects.settle_broker_settings()
         self._refuse_changed_counts()
         mine = [TopicPartition(t.name, index) for t, index, _ in self.state.led_by(node.node_id)]
         node.layout.set_aside_strays([TopicPartition(CLUSTER_METADATA_TOPIC, 0), *mine])
         if not node.layout.clean:
             self._commit_now(decide_bump_leader_epochs(self.state, mine))
         for topic in self.state.topics.values():
-            self._open(topic.name, range(len(topic.partitions)))
+            self._effects.open(topic.name, range(len(topic.partitions)))
 
     def register(self, host: str, port: int) -> None:
         """Tells the cluster where clients reach this node."""
@@ -159,7 +150,7 @@ class Topics:
             features=FEATURES,
         )
         self._commit_now(decide_register_broker(self.state, event))
-        self._registered = True
+        self._effects.announces = True
 
     def _refuse_changed_counts(self) -> None:
         """A key hashes to another partition when the count changes: its group or id would be lost."""
@@ -182,6 +173,10 @@ class Topics:
     @property
     def cluster_id(self) -> str:
         return self.identity.cluster_id
+
+    def partitions_changed(self) -> None:
+        """A partition was opened or closed: what is shown of it is no longer so."""
+        self.shown.clear()
 
     @property
     def _metadata_log(self) -> Partition:
@@ -226,111 +221,14 @@ class Topics:
 
         def durable() -> None:
             for effect in effects:
-                self._perform(effect)
+                self._effects.perform(effect)
+                if isinstance(effect, TopicRemoved):
+                    self._removing.discard(effect.topic)
+            self.shown.clear()
             done()
 
         metadata_log = self._metadata_log
         self._node.when_durable(metadata_log, metadata_log.log_end_offset, durable)
-
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case PartitionsCreated(topic, first, count):
-                self._open(topic, range(first, first + count))
-            case TopicRemoved(topic, count):
-                self._remove(topic, count)
-            case SettingsChanged(resource_type, name):
-                self._reconfigure(resource_type, name)
-            case LeadersChanged(partitions):
-                self._take_epochs(partitions)
-
-    def partitions_changed(self) -> None:
-        """Somebody else opened or closed a partition: what is shown of it is no longer so."""
-        self.shown.clear()
-
-    # -- partitions of this node --------------------------------------------------------------------------
-
-    def _open(self, name: str, indexes: Iterable[int]) -> None:
-        """Opens those that this node leads; one that the disk refuses is offline until it does not."""
-        topic = self.state.topics.get(name)
-        if topic is None:  # Deleted before its creation was durable.
-            return
-        config = self.log_config(name)
-        for index in indexes:
-            partition = topic.partitions[index]
-            if partition.leader != self._node.node_id:
-                continue
-            tp = TopicPartition(name, index)
-            try:
-                opened = self._node.open_partition(
-                    tp, topic.topic_id, partition.leader_epoch, config
-                )
-            except (OSError, StorageError) as problem:
-                self._set_offline(tp, problem)
-                continue
-            self._announce(name, index, opened)
-        self.shown.clear()
-
-    def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
-        log.error("%s stays offline: %s", name, problem)
-        if isinstance(problem, CorruptError):
-            return  # It will not get better by waiting.
-        if not self._offline:
-            self._node.call_later(RETRY_OPEN_MS, self._retry_open)
-        self._offline.add(name)
-
-    def _retry_open(self) -> None:
-        offline, self._offline = self._offline, set()
-        for name in sorted(offline):
-            # The topic may be gone by now, or another of its name is there whose logs are open.
-            if self.state.partition(*name) is not None and self._node.partition(*name) is None:
-                self._open(name.topic, [name.partition])
-
-    def _announce(self, name: str, index: int, partition: Partition) -> None:
-        """A partition of an internal topic that was made just now has a coordinator from now on."""
-        if name not in INTERNAL_TOPICS or not self._registered:
-            return
-        if name == CONSUMER_OFFSETS_TOPIC:
-            self._node.groups.load(index, partition)
-        else:
-            self._node.transactions.load(index, partition)
-
-    def _remove(self, name: str, count: int) -> None:
-        for index in range(count):
-            try:
-                self._node.close_partition(TopicPartition(name, index), delete=True)
-            except (OSError, StorageError) as problem:
-                log.error("%s-%d is deleted, but its files stay: %s", name, index, problem)
-        self._removing.discard(name)
-        self.shown.clear()
-
-    def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:
-        for name in partitions:
-            opened = self._node.partition(*name)
-            state = self.state.partition(*name)
-            if opened is not None and state is not None:
-                opened.bump_leader_epoch(state.leader_epoch)
-        self.shown.clear()
-
-    def log_config(self, name: str) -> LogConfig:
-        """The settings of a topic's logs."""
-        return topic_log_config(self._node.config, self.state.settings_of(TOPIC_RESOURCE, name))
-
-    def _reconfigure(self, resource_type: int, name: str) -> None:
-        if resource_type == BROKER_RESOURCE:
-            self._settle_broker_settings()
-        affected = [name] if resource_type == TOPIC_RESOURCE else list(self.state.topics)
-        for topic in affected:
-            config = self.log_config(topic)
-            for index in range(self.state.partition_count(topic)):
-                partition = self._node.partition(topic, index)
-                if partition is not None:
-                    partition.reconfigure(config)
-
-    def _settle_broker_settings(self) -> None:
-        self._node.config.replace_dynamic(
-            self.state.settings_of(BROKER_RESOURCE, CLUSTER_DEFAULT),
-            self.state.settings_of(BROKER_RESOURCE, str(self._node.node_id)),
-        )
 
     # -- topics -------------------------------------------------------------------------------------------
 

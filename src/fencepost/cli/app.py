@@ -14,6 +14,7 @@ app = typer.Typer(
     help="Exactly-once for Python data teams: a transactional Kafka broker, and its tools.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 

@@ -47,11 +47,11 @@ def demo() -> None:
 
 
 def _create_topic(kafka: Any, common: dict[str, str]) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
+    import confluent_kafka.admin
 
-    AdminClient(common).create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(
-        DEADLINE_SECONDS
-    )
+    admin: Any = confluent_kafka.admin
+    client = admin.AdminClient(common)
+    client.create_topics([admin.NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(DEADLINE_SECONDS)
 
 
 def _produce(kafka: Any, common: dict[str, str]) -> None:

@@ -152,13 +152,14 @@ class Lane:
 
     def is_oldest(self, parcel: Parcel) -> bool:
         """Whether nothing older of this lane is still unacknowledged."""
-        lines = (self.waiting, self.in_flight)
-        return all(other.ordinal >= parcel.ordinal for line in lines for other in line)
+        return all(line[0].ordinal >= parcel.ordinal for line in self._lines())
 
     def oldest_expiry_ms(self) -> int | None:
-        return min(
-            (p.expires_ms for line in (self.in_flight, self.waiting) for p in line), default=None
-        )
+        return min((line[0].expires_ms for line in self._lines()), default=None)
+
+    def _lines(self) -> list[deque[Parcel]]:
+        """Both are in the order in which the parcels were accepted, so their heads are the oldest."""
+        return [line for line in (self.in_flight, self.waiting) if line]
 
 
 class Shipment(NamedTuple):

@@ -116,14 +116,12 @@ def compaction(
     `last_records` are the partition's active producers, whose last batches must stay; without it every
     producer in the log counts as active. `force` cleans however clean the log is.
     """
-    plan = plan_round(log, upper_offset, now_ms)
-    if not (force and plan.dirty_bytes) and not plan.is_worth_it(
-        log.config.min_cleanable_dirty_ratio
-    ):
-        return None
-    if last_records is None:
-        last_records = last_records_of(log.scan(log.log_start_offset, headers_only=True))
     try:
+        plan = plan_round(log, upper_offset, now_ms)
+        if not plan.is_worth_it(0.0 if force else log.config.min_cleanable_dirty_ratio):
+            return None
+        if last_records is None:
+            last_records = last_records_of(log.scan(log.log_start_offset, headers_only=True))
         return (yield from _run(log, plan, now_ms, last_records))
     except _Interrupted:
         return None
@@ -194,6 +192,7 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[None, None, 
     for segment in log.segments_from(plan.first_dirty_offset):
         if segment.base_offset >= plan.end_offset:
             return
+        _check_still_there(segment)
         transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
         start = segment.find(plan.first_dirty_offset) or 0
         step_end = start + _STEP_BYTES
@@ -206,9 +205,14 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[None, None, 
             if position > step_end:
                 step_end = position + _STEP_BYTES
                 yield
-        if segment.is_gone:
-            raise _Interrupted
+        _check_still_there(segment)
         newest.end_offset = max(newest.end_offset, segment.next_offset)
+        yield
+
+
+def _check_still_there(segment: Segment) -> None:
+    if segment.is_gone:
+        raise _Interrupted
 
 
 def _note_keys(batch: SealedBatch, plan: Plan, newest: NewestOffsets) -> bool:
@@ -275,6 +279,7 @@ def _clean_group(
 def _clean_segment(
     log: Log, segment: Segment, cleaner: Cleaner, file: File, size: int
 ) -> Generator[None, None, int]:
+    _check_still_there(segment)
     cleaner.transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
     pending: list[bytes | bytearray | memoryview] = []
     pending_bytes = 0
@@ -289,10 +294,12 @@ def _clean_segment(
             size, pending, pending_bytes = size + pending_bytes, [], 0
             step_end = position + _STEP_BYTES
             yield
-    if segment.is_gone or size + pending_bytes > _MAX_POSITION:
-        raise _Interrupted
+    _check_still_there(segment)
+    if size + pending_bytes > _MAX_POSITION:
+        raise _Interrupted  # Delete horizons can make a batch longer; this segment stays as it is.
     if pending:
         file.append(pending)
+    yield
     return size + pending_bytes
 
 

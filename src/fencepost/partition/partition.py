@@ -26,8 +26,9 @@ from fencepost.log.log import Log
 from fencepost.partition.admission import check_admission
 from fencepost.partition.open_txns import OpenTxns
 from fencepost.partition.producers import CompletedTxn, Producers, Refusal, stale_epoch
+from fencepost.partition.recompress import PRODUCER, recompress
 from fencepost.partition.verification import Guard, Verification
-from fencepost.records.batch import SealedBatch, read_header
+from fencepost.records.batch import BatchError, SealedBatch, read_header
 from fencepost.records.builder import build_pairs
 from fencepost.records.control import Marker, build_marker, read_marker
 from fencepost.records.entry import Entry
@@ -158,6 +159,11 @@ class Partition:
                 )
             if problem := self._check_producer(batch, guard):
                 return Appended(problem.error, message=problem.message)
+        if config.compression_type != PRODUCER:
+            try:
+                batch = recompress(batch, config.compression_type)
+            except BatchError as problem:
+                return Appended(problem.error_code, message=str(problem))
         append_time_ms = -1
         if config.is_append_time:
             batch.stamp_append_time(now_ms)
@@ -408,7 +414,9 @@ class Partition:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch that is not above `epoch`, and where it ended; (-1, -1) when unknown."""
-        if epoch == self.leader_epoch:  # It may have no batch yet, and then the log does not know it.
+        if (
+            epoch == self.leader_epoch
+        ):  # It may have no batch yet, and then the log does not know it.
             return epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(epoch)
 

@@ -63,7 +63,7 @@ def _use_this_python(session: SparkSession) -> None:
     """Workers on this machine run the Python that the driver runs, unless the user has chosen one."""
     context = session.sparkContext
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if not chosen and context.master.startswith("local"):
+    if not chosen and (context.master or "").startswith("local"):
         context.pythonExec = sys.executable
 
 

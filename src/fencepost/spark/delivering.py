@@ -104,9 +104,7 @@ def deliver(
 class Delivery:
     """The batches of one task on their way."""
 
-    def __init__(
-        self, plan: DeliveryPlan, attempt: Attempt, writer: TransactionalWriter
-    ) -> None:
+    def __init__(self, plan: DeliveryPlan, attempt: Attempt, writer: TransactionalWriter) -> None:
         self._plan = plan
         self._attempt = attempt
         self._writer = writer
@@ -117,7 +115,9 @@ class Delivery:
     def accept(self, row: dict[str, Any]) -> None:
         """One row of the packing stage."""
         if row["slot"] % self._plan.slots != self._attempt.partition_id:
-            raise CountsDisagree(f"a batch for slot {row['slot']} came to task {self._attempt.partition_id}")
+            raise CountsDisagree(
+                f"a batch for slot {row['slot']} came to task {self._attempt.partition_id}"
+            )
         place = TopicPartition(row["topic"], row["partition"])
         if place in self._opened:
             self._write(place, bytearray(row["payload"]))

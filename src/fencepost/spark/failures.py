@@ -1,5 +1,8 @@
 """What the Spark room raises; every sentence says what was not done and what to change."""
 
+# Named for what happened, as in the client room.
+# ruff: noqa: N818
+
 from __future__ import annotations
 
 from fencepost.base.failures import FencepostError

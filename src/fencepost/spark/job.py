@@ -64,7 +64,7 @@ def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> 
 
 def concurrent_tasks(session: SparkSession) -> int:
     """How many tasks can run at the same time: what a barrier stage may need at most."""
-    context: Any = session.sparkContext._jsc.sc()
+    context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
 
@@ -86,9 +86,7 @@ def _delivering_task(plan: DeliveryPlan) -> Any:
 
         context = TaskContext.get()
         assert context is not None
-        attempt = Attempt(
-            context.partitionId(), context.attemptNumber(), context.taskAttemptId()
-        )
+        attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
         return deliver(plan, attempt, batches)
 
     return run

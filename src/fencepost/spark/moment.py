@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger import Batch, fingerprint_of
-from fencepost.spark.offsets import parse_sources
+from fencepost.spark.offsets import parse_sources, parse_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +41,9 @@ class Moment:
     def as_batch(self) -> Batch:
         """What the ledger wants to know."""
         fingerprint = fingerprint_of(self.end_offsets) if self.end_offsets else ""
-        return Batch(self.query_id, self.batch_id, fingerprint, parse_sources(self.start_offsets))
+        # Spark has no start offsets for the first batch; our source says them in its end offsets.
+        start = parse_sources(self.start_offsets) or parse_starts(self.end_offsets)
+        return Batch(self.query_id, self.batch_id, fingerprint, start)
 
     def is_stopping(self) -> bool:
         """Whether somebody has asked the query to stop: then a failed job is not tried again."""
@@ -61,8 +63,8 @@ def read_moment(df: DataFrame, batch_id: int) -> Moment:
             "df.writeStream.foreachBatch(TransactionalSink(...))"
         )
     try:
-        jvm: Any = session.sparkContext._jvm
-        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # type: ignore[attr-defined]
+        jvm: Any = session.sparkContext._jvm  # noqa: SLF001
+        queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
         execution = queries.get(jvm.java.util.UUID.fromString(query_id))
         context = execution.getLatestExecutionContext()
         return Moment(

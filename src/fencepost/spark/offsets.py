@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from fencepost.base.ids import TopicPartition
+
+START: Final = "@start"
+INITIAL: Final = "@initial"
 
 PartitionOffsets = dict[TopicPartition, int]
 
@@ -34,18 +37,36 @@ def from_layout(layout: Any) -> PartitionOffsets:
         if not isinstance(partitions, Mapping):
             raise ValueError(f"the offsets of topic {topic!r} are not a mapping of partitions")
         for partition, offset in partitions.items():
-            if not str(partition).isdecimal() or isinstance(offset, bool) or not isinstance(offset, int):
-                raise ValueError(f"{topic}-{partition}: {offset!r} is not the offset of a partition")
+            if (
+                not str(partition).isdecimal()
+                or isinstance(offset, bool)
+                or not isinstance(offset, int)
+            ):
+                raise ValueError(
+                    f"{topic}-{partition}: {offset!r} is not the offset of a partition"
+                )
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
 
 
 def parse_sources(jsons: Iterable[str]) -> PartitionOffsets | None:
-    """The offsets of all sources of a query together; None when one of them is not a set of topics."""
+    """The offsets of all sources of a query together; None when one is not a set of topics, or two read the same."""
     found: PartitionOffsets = {}
     for text in jsons:
         try:
-            found.update(from_layout(json.loads(text)))
+            offsets = from_layout(json.loads(text))
         except ValueError:
             return None
+        if found.keys() & offsets.keys():
+            return None
+        found.update(offsets)
     return found or None
+
+
+def parse_starts(jsons: Iterable[str]) -> PartitionOffsets | None:
+    """Where the first batch of a query begins, from its end offsets; None unless all sources are ours."""
+    try:
+        starts = [json.dumps(json.loads(text)[START]) for text in jsons]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return parse_sources(starts)

@@ -145,7 +145,15 @@ class Packer:
     def _row(
         self, slot: int, topic: str | None, partition: int | None, records: int, payload: bytes
     ) -> pa.RecordBatch:
-        values = [[slot], [self._map_id], [self._ordinal], [topic], [partition], [records], [payload]]
+        values = [
+            [slot],
+            [self._map_id],
+            [self._ordinal],
+            [topic],
+            [partition],
+            [records],
+            [payload],
+        ]
         self._ordinal += 1
         arrays = [pa.array(v, t) for v, t in zip(values, _PACKED.types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=_PACKED)

@@ -1,10 +1,10 @@
 """The columns of the sink: those of Spark's own Kafka sink, under the same names.
 
-    key        string or binary, may be missing or null
-    value      string or binary, must be there; null is a tombstone
-    topic      string, needed unless the sink was given a topic (which then wins)
-    partition  int, may be missing or null; then the key decides
-    headers    array<struct<key: string, value: binary>>, may be missing or null
+key        string or binary, may be missing or null
+value      string or binary, must be there; null is a tombstone
+topic      string, needed unless the sink was given a topic (which then wins)
+partition  int, may be missing or null; then the key decides
+headers    array<struct<key: string, value: binary>>, may be missing or null
 """
 
 from __future__ import annotations
@@ -41,8 +41,12 @@ def select_rows(df: DataFrame, topic: str | None) -> DataFrame:
             "name the column to write 'value', for instance with selectExpr(\"to_json(struct(*)) AS value\")"
         )
     if topic is None and "topic" not in types:
-        raise SinkRefused("the DataFrame has no column 'topic': add one, or pass topic= to the sink")
-    wanted = [name for name in _TYPES if name in types and not (name == "topic" and topic is not None)]
+        raise SinkRefused(
+            "the DataFrame has no column 'topic': add one, or pass topic= to the sink"
+        )
+    wanted = [
+        name for name in _TYPES if name in types and not (name == "topic" and topic is not None)
+    ]
     for name in wanted:
         _check_type(name, types[name])
     return df.select(*[_column(df, name) for name in wanted])

@@ -355,7 +355,8 @@ class TransactionalSink:
             raise self._fenced() from problem
         except FencepostError as problem:
             # Nothing was open yet, or nobody answers. The next epoch ends whatever there is.
-            log.warning("%r: the abort failed: %s", self, problem)
+            if not isinstance(problem, Refused) or problem.code != ErrorCode.INVALID_TXN_STATE:
+                log.warning("%r: the abort failed: %s", self, problem)
             return
         standing.is_fresh = identity != standing.identity
         standing.identity = identity

@@ -166,10 +166,14 @@ public final class Exercise {
             List<TopicPartition> partitions = partitions(topic, count);
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
-            Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
-            until("the end of " + topic, () -> {
-                consumer.poll(Duration.ofMillis(50)).forEach(records::add);
-                return partitions.stream().allMatch(partition -> consumer.position(partition) >= ends.get(partition));
+            // Apache Kafka, when busy, was once seen to answer with the ends of a moment ago: ask until they stay.
+            until("a stable end of " + topic, () -> {
+                Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
+                until("the end of " + topic, () -> {
+                    consumer.poll(Duration.ofMillis(50)).forEach(records::add);
+                    return partitions.stream().allMatch(partition -> consumer.position(partition) >= ends.get(partition));
+                });
+                return ends.equals(consumer.endOffsets(partitions));
             });
         }
         return records;

@@ -161,6 +161,8 @@ class ShellNode:
     def sync(self) -> None:
         """Everything appended so far is durable; what follows from that may append more."""
         for partition in self.partitions.values():
+            if self.fsync:
+                partition.log.sync()
             partition.advance_high_watermark(partition.log_end_offset)
         waiting, self.waiting = self.waiting, []
         for _, _, callback in waiting:
@@ -202,9 +204,12 @@ class ShellNode:
 
         partition.log = FailingLog()  # type: ignore[assignment]
 
-    def restart(self, **options: Any) -> ShellNode:
-        """Another node on the same disk, after kill -9 of this one."""
-        self.disk.kill()
+    def restart(self, *, power_lost: bool = False, **options: Any) -> ShellNode:
+        """Another node on the same disk, after kill -9 of this one or a loss of power."""
+        if power_lost:
+            self.disk.crash()
+        else:
+            self.disk.kill()
         again = ShellNode(disk=self.disk, fsync=self.fsync, topics=dict(self.counts), **options)
         again.now_ms = self.now_ms
         again.producer_ids = self.producer_ids

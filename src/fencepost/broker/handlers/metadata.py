@@ -82,19 +82,15 @@ def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResp
 # -- which topics ----------------------------------------------------------------------------------------
 
 
-def wants_all(request: MetadataRequest, context: Context) -> bool:
-    return request.topics is None or (context.api_version == 0 and not request.topics)
-
-
 def topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
     """Named topics that are not there, may be created and have a legal name."""
     node = context.node
-    if wants_all(request, context) or not request.allow_auto_topic_creation:
+    if request.topics is None or not request.allow_auto_topic_creation:
         return []
     state = node.topics.state
     missing = dict.fromkeys(
         topic.name
-        for topic in request.topics or ()
+        for topic in request.topics
         if topic.name is not None and topic.name not in state.topics
     )
     return [
@@ -120,10 +116,10 @@ def answer(
     request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
 ) -> MetadataResponse:
     node = context.node
-    if wants_all(request, context):
+    if request.topics is None:
         topics = all_topics(context)
     else:
-        topics = named_topics(request.topics or (), context, failed)
+        topics = named_topics(request.topics, context, failed)
     if request.include_topic_authorized_operations:
         topics = [with_operations(topic, context) for topic in topics]
     operations = NOT_ASKED

@@ -1,0 +1,148 @@
+"""Where partitions begin and end now, asked of the cluster, as the options want it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from fencepost.base.failures import ConfigError
+from fencepost.base.ids import TopicPartition
+from fencepost.client import reading
+from fencepost.client.blocking import Cluster
+from fencepost.spark.connection import cluster_of
+from fencepost.spark.failures import DataLost
+from fencepost.spark.offsets import PartitionOffsets
+from fencepost.spark.source_options import COMMITTED, EARLIEST, LATEST, Bound, SourceOptions
+
+
+class Positions:
+    """Asks the cluster on behalf of one reader."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    @property
+    def cluster(self) -> Cluster:
+        return cluster_of(self._options.client)
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that the options speak of and that exist now."""
+        options = self._options
+        if options.pattern is None:
+            topics = options.topics or tuple({tp.topic for tp in options.assigned or ()})
+            views = self.cluster.metadata(sorted(topics)).topics
+        else:
+            matches = re.compile(options.pattern).fullmatch
+            views = {
+                name: view for name, view in self.cluster.metadata().topics.items() if matches(name)
+            }
+        found = {
+            TopicPartition(name, p.index) for name, view in views.items() for p in view.partitions
+        }
+        if options.assigned is not None:
+            found &= set(options.assigned)
+        return sorted(found)
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        return self._at(dict.fromkeys(partitions, reading.EARLIEST))
+
+    def latest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        """The end as this isolation sees it: with read_committed, the last stable offset."""
+        return self._at(dict.fromkeys(partitions, reading.LATEST))
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        """The end of everything, whether its transactions are decided or not."""
+        times = dict.fromkeys(partitions, reading.LATEST)
+        found = self.cluster.list_offsets(times, isolation="read_uncommitted") if times else {}
+        return {tp: listed.offset for tp, listed in found.items()}
+
+    def starting(self) -> PartitionOffsets:
+        """Where the options want to begin."""
+        return self._resolve(self._options.starting, self.partitions(), "startingOffsets")
+
+    def ending(self) -> PartitionOffsets:
+        """Where the options want to end."""
+        return self._resolve(self._options.ending, self.partitions(), "endingOffsets")
+
+    def _at(self, times: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        if not times:
+            return {}
+        return {tp: listed.offset for tp, listed in self.cluster.list_offsets(times).items()}
+
+    def _resolve(
+        self, bound: Bound, partitions: list[TopicPartition], name: str
+    ) -> PartitionOffsets:
+        if bound.timestamp_ms is not None:
+            times = dict.fromkeys(partitions, bound.timestamp_ms)
+            return self._by_time(times, partitions, name)
+        if bound.timestamps is not None:
+            _require_all(bound.timestamps, partitions, f"{name}ByTimestamp")
+            return self._by_time(bound.timestamps, partitions, name)
+        if bound.offsets is not None:
+            _require_all(bound.offsets, partitions, name)
+            return self._by_offsets(bound.offsets)
+        match bound.word:
+            case "committed":
+                return self._committed(partitions)
+            case "earliest":
+                return self.earliest(partitions)
+            case _:
+                assert bound.word == LATEST
+                return self.latest(partitions)
+
+    def _by_offsets(self, wanted: PartitionOffsets) -> PartitionOffsets:
+        """Offsets as they are; -2 and -1 stand for earliest and latest."""
+        special = self._at({tp: offset for tp, offset in wanted.items() if offset < 0})
+        return {tp: special.get(tp, offset) for tp, offset in wanted.items()}
+
+    def _by_time(
+        self, times: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str
+    ) -> PartitionOffsets:
+        found = self._at({tp: times[tp] for tp in partitions})
+        missing = sorted(tp for tp, offset in found.items() if offset < 0)
+        if not missing:
+            return found
+        if name == "startingOffsets" and not self._options.latest_if_no_time_matches:
+            raise ConfigError(
+                f"no record of {missing[0]} is as new as {times[missing[0]]}: take an earlier time, or set "
+                "startingOffsetsByTimestampStrategy to latest"
+            )
+        return found | self.latest(missing)
+
+    def _committed(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+        group = self._options.group
+        if group is None:
+            raise ConfigError(
+                'startingOffsets="committed" needs kafka.group.id: the group whose offsets to start from '
+                "(fencepost-<transactional id> for the offsets that a TransactionalSink commits)"
+            )
+        committed = self.cluster.offset_fetch(group, partitions)
+        found = {tp: value.offset for tp, value in committed.items()}
+        return found | self.earliest([tp for tp in partitions if tp not in found])
+
+
+def _require_all(
+    given: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str
+) -> None:
+    """JSON must speak of exactly the partitions that are read: a forgotten one would be a silent hole."""
+    missing = sorted(set(partitions) - given.keys())
+    unknown = sorted(given.keys() - set(partitions))
+    if missing:
+        raise ConfigError(
+            f"{name} says nothing about {missing[0]}: name every partition, -2 is earliest, -1 latest"
+        )
+    if unknown:
+        raise ConfigError(
+            f"{name} speaks of {unknown[0]}, which is not among the partitions that are read"
+        )
+
+
+def data_loss(options: SourceOptions, sentence: str) -> DataLost:
+    """The error for records that are gone."""
+    return DataLost(
+        f"{sentence}. Some data may have been lost: they were deleted by the topic's retention or the topic was made anew "
+        "before the query could read them. To go on without them, set failOnDataLoss to false"
+    )
+
+
+__all__ = ["COMMITTED", "EARLIEST", "LATEST", "Positions", "data_loss"]

@@ -1,0 +1,71 @@
+"""Arithmetic of offsets: how much to take, and how to cut it into tasks. As Spark's own source does it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fencepost.base.ids import TopicPartition
+from fencepost.spark.offsets import PartitionOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets of one partition, from the first to before the last."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def limit_offsets(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
+) -> PartitionOffsets:
+    """So many offsets in all, shared out by how much each partition has; each one that has some gets at least one."""
+    sizes = {tp: end[tp] - start.get(tp, 0) for tp in end}
+    total = sum(size for size in sizes.values() if size > 0)
+    if total <= limit:
+        return dict(end)
+    limited: PartitionOffsets = {}
+    for tp, size in sizes.items():
+        share = limit * size / total if size > 0 else 0.0
+        taken = math.ceil(share) if share < 1 else math.floor(share)
+        limited[tp] = min(start.get(tp, 0) + taken, end[tp]) if size > 0 else end[tp]
+    return limited
+
+
+def split_ranges(
+    ranges: Iterable[OffsetRange], *, max_records: int | None, min_partitions: int | None
+) -> list[OffsetRange]:
+    """The tasks of a batch: one per partition, or more where the options ask for it."""
+    parts = [
+        part for whole in ranges if whole.size > 0 for part in _split_by_size(whole, max_records)
+    ]
+    if min_partitions is None or len(parts) >= min_partitions:
+        return parts
+    total = sum(part.size for part in parts)
+    if total == 0:
+        return parts
+    return [
+        piece
+        for part in parts
+        for piece in _split(part, max(1, round(part.size / total * min_partitions)))
+    ]
+
+
+def _split_by_size(whole: OffsetRange, max_records: int | None) -> list[OffsetRange]:
+    return [whole] if max_records is None else _split(whole, math.ceil(whole.size / max_records))
+
+
+def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    count = min(count, whole.size)
+    cuts = [whole.start + whole.size * index // count for index in range(count + 1)]
+    return [
+        OffsetRange(whole.partition, begin, stop)
+        for begin, stop in zip(cuts, cuts[1:], strict=False)
+    ]

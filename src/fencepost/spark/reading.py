@@ -1,0 +1,75 @@
+"""A range of offsets into Arrow: what a task of the source does."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
+from fencepost.spark.arrow import plain_columns
+from fencepost.spark.connection import cluster_of
+from fencepost.spark.positions import Positions, data_loss
+from fencepost.spark.ranges import OffsetRange
+from fencepost.spark.source_options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fencepost.client.fetched import FetchedPartition
+
+log = logging.getLogger(__name__)
+
+
+def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The visible records of a range, batch by batch.
+
+    The end was asked for beforehand, so what lies before it is there and decided: an answer without a single batch
+    means that something is wrong, or slow.
+    """
+    position = wanted.start
+    deadline = _deadline(options)
+    while position < wanted.end:
+        fetched = _fetch(options, wanted, position)
+        if fetched is None:
+            position = _skip_lost(options, wanted, position)
+            continue
+        for batch in fetched.visible_batches():
+            if batch.next_offset > position and batch.base_offset < wanted.end:
+                rows = plain_columns(wanted.partition, batch, options.columns, position, wanted.end)
+                if rows is not None:
+                    yield rows
+        if fetched.next_offset > position:
+            position, deadline = fetched.next_offset, _deadline(options)
+        elif time.monotonic() > deadline:
+            raise TimeoutError(
+                f"{wanted.partition}: nothing came after offset {position} within {options.poll_timeout_ms} ms, and "
+                f"records up to {wanted.end} must be there: look at the brokers, or raise kafkaConsumer.pollTimeoutMs"
+            )
+
+
+def _deadline(options: SourceOptions) -> float:
+    return time.monotonic() + options.poll_timeout_ms / 1000
+
+
+def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> FetchedPartition | None:
+    """One answer; None when the records at this position are gone."""
+    try:
+        found = cluster_of(options.client).fetch({wanted.partition: position})
+        return found.get(wanted.partition)
+    except (OffsetOutOfRange, UnknownTopicOrPartition) as problem:
+        sentence = f"{wanted.partition}: {problem}"
+        if options.fail_on_data_loss:
+            raise data_loss(options, sentence) from problem
+        log.warning("%s", sentence)
+        return None
+
+
+def _skip_lost(options: SourceOptions, wanted: OffsetRange, position: int) -> int:
+    """Where to go on behind a hole: the first record that is left, or the end."""
+    try:
+        earliest = Positions(options).earliest([wanted.partition])[wanted.partition]
+    except UnknownTopicOrPartition:
+        return wanted.end
+    return earliest if position < earliest < wanted.end else wanted.end

@@ -1,0 +1,302 @@
+"""The options of `format("fencepost")`: those of Spark's `kafka` format, under the same names.
+
+Names are case-insensitive. What Spark rejects is rejected here; what neither knows is rejected too, with the nearest
+name that exists. Differences: isolation is read_committed unless told otherwise, `startingOffsets` may be "committed"
+(of the group `kafka.group.id`), and `columns` names the columns to read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from fencepost.base.failures import ConfigError
+from fencepost.base.ids import TopicPartition
+from fencepost.client.options import ClientOptions, read_options
+from fencepost.spark.offsets import PartitionOffsets, from_layout
+
+T = TypeVar("T")
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+COMMITTED: Final = "committed"
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+_OWN: Final = (
+    "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
+    "endingOffsetsByTimestamp", "failOnDataLoss", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns", "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    "kafka.partition.metadata.cache.ttl.ms", "partition.metadata.cache.ttl.ms",
+)  # fmt: skip
+_NAMES: Final = {name.lower(): name for name in _OWN}
+
+_REFUSED: Final = {
+    "auto.offset.reset": "use startingOffsets",
+    "key.deserializer": "keys are read as binary: cast the column",
+    "value.deserializer": "values are read as binary: cast the column",
+    "enable.auto.commit": "Spark keeps the offsets in its checkpoint; commit_source_offsets of the sink commits them",
+    "interceptor.classes": "there are no interceptors here",
+}
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+_FETCH_BYTES: Final = 8 * 1024 * 1024
+"""max.partition.fetch.bytes unless told otherwise: a task reads one partition, and few large answers cost less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where reading begins or ends: one of a word, offsets, one time for all, or a time per partition."""
+
+    word: str | None = None
+    offsets: PartitionOffsets | None = None
+    timestamp_ms: int | None = None
+    timestamps: PartitionOffsets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Everything that a reader is told."""
+
+    client: ClientOptions
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    assigned: tuple[TopicPartition, ...] | None
+    starting: Bound
+    ending: Bound
+    latest_if_no_time_matches: bool
+    fail_on_data_loss: bool
+    columns: tuple[str, ...]
+    group: str | None
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    retries: int
+    retry_pause_ms: int
+    poll_timeout_ms: int
+
+
+def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """ConfigError names the option and what would do."""
+    values = _own_options(given, streaming)
+    client = _client_options(given)
+    includes_headers = _boolean(values, "includeHeaders", False)
+    return SourceOptions(
+        client=client,
+        **_subscription(values),
+        starting=_bound(values, "starting", LATEST if streaming else EARLIEST),
+        ending=_bound(values, "ending", LATEST),
+        latest_if_no_time_matches=_strategy(values) == LATEST,
+        fail_on_data_loss=_boolean(values, "failOnDataLoss", True),
+        columns=_columns(values, includes_headers),
+        group=_lower(given).get("kafka.group.id"),
+        max_offsets=_number(values, "maxOffsetsPerTrigger"),
+        min_offsets=_min_offsets(values),
+        max_delay_ms=_duration_ms(values.get("maxTriggerDelay", "15m")),
+        min_partitions=_number(values, "minPartitions"),
+        max_records_per_partition=_number(values, "maxRecordsPerPartition"),
+        retries=_number(values, "fetchOffset.numRetries") or 3,
+        retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs") or 10,
+        poll_timeout_ms=_number(values, "kafkaConsumer.pollTimeoutMs") or 120_000,
+    )
+
+
+def _lower(given: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in given.items()}
+
+
+def _own_options(given: Mapping[str, str], streaming: bool) -> dict[str, str]:
+    """Options that are not the client's, under their proper spelling."""
+    values: dict[str, str] = {}
+    for name, value in _lower(given).items():
+        if name in _NAMES:
+            values[_NAMES[name]] = value
+        elif not name.startswith("kafka."):
+            near = difflib.get_close_matches(
+                name, [*_NAMES, "kafka.bootstrap.servers"], n=1, cutoff=0.6
+            )
+            hint = f"; did you mean {_NAMES.get(near[0], near[0])}?" if near else ""
+            raise ConfigError(f"{name!r} is not an option of format fencepost{hint}")
+    for name in _BATCH_ONLY if streaming else ():
+        if name in values:
+            raise ConfigError(
+                f"{name} cannot be set for a stream, which has no end: use it with spark.read"
+            )
+    for name in () if streaming else _STREAM_ONLY:
+        if name in values:
+            raise ConfigError(f"{name} is for streams: use it with spark.readStream")
+    return values
+
+
+def _client_options(given: Mapping[str, str]) -> ClientOptions:
+    kafka = {
+        name[len("kafka.") :]: value
+        for name, value in _lower(given).items()
+        if name.startswith("kafka.") and name not in _NAMES
+    }
+    servers = kafka.pop("bootstrap.servers", None)
+    if servers is None:
+        raise ConfigError(
+            "kafka.bootstrap.servers is needed: the brokers to ask, as host:port,host:port"
+        )
+    for name, instead in _REFUSED.items():
+        if name in kafka:
+            raise ConfigError(f"kafka.{name} cannot be set: {instead}")
+    kafka.setdefault("max.partition.fetch.bytes", str(_FETCH_BYTES))
+    return read_options(servers, kafka)
+
+
+def _subscription(values: Mapping[str, str]) -> dict[str, Any]:
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
+    if len(given) != 1:
+        found = f"not {len(given)} of them" if given else "and none was"
+        raise ConfigError(f"one of subscribe, subscribePattern and assign must be given, {found}")
+    topics, pattern, assigned = None, None, None
+    match given[0]:
+        case "subscribe":
+            topics = tuple(t.strip() for t in values["subscribe"].split(",") if t.strip())
+            _require(topics, "subscribe must name at least one topic")
+        case "subscribePattern":
+            pattern = values["subscribePattern"].strip()
+            try:
+                re.compile(pattern)
+            except re.error as problem:
+                raise ConfigError(
+                    f"subscribePattern is not a regular expression: {problem}"
+                ) from None
+            _require(pattern, "subscribePattern must not be empty")
+        case _:
+            assigned = _assigned(values["assign"])
+    return {"topics": topics, "pattern": pattern, "assigned": assigned}
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    layout = _json("assign", text)
+    try:
+        found = tuple(
+            sorted(TopicPartition(t, int(p)) for t, indexes in layout.items() for p in indexes)
+        )
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError(f'assign must look like {{"topic": [0, 1]}}, not like {text!r}') from None
+    _require(found, "assign must name at least one partition")
+    return found
+
+
+def _require(value: object, sentence: str) -> None:
+    if not value:
+        raise ConfigError(sentence)
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as problem:
+        raise ConfigError(f"{name} is not JSON: {problem}") from None
+
+
+def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
+    """A time for all wins over a time per partition, and that over offsets, as in Spark."""
+    if (text := values.get(f"{which}Timestamp")) is not None:
+        return Bound(timestamp_ms=_parse_number(f"{which}Timestamp", text, least=0))
+    if (text := values.get(f"{which}OffsetsByTimestamp")) is not None:
+        return Bound(timestamps=_layout(f"{which}OffsetsByTimestamp", text))
+    name = f"{which}Offsets"
+    text = values.get(name, default).strip()
+    words = (EARLIEST, LATEST, COMMITTED) if which == "starting" else (LATEST,)
+    if text.lower() in words:
+        return Bound(word=text.lower())
+    if not text.startswith("{"):
+        raise ConfigError(f"{name} must be {', '.join(words)} or JSON, not {text!r}")
+    return Bound(offsets=_layout(name, text))
+
+
+def _layout(name: str, text: str) -> PartitionOffsets:
+    try:
+        return from_layout(_json(name, text))
+    except ValueError as problem:
+        raise ConfigError(f"{name}: {problem}") from None
+
+
+def _strategy(values: Mapping[str, str]) -> str:
+    word = values.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
+    if word not in ("error", LATEST):
+        raise ConfigError(
+            f"startingOffsetsByTimestampStrategy must be error or latest, not {word!r}"
+        )
+    return word
+
+
+def _columns(values: Mapping[str, str], includes_headers: bool) -> tuple[str, ...]:
+    known = (*COLUMNS, "headers")
+    if "columns" not in values:
+        return known if includes_headers else COLUMNS
+    wanted = tuple(name.strip() for name in values["columns"].split(",") if name.strip())
+    by_lower = {name.lower(): name for name in known}
+    for name in wanted:
+        if name.lower() not in by_lower:
+            raise ConfigError(f"columns has {name!r}, and there are {', '.join(known)}")
+    _require(wanted, "columns must name at least one column")
+    chosen = {by_lower[name.lower()] for name in wanted}
+    if includes_headers:
+        chosen.add("headers")
+    return tuple(name for name in known if name in chosen)
+
+
+def _boolean(values: Mapping[str, str], name: str, default: bool) -> bool:
+    word = values.get(name, str(default)).strip().lower()
+    if word not in ("true", "false"):
+        raise ConfigError(f"{name} must be true or false, not {values[name]!r}")
+    return word == "true"
+
+
+def _number(values: Mapping[str, str], name: str) -> int | None:
+    return _optional(values.get(name), lambda text: _parse_number(name, text, least=1))
+
+
+def _optional(text: str | None, read: Callable[[str], T]) -> T | None:
+    return None if text is None else read(text)
+
+
+def _parse_number(name: str, text: str, *, least: int) -> int:
+    try:
+        number = int(text.strip())
+    except ValueError:
+        raise ConfigError(f"{name} must be a whole number, not {text!r}") from None
+    if number < least:
+        raise ConfigError(f"{name} must be at least {least}, not {number}")
+    return number
+
+
+def _min_offsets(values: Mapping[str, str]) -> int | None:
+    least, most = _number(values, "minOffsetsPerTrigger"), _number(values, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(
+            f"minOffsetsPerTrigger ({least}) must not exceed maxOffsetsPerTrigger ({most})"
+        )
+    return least
+
+
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+
+
+def _duration_ms(text: str) -> int:
+    found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*", text.lower())
+    if found is None:
+        raise ConfigError(f"maxTriggerDelay must be a time such as 30s or 15m, not {text!r}")
+    return int(found[1]) * _UNITS_MS[found[2]]

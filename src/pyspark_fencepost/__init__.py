@@ -1,0 +1,7 @@
+"""Makes `format("fencepost")` known to Spark: modules of this name are looked for by Spark itself."""
+
+from __future__ import annotations
+
+from fencepost.spark.source import FencepostSource as DefaultSource
+
+__all__ = ["DefaultSource"]

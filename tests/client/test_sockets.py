@@ -1,0 +1,256 @@
+"""Plain sockets against a broker that misbehaves: what is lost, what is retried, what is raised."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.base.system import SystemDice
+from fencepost.client.blocking import Cluster, connect
+from fencepost.client.failures import RetriesExhausted
+from fencepost.client.options import Endpoint, read_options
+from fencepost.client.sockets import MonotonicClock, Network
+from fencepost.client.steps import Lost, Reply, Send
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from fencepost.wire.forms.metadata import MetadataResponse, MetadataResponseTopic
+from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateResponse
+from fencepost.wire.forms.sasl_handshake import SaslHandshakeResponse
+from tests.client.tcp_broker import GARBAGE, HANG_UP, SILENCE, TcpBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUICK = {"default.api.timeout.ms": 400, "request.timeout.ms": 100, "retry.backoff.ms": 1}
+PATIENT = {"request.timeout.ms": 200, "retry.backoff.ms": 1}
+
+
+def first(answer: object) -> Callable[[ApiKey, Any], Any]:
+    """A handler that answers the first DescribeCluster so, and the rest as usual."""
+    answers = iter([answer])
+
+    def handle(api: ApiKey, _: Any) -> Any:
+        return next(answers, None) if api is ApiKey.DESCRIBE_CLUSTER else None
+
+    return handle
+
+
+def test_a_request_and_its_answer() -> None:
+    with TcpBroker() as broker, connect(broker.address) as cluster:
+        assert cluster.describe_cluster().cluster_id == "tcp"
+        assert cluster.metadata().brokers == {1: Endpoint("127.0.0.1", broker.port)}
+        assert broker.connections == 1
+
+
+def test_answers_that_come_byte_by_byte() -> None:
+    with TcpBroker(dribble=True) as broker, connect(broker.address) as cluster:
+        assert cluster.describe_cluster().cluster_id == "tcp"
+
+
+def test_a_large_answer() -> None:
+    brokers = [DescribeClusterBroker(broker_id=i, host="h" * 1000) for i in range(5_000)]
+    answer = first(DescribeClusterResponse(cluster_id="large", brokers=brokers))
+    with TcpBroker(answer) as broker, connect(broker.address) as cluster:
+        assert len(cluster.describe_cluster().brokers) == 5_000
+
+
+def test_a_large_request() -> None:
+    sizes: list[int] = []
+
+    def count(api: ApiKey, form: Any) -> Any:
+        if api is ApiKey.METADATA:
+            sizes.append(len(form.topics))
+            return MetadataResponse(topics=[MetadataResponseTopic(name="t")])
+        return None
+
+    with TcpBroker(count) as broker, connect(broker.address) as cluster:
+        cluster.metadata([f"{i}-{'t' * 240}" for i in range(40_000)])
+    assert sizes == [40_000]
+
+
+@pytest.mark.parametrize("trouble", [SILENCE, HANG_UP, GARBAGE])
+def test_a_connection_in_trouble_is_replaced(trouble: object) -> None:
+    with TcpBroker(first(trouble)) as broker, connect(broker.address, PATIENT) as cluster:
+        assert cluster.describe_cluster().cluster_id == "tcp"
+        assert broker.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        (SILENCE, "no answer within the time of the request"),
+        (HANG_UP, "closed the connection"),
+        (GARBAGE, "a frame of 1213486160 bytes"),
+    ],
+)
+def test_a_broker_that_never_recovers_is_described(trouble: object, words: str) -> None:
+    def always(api: ApiKey, _: Any) -> Any:
+        return trouble if api is ApiKey.DESCRIBE_CLUSTER else None
+
+    with TcpBroker(always) as broker, connect(broker.address, QUICK) as cluster:
+        with pytest.raises(RetriesExhausted, match=words) as caught:
+            cluster.describe_cluster()
+        assert broker.address in str(caught.value)
+
+
+@pytest.mark.parametrize("trouble", [HANG_UP, GARBAGE])
+def test_a_port_that_does_not_greet_ends_with_a_hint(trouble: object) -> None:
+    with (
+        TcpBroker(lambda *_: trouble) as broker,
+        connect(broker.address, QUICK) as cluster,
+        pytest.raises(RetriesExhausted, match=r"check that security\.protocol"),
+    ):
+        cluster.describe_cluster()
+
+
+def test_a_port_where_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with (
+        connect(f"127.0.0.1:{port}", QUICK) as cluster,
+        pytest.raises(RetriesExhausted, match=r"(?i)connection refused"),
+    ):
+        cluster.describe_cluster()
+
+
+def test_a_name_that_nobody_knows() -> None:
+    with (
+        connect("no-such-host.invalid:9092", QUICK) as cluster,
+        pytest.raises(RetriesExhausted, match=r"no-such-host\.invalid:9092: \S+"),
+    ):
+        cluster.describe_cluster()
+
+
+def test_the_second_bootstrap_server_is_asked_when_the_first_is_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with TcpBroker() as broker, connect(f"127.0.0.1:{port},{broker.address}") as cluster:
+        assert cluster.describe_cluster().cluster_id == "tcp"
+
+
+def test_a_connection_that_was_closed_while_idle_costs_nothing() -> None:
+    """The broker has hung up meanwhile: the request goes out once, on a new connection."""
+    with TcpBroker() as broker, connect(broker.address) as cluster:
+        cluster.describe_cluster()
+        broker.hang_up()
+        cluster.describe_cluster()
+        assert broker.seen.count(ApiKey.DESCRIBE_CLUSTER) == 2
+
+
+def test_a_client_that_was_closed_opens_again_when_it_is_used() -> None:
+    with TcpBroker() as broker, connect(broker.address) as cluster:
+        cluster.describe_cluster()
+        cluster.close()
+        cluster.describe_cluster()
+        assert broker.connections == 2
+
+
+def test_threads_take_turns() -> None:
+    with TcpBroker() as broker, connect(broker.address) as cluster:
+        names: list[str | None] = []
+
+        def ask(shared: Cluster) -> None:
+            names.extend(shared.describe_cluster().cluster_id for _ in range(20))
+
+        threads = [threading.Thread(target=ask, args=(cluster,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert names == ["tcp"] * 80
+        assert broker.connections == 1
+
+
+# The driver itself.
+
+
+def network(broker: TcpBroker, **options: Any) -> tuple[Network, Send]:
+    settings = read_options(broker.address, {k.replace("_", "."): v for k, v in options.items()})
+    request = DescribeClusterRequest()
+    send = Send(Endpoint("127.0.0.1", broker.port), ApiKey.DESCRIBE_CLUSTER, request, 5_000)
+    return Network(settings, MonotonicClock(), SystemDice()), send
+
+
+def test_requests_are_pipelined_and_answered_in_order() -> None:
+    with TcpBroker() as broker:
+        driver, send = network(broker)
+        tickets = [driver.start(send) for _ in range(50)]
+        answers: dict[int, Any] = {}
+        while len(answers) < 50:
+            answers.update(driver.wait(tickets, 1000))
+        assert all(isinstance(answer, Reply) for answer in answers.values())
+        driver.close()
+
+
+def test_a_connection_that_breaks_loses_everything_on_it() -> None:
+    with TcpBroker(first(HANG_UP)) as broker:
+        driver, send = network(broker)
+        tickets = [driver.start(send) for _ in range(3)]
+        answers: dict[int, Any] = {}
+        while len(answers) < 3:
+            answers.update(driver.wait(tickets, 1000))
+        assert all(isinstance(answer, Lost) and answer.sent for answer in answers.values())
+        driver.close()
+
+
+def test_what_was_never_sent_is_known_not_to_be() -> None:
+    with TcpBroker() as broker:
+        driver, send = network(broker)
+    ticket = driver.start(send)
+    answer = driver.wait([ticket], 0)[ticket]
+    assert isinstance(answer, Lost)
+    assert not answer.sent
+
+
+def test_an_answer_that_was_given_up_is_not_kept() -> None:
+    with TcpBroker() as broker:
+        driver, send = network(broker)
+        given_up, wanted = driver.start(send), driver.start(send)
+        driver.forget([given_up])
+        while wanted not in driver.wait([wanted], 1000):
+            pass
+        assert repr(driver) == "<network: 1 links, 0 unanswered>"
+        driver.close()
+
+
+def test_a_forked_process_does_not_use_its_parents_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with TcpBroker() as broker:
+        driver, send = network(broker)
+        before = driver.start(send)
+        # What the child sees: the same objects, another process id.
+        monkeypatch.setattr("os.getpid", lambda: -1)
+        after = driver.start(send)
+        assert isinstance(driver.wait([before], 0)[before], Lost)
+        assert isinstance(driver.wait([after], 5000)[after], Reply)
+        assert broker.connections == 2
+        driver.close()
+
+
+def test_a_login_that_ends_is_renewed_by_a_new_connection() -> None:
+    def sasl(api: ApiKey, _: Any) -> Any:
+        if api is ApiKey.SASL_HANDSHAKE:
+            return SaslHandshakeResponse(mechanisms=["PLAIN"])
+        if api is ApiKey.SASL_AUTHENTICATE:
+            return SaslAuthenticateResponse(session_lifetime_ms=1)
+        return None
+
+    login = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": "p",
+    }
+    with TcpBroker(sasl) as broker, connect(broker.address, login) as cluster:
+        for _ in range(3):
+            cluster.describe_cluster()
+        assert broker.connections == 3
+        assert broker.seen.count(ApiKey.SASL_AUTHENTICATE) == 3

@@ -1,0 +1,130 @@
+"""Kills and losses of power at any moment: what was answered stays true, and no transaction ends in two ways.
+
+Method: hypothesis drives a node that syncs only when told to, through real logs on a disk that forgets what was not
+synced. In TV2 every transaction has an epoch of its own, so its markers can be told from all others. The model knows what
+was asked and answered; after every restart the logs must agree with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.txn.states import State
+from tests.coordinator.txn.shell import Answer, ShellNode
+
+EVENTS = ("init", "add", "add", "commit", "abort", "sync", "sync", "wait", "kill", "power")
+
+steps = st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 3)), max_size=30)
+
+
+@dataclass
+class Ended:
+    """An EndTxn that was sent: of whom, how, and where its transaction had been."""
+
+    answer: Answer
+    producer_id: int
+    epoch: int
+    commit: bool
+    partitions: set[int]
+    heard: bool = False
+
+
+@dataclass
+class Model:
+    """What a single producer with the id `a` believes."""
+
+    node: ShellNode
+    identity: tuple[int, int] | None = None
+    asked_init: Answer | None = None
+    adding: list[tuple[Answer, int]] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    given_out: list[tuple[int, int]] = field(default_factory=list)
+
+    def step(self, event: str, number: int) -> None:
+        self.listen()
+        if event == "init":
+            self.asked_init = self.node.init()
+        elif event == "sync":
+            self.node.sync()
+        elif event == "wait":
+            self.node.pass_time(number * 40_000)
+        elif event in ("kill", "power"):
+            self.crash(power_lost=event == "power")
+        elif self.identity is not None:
+            self.use(self.identity, event, number)
+        self.listen()
+
+    def use(self, identity: tuple[int, int], event: str, number: int) -> None:
+        if event == "add":
+            answer = self.node.add(*identity, {"t": (number,)}, version=2)
+            self.adding.append((answer, number))
+            return
+        joined = {index for answer, index in self.adding if answer.error is ErrorCode.NONE}
+        answer = self.node.end(*identity, commit=event == "commit", version=2)
+        self.ended.append(Ended(answer, *identity, event == "commit", joined))
+
+    def listen(self) -> None:
+        if self.asked_init is not None and self.asked_init.reply is not None:
+            error, producer_id, epoch = self.asked_init.reply
+            self.asked_init = None
+            if error is ErrorCode.NONE:
+                self.take((producer_id, epoch))
+        for ended in self.ended:
+            if not ended.heard and ended.answer.reply is not None:
+                ended.heard = True
+                error, producer_id, epoch = ended.answer.reply
+                if error is ErrorCode.NONE:
+                    self.take((producer_id, epoch))
+
+    def take(self, identity: tuple[int, int]) -> None:
+        assert identity not in self.given_out, f"{identity} was given out twice"
+        self.given_out.append(identity)
+        self.identity = identity
+        self.adding.clear()
+
+    def crash(self, *, power_lost: bool) -> None:
+        self.node = self.node.restart(power_lost=power_lost)
+        self.node.load()
+        self.node.sync_all()
+        self.asked_init = None
+        self.check()
+
+    def check(self) -> None:
+        """Nothing is left half done, and every answer that was given holds."""
+        node = self.node
+        (coordinator,) = node.transactions.coordinators()
+        assert not coordinator.state.pending
+        for txn in coordinator.state.transactions.values():
+            assert txn.state not in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+        outcomes: dict[int, set[bool]] = {}
+        for index in range(4):
+            for commit, epoch, _ in node.markers("t", index):
+                outcomes.setdefault(epoch, set()).add(commit)
+        assert all(len(found) == 1 for found in outcomes.values()), (
+            "a transaction ended in two ways"
+        )
+        for ended in self.ended:
+            if ended.answer.error is not ErrorCode.NONE:
+                continue
+            for index in ended.partitions:
+                marked = [c for c, epoch, _ in node.markers("t", index) if epoch == ended.epoch + 1]
+                assert marked, f"t-{index} has no marker of epoch {ended.epoch + 1}"
+                assert set(marked) == {ended.commit}
+
+
+@settings(max_examples=int(__import__("os").environ.get("EX","400")))
+@given(steps, st.booleans())
+def test_whatever_crashes_when_answers_hold_and_transactions_end_one_way(
+    sequence: list[tuple[str, int]], fsync: bool
+) -> None:
+    node = ShellNode(fsync=fsync)
+    node.load()
+    model = Model(node)
+    for event, number in sequence:
+        # A loss of power may take what was only in the page cache: that promise needs fsync.
+        model.step("kill" if event == "power" and not fsync else event, number)
+    model.crash(power_lost=fsync)

@@ -1,0 +1,483 @@
+"""Compaction of whole logs: what stays, what goes, and when."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from fencepost.base.failures import StorageError
+from fencepost.log import Log, LogConfig
+from fencepost.log.cleaning import LastRecord
+from fencepost.log.compaction import Compacted, compact, compaction, plan_round
+from fencepost.log.config import COMPACT
+from fencepost.records.batch import read_header
+from fencepost.records.builder import build_batch
+from fencepost.records.index import AbortedTxn
+from fencepost.records.opened import Record, open_batch
+from fencepost.simulation.disk import UnsyncedDisk
+from tests.log.audit import audit
+from tests.log.batches import (
+    FOLDER,
+    all_batches,
+    append_marker,
+    append_pairs,
+    fold,
+    open_log,
+    put,
+)
+
+NOW = 1_000_000
+DAY = 86_400_000
+CONFIG = LogConfig(
+    cleanup_policy=frozenset({COMPACT}),
+    segment_bytes=1_000_000,
+    index_interval_bytes=100,
+    delete_retention_ms=DAY,
+)
+
+
+@pytest.fixture
+def disk() -> UnsyncedDisk:
+    return UnsyncedDisk()
+
+
+@pytest.fixture
+def log(disk: UnsyncedDisk) -> Log:
+    return open_log(disk, CONFIG)
+
+
+def clean(log: Log, *, now_ms: int = NOW, **more: Any) -> Compacted | None:
+    """Seals what is there and cleans all of it."""
+    log.roll(now_ms)
+    return compact(log, upper_offset=log.log_end_offset, now_ms=now_ms, **more)
+
+
+def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [
+        (record.offset, record.key, record.value)
+        for batch in all_batches(log)
+        if not batch.is_control
+        for record in open_batch(batch)
+    ]
+
+
+def test_the_newest_record_of_every_key_stays_at_its_offset(log: Log, disk: UnsyncedDisk) -> None:
+    append_pairs(log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    append_pairs(log, (b"c", b"1"))
+    append_pairs(log, (b"a", b"3"))
+    assert clean(log) is not None
+    assert contents(log) == [(1, b"b", b"1"), (3, b"c", b"1"), (4, b"a", b"3")]
+    first = all_batches(log)[0]
+    assert (first.base_offset, first.last_offset, first.record_count) == (0, 2, 1)
+    log.close(clean=True)
+    audit(disk, FOLDER)
+
+
+def test_the_active_segment_is_not_touched(log: Log) -> None:
+    append_pairs(log, (b"a", b"1"))
+    append_pairs(log, (b"a", b"2"))
+    compact(log, upper_offset=2, now_ms=NOW, force=True)
+    assert len(contents(log)) == 2
+    log.roll(NOW)
+    append_pairs(log, (b"a", b"3"))
+    compact(log, upper_offset=3, now_ms=NOW, force=True)
+    assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3")]
+
+
+def test_nothing_that_reaches_the_upper_offset_is_touched(log: Log) -> None:
+    for value in (b"1", b"2", b"3"):
+        append_pairs(log, (b"a", value))
+        log.roll(NOW)
+    assert compact(log, upper_offset=0, now_ms=NOW, force=True) is None
+    compact(log, upper_offset=2, now_ms=NOW, force=True)
+    assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3")]
+    assert log.first_dirty_offset == 2
+
+
+def test_records_without_a_key_go(log: Log) -> None:
+    append_pairs(log, (None, b"1"), (b"a", b"1"))
+    clean(log)
+    assert contents(log) == [(1, b"a", b"1")]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_thinned_batch_keeps_its_codec(log: Log, codec: int) -> None:
+    records = [Record(0, NOW, b"k%d" % (n % 3), b"value" * 20) for n in range(9)]
+    put(log, read_header(build_batch(records, timestamp_ms=NOW, codec=codec)))
+    clean(log)
+    assert [offset for offset, _, _ in contents(log)] == [6, 7, 8]
+    assert all_batches(log)[0].codec == codec
+
+
+def test_the_last_batch_of_a_round_stays_though_empty(log: Log) -> None:
+    append_pairs(log, (b"a", b"1"))
+    append_pairs(log, (None, b"2"))
+    clean(log)
+    last = all_batches(log)[-1]
+    assert (last.base_offset, last.record_count, last.size_bytes) == (1, 0, 61)
+
+
+def test_tombstones_stay_for_the_delete_retention_and_then_go(log: Log) -> None:
+    append_pairs(log, (b"a", b"1"))
+    append_pairs(log, (b"a", None))
+    append_pairs(log, (b"z", b"1"))
+    clean(log)
+    assert contents(log) == [(1, b"a", None), (2, b"z", b"1")]
+    horizon = next(b for b in all_batches(log) if b.base_offset == 1).delete_horizon_ms
+    assert horizon == NOW + DAY
+    append_pairs(log, (b"z", b"2"))
+    clean(log, now_ms=NOW + DAY - 1, force=True)
+    assert contents(log) == [(1, b"a", None), (3, b"z", b"2")]
+    append_pairs(log, (b"z", b"3"))
+    clean(log, now_ms=NOW + DAY, force=True)
+    assert contents(log) == [(4, b"z", b"3")]
+
+
+def test_a_superseded_tombstone_goes_at_once(log: Log) -> None:
+    append_pairs(log, (b"a", None))
+    append_pairs(log, (b"a", b"1"))
+    clean(log)
+    assert contents(log) == [(1, b"a", b"1")]
+
+
+def transaction(log: Log, producer_id: int, *pairs: tuple[bytes, bytes], commit: bool) -> None:
+    first = append_pairs(
+        log,
+        *pairs,
+        timestamp_ms=NOW,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    ).base_offset
+    marker = append_marker(log, producer_id, commit=commit, timestamp_ms=NOW)
+    if not commit:
+        end = marker.base_offset
+        log.append_aborted(AbortedTxn(producer_id, first, end, end + 1))
+
+
+def test_records_of_aborted_transactions_go_and_supersede_nothing(log: Log) -> None:
+    append_pairs(log, (b"a", b"1"))
+    transaction(log, 7, (b"a", b"2"), (b"b", b"2"), commit=False)
+    append_pairs(log, (b"z", b"1"))
+    before = fold(log)
+    clean(log, last_records={})
+    assert contents(log) == [(0, b"a", b"1"), (4, b"z", b"1")]
+    assert fold(log) == before
+
+
+def test_committed_transactions_are_records_like_others(log: Log) -> None:
+    append_pairs(log, (b"a", b"1"))
+    transaction(log, 7, (b"a", b"2"), commit=True)
+    before = fold(log)
+    clean(log, last_records={})
+    assert contents(log) == [(1, b"a", b"2")]
+    assert fold(log) == before == {b"a": b"2"}
+
+
+def markers(log: Log) -> list[int]:
+    return [b.base_offset for b in all_batches(log) if b.is_control and b.record_count]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_stays_until_its_transaction_is_gone_and_the_retention_is_over(
+    log: Log, commit: bool
+) -> None:
+    transaction(log, 7, (b"a", b"1"), commit=commit)
+    append_pairs(log, (b"a", b"2"))
+    clean(log, last_records={})
+    assert markers(log) == [1], "its data was there at the beginning of the round"
+    append_pairs(log, (b"a", b"3"))
+    clean(log, last_records={}, force=True)
+    marker = all_batches(log)[0]
+    assert (marker.base_offset, marker.delete_horizon_ms) == (1, NOW + DAY)
+    append_pairs(log, (b"a", b"4"))
+    clean(log, now_ms=NOW + DAY - 1, last_records={}, force=True)
+    assert markers(log) == [1]
+    append_pairs(log, (b"a", b"5"))
+    clean(log, now_ms=NOW + DAY, last_records={}, force=True)
+    assert markers(log) == []
+
+
+def test_the_marker_of_a_living_transaction_never_goes(log: Log) -> None:
+    transaction(log, 7, (b"a", b"1"), commit=True)
+    for number in range(3):
+        append_pairs(log, (b"b", b"%d" % number))
+        clean(log, now_ms=NOW + number * 10 * DAY, last_records={}, force=True)
+    assert markers(log) == [1]
+    assert fold(log) == {b"a": b"1", b"b": b"2"}
+
+
+def test_the_new_transaction_index_has_what_is_still_needed(log: Log, disk: UnsyncedDisk) -> None:
+    transaction(log, 7, (b"a", b"1"), commit=False)
+    transaction(log, 8, (b"a", b"1"), commit=False)
+    append_pairs(log, (b"b", b"1"))
+    # Producer 8 is active, so its last batch stays, empty, and with it the entry.
+    clean(log, last_records={8: LastRecord(2, 0)})
+    assert log.aborted_between(0, 10) == [AbortedTxn(7, 0, 1, 2), AbortedTxn(8, 2, 3, 4)]
+    append_pairs(log, (b"b", b"2"))
+    clean(log, last_records={8: LastRecord(2, 0)}, force=True)
+    assert log.aborted_between(0, 10) == [AbortedTxn(8, 2, 3, 4)]
+    append_pairs(log, (b"b", b"3"))
+    clean(log, last_records={}, force=True)
+    clean_again = open_log(disk, CONFIG)
+    assert [b.base_offset for b in all_batches(clean_again)][-1] == 6
+
+
+def test_a_transaction_over_two_segments_is_followed(log: Log) -> None:
+    append_pairs(log, (b"a", b"1"), producer_id=7, producer_epoch=0, transactional=True)
+    log.roll(NOW)
+    append_pairs(log, (b"b", b"1"), producer_id=7, producer_epoch=0, transactional=True)
+    append_marker(log, 7, commit=False)
+    log.append_aborted(AbortedTxn(7, 0, 2, 3))
+    append_pairs(log, (b"z", b"1"))
+    clean(log, last_records={})
+    assert contents(log) == [(3, b"z", b"1")]
+
+
+def test_the_last_batch_of_an_active_producer_stays_for_its_sequence(log: Log) -> None:
+    numbered = {"producer_id": 7, "producer_epoch": 3}
+    append_pairs(log, (b"a", b"1"), (b"b", b"1"), base_sequence=40, **numbered)
+    append_pairs(log, (b"a", b"2"), base_sequence=42, **numbered)
+    append_pairs(log, (b"a", b"3"), (b"b", b"3"))
+    clean(log)
+    kept = [b for b in all_batches(log) if b.producer_id == 7]
+    assert [(b.base_offset, b.record_count, b.last_sequence) for b in kept] == [(2, 0, 42)]
+    append_pairs(log, (b"a", b"4"))
+    clean(log, last_records={}, force=True)
+    assert [b for b in all_batches(log) if b.producer_id == 7] == []
+
+
+def test_the_last_marker_of_a_producer_without_data_stays_for_its_epoch(log: Log) -> None:
+    append_marker(log, 7, commit=False, epoch=5)
+    append_pairs(log, (b"a", b"1"))
+    only_marker = {7: LastRecord(None, 5)}
+    clean(log, last_records=only_marker)
+    append_pairs(log, (b"a", b"2"))
+    clean(log, now_ms=NOW + 2 * DAY, last_records=only_marker, force=True)
+    kept = [b for b in all_batches(log) if b.is_control]
+    assert [(b.producer_epoch, b.record_count) for b in kept] == [(5, 0)]
+
+
+def test_a_batch_that_cannot_be_opened_stays_as_it_is(log: Log) -> None:
+    data = build_batch([Record(0, NOW, b"a", b"1")], timestamp_ms=NOW, codec=1)
+    data[61:] = b"\xff" * (len(data) - 61)
+    broken = read_header(data)
+    broken.stamp_append_time(NOW)
+    log.append(broken)
+    append_pairs(log, (b"a", b"2"))
+    append_pairs(log, (b"a", b"3"))
+    clean(log)
+    assert bytes(all_batches(log)[0].data) == bytes(broken.data)
+    assert [batch.base_offset for batch in all_batches(log)] == [0, 2]
+
+
+def test_a_clean_log_is_left_alone(log: Log) -> None:
+    append_pairs(log, (b"a", b"1" * 1000))
+    assert clean(log) is not None
+    append_pairs(log, (b"b", b"1"))
+    assert clean(log) is None
+    log.config = LogConfig(cleanup_policy=frozenset({COMPACT}), min_cleanable_dirty_ratio=0.0)
+    assert clean(log) is not None
+
+
+def test_young_segments_are_left_alone(disk: UnsyncedDisk) -> None:
+    config = LogConfig(cleanup_policy=frozenset({COMPACT}), min_compaction_lag_ms=100)
+    log = open_log(disk, config)
+    append_pairs(log, (b"a", b"1"), timestamp_ms=NOW - 200)
+    log.roll(NOW)
+    append_pairs(log, (b"a", b"2"), timestamp_ms=NOW - 150)
+    log.roll(NOW)
+    append_pairs(log, (b"a", b"3"), timestamp_ms=NOW - 50)
+    clean(log)
+    assert [value for _, _, value in contents(log)] == [b"2", b"3"]
+    assert log.first_dirty_offset == 2
+
+
+def test_what_waited_too_long_is_cleaned_however_clean_the_log_is(log: Log) -> None:
+    append_pairs(log, (b"a", b"1" * 1000), timestamp_ms=NOW - 1000)
+    clean(log)
+    append_pairs(log, (b"b", b"1"), timestamp_ms=NOW - 500)
+    log.roll(NOW)
+    assert not plan_round(log, log.log_end_offset, NOW).is_overdue
+    log.config = LogConfig(cleanup_policy=frozenset({COMPACT}), max_compaction_lag_ms=499)
+    assert plan_round(log, log.log_end_offset, NOW).is_overdue
+    assert clean(log) is not None
+
+
+def test_small_neighbours_become_one_segment(disk: UnsyncedDisk) -> None:
+    config = LogConfig(cleanup_policy=frozenset({COMPACT}), segment_bytes=2000)
+    log = open_log(disk, config)
+    for number in range(100):
+        append_pairs(log, (b"key-%d" % (number % 5), b"v" * 100))
+    before = len(log.segments)
+    assert before > 5
+    # One round cleans, the next one merges what has become small.
+    for _ in range(2):
+        clean(log, force=True)
+        append_pairs(log, (b"x", b"1"))
+    assert len(log.segments) <= 3
+    log.close(clean=True)
+    audit(disk, FOLDER)
+    again = open_log(disk, config, clean=True)
+    assert len(fold(again)) == 6
+
+
+def test_a_full_map_ends_the_round_early_and_the_next_goes_on(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.log.cleaning.MAX_KEYS", 10)
+    monkeypatch.setattr("fencepost.log.cleaning.NewestOffsets.__init__.__defaults__", (10,))
+    for repetition in range(3):
+        for number in range(12):
+            append_pairs(log, (b"k%d" % number, b"%d" % repetition))
+    before = fold(log)
+    rounds = 0
+    log.roll(NOW)
+    while compact(log, upper_offset=36, now_ms=NOW, force=True) is not None:
+        rounds += 1
+        assert fold(log) == before
+    assert rounds > 1
+    assert len(contents(log)) == 12
+
+
+def test_long_keys_are_told_apart(log: Log) -> None:
+    append_pairs(log, (b"x" * 100 + b"1", b"1"), (b"x" * 100 + b"2", b"1"), (b"x" * 16, b"1"))
+    append_pairs(log, (b"x" * 100 + b"1", b"2"))
+    clean(log)
+    assert [offset for offset, _, _ in contents(log)] == [1, 2, 3]
+
+
+def test_readers_and_writers_go_on_between_the_steps(log: Log) -> None:
+    for number in range(100):
+        append_pairs(log, (b"k%d" % (number % 7), b"v" * 100_000))
+    log.roll(NOW)
+    steps = compaction(log, upper_offset=log.log_end_offset, now_ms=NOW)
+    scan = log.scan(0)
+    seen = {}
+    count = 0
+    for _ in steps:
+        append_pairs(log, (b"new", b"%d" % count))
+        count += 1
+        for record in open_batch(next(scan)):
+            seen[record.key] = record.value
+    assert count > 3
+    for batch in scan:
+        for record in open_batch(batch):
+            seen[record.key] = record.value
+    assert seen == fold(log)
+    assert len(fold(log)) == 8
+
+
+def interruptions(log: Log) -> list[Any]:
+    return [
+        lambda: log.truncate_to(5),
+        lambda: log.delete_before(30),
+        lambda: log.close(clean=False),
+        lambda: log.retain(NOW + 10**9, upper_offset=log.log_end_offset),
+    ]
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_what_changes_the_log_under_a_round_ends_it_without_harm(
+    disk: UnsyncedDisk, kind: int
+) -> None:
+    config = LogConfig(
+        cleanup_policy=frozenset({COMPACT, "delete"}), segment_bytes=2_000_000, retention_ms=1000
+    )
+    log = open_log(disk, config)
+    for number in range(40):
+        append_pairs(log, (b"k%d" % (number % 7), b"v" * 200_000))
+    steps = compaction(log, upper_offset=40, now_ms=NOW, force=True)
+    next(steps)
+    next(steps)
+    interruptions(log)[kind]()
+    for _ in steps:
+        pass
+    if kind != 2:
+        all_batches(log)
+        log.close(clean=True)
+    left = [name for name in disk.list_dir(FOLDER) if name.endswith((".cleaned", ".swap"))]
+    assert left == []
+    log = open_log(disk, config, log_start_offset=log.log_start_offset)
+    fold(log)
+
+
+def test_a_round_that_is_given_up_leaves_no_litter(log: Log, disk: UnsyncedDisk) -> None:
+    for _ in range(40):
+        append_pairs(log, (b"k", b"v" * 200_000))
+    log.roll(NOW)
+    steps = compaction(log, upper_offset=40, now_ms=NOW)
+    for _ in range(12):
+        next(steps)
+    assert [name for name in disk.list_dir(FOLDER) if name.endswith(".cleaned")]
+    steps.close()
+    assert not [name for name in disk.list_dir(FOLDER) if name.endswith(".cleaned")]
+
+
+def test_a_disk_that_fails_at_any_call_costs_nothing_but_the_round(disk: UnsyncedDisk) -> None:
+    number = 0
+    while True:
+        number += 1
+        log = filled(UnsyncedDisk())
+        broken = log.disk
+        assert isinstance(broken, UnsyncedDisk)
+        before = fold(log)
+        broken.fail_call(number)
+        try:
+            compact(log, upper_offset=log.log_end_offset, now_ms=NOW, force=True)
+        except StorageError:
+            pass
+        else:
+            break
+        try:
+            assert fold(log) == before
+            append_pairs(log, (b"new", b"1"))
+        except StorageError:
+            pass  # The swap was promised and not finished: the log must be opened again.
+        broken.kill()
+        again = open_log(broken, log.config)
+        table = fold(again)
+        table.pop(b"new", None)
+        assert table == before
+    assert number > 30
+
+
+def filled(disk: UnsyncedDisk, seed: int = 3) -> Log:
+    """A log of several segments with everything that compaction has rules for."""
+    config = LogConfig(
+        cleanup_policy=frozenset({COMPACT}), segment_bytes=1200, index_interval_bytes=150
+    )
+    log = open_log(disk, config)
+    chance = random.Random(seed)
+    for _ in range(60):
+        key = b"k%d" % chance.randrange(6)
+        value = None if chance.random() < 0.2 else b"%d" % chance.randrange(1000)
+        kind = chance.random()
+        if kind < 0.4:
+            append_pairs(log, (key, value), (b"k%d" % chance.randrange(6), b"x"), timestamp_ms=NOW)
+        else:
+            transaction(log, chance.randrange(3), (key, value or b""), commit=kind < 0.7)
+    log.roll(NOW)
+    return log
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_number_of_rounds_changes_what_the_log_says(seed: int) -> None:
+    disk = UnsyncedDisk()
+    log = filled(disk, seed)
+    chance = random.Random(seed)
+    before = fold(log)
+    for number in range(4):
+        now_ms = NOW + number * chance.choice([1, DAY])
+        clean(log, now_ms=now_ms, force=True, last_records=chance.choice([None, {}]))
+        assert fold(log) == before
+        append_pairs(log, (b"k1", b"%d" % number), timestamp_ms=now_ms)
+        before[b"k1"] = b"%d" % number
+    config = log.config
+    log.close(clean=True)
+    audit(disk, FOLDER)
+    assert fold(open_log(disk, config, clean=True)) == before
+    assert fold(open_log(disk, config)) == before
