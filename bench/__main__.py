@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.load import Load, Scale
 from bench.loads import LOADS
 from bench.report import as_json, show, verdict, write_json
-from bench.run import Result, run_load
+from bench.run import Result, run_load, steps
 from bench.sides import Side, available
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -66,11 +66,9 @@ def _run_all(loads: list[Load], sides: list[Side], scale: Scale, console: Consol
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    steps = sum(
-        len(sides) * (1 + load.warmups + scale.of(load.rounds, load.quick_rounds)) for load in loads
-    )
+    total = sum(steps(load, sides, scale) for load in loads)
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=steps)
+        task = bar.add_task("", total=total)
         for load in loads:
 
             def progress(what: str, load: Load = load) -> None:

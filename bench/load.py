@@ -48,8 +48,12 @@ class Load:
     session: Callable[[Side, Scale, Path], AbstractContextManager[Round]]
     rounds: int = 5
     quick_rounds: int = 3
-    warmups: int = 1
-    """Rounds that are not counted: virtual machines compile what runs often."""
+    warmup_seconds: int = 20
+    quick_warmup_seconds: int = 8
+    """How long each side runs rounds that are not counted, one at least; 0 for none at all.
+
+    Virtual machines compile what runs often, so that Apache Kafka needs some seconds under load to show what it can do.
+    """
     quick_note: str = ""
     """What the title promises and a quick run does not do."""
 

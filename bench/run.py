@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from bench.load import Load, Round, Scale, Values
 from bench.sides import Side
+
+FIRST_WARMUP: Final = 1000
+"""Rounds that warm up have numbers of their own, because rounds name their topics by them."""
 
 
 @dataclass(slots=True)
@@ -34,29 +39,39 @@ def run_load(
             progress(f"{side.title} gets ready")
             opened = load.session(side, scale, Path(folder) / side.name)
             _guarded(result, side, lambda: sessions.update({side: stack.enter_context(opened)}))  # noqa: B023
-        for number in range(load.warmups + scale.of(load.rounds, load.quick_rounds)):
+        for side, run in sessions.items():
+            progress(f"{side.title} warms up")
+            _guarded(result, side, lambda: _warm_up(load, scale, run))  # noqa: B023
+        for number in range(scale.of(load.rounds, load.quick_rounds)):
             # Who begins changes from round to round.
             order = list(sessions) if number % 2 == 0 else list(reversed(sessions))
             for side in order:
+                progress(f"{side.title}, round {number + 1}")
                 if side.name not in result.failures:
-                    progress(f"{side.title}, {_round_name(load, number)}")
-                    _run_round(result, load, side, sessions[side], number)
+                    one = lambda: result.rounds[side.name].append(_run(sessions[side], number))  # noqa: B023, E731
+                    _guarded(result, side, one)
     return result
 
 
-def _round_name(load: Load, number: int) -> str:
-    return "warming up" if number < load.warmups else f"round {number - load.warmups + 1}"
+def steps(load: Load, sides: Sequence[Side], scale: Scale) -> int:
+    """How often `run_load` tells of its progress."""
+    return len(sides) * (2 + scale.of(load.rounds, load.quick_rounds))
 
 
-def _run_round(result: Result, load: Load, side: Side, run: Round, number: int) -> None:
-    def one() -> None:
-        values = run(number)
-        if number >= load.warmups:
-            result.rounds[side.name].append(values)
+def _warm_up(load: Load, scale: Scale, run: Round) -> None:
+    seconds = scale.of(load.warmup_seconds, load.quick_warmup_seconds)
+    started = time.monotonic()
+    number = FIRST_WARMUP
+    while time.monotonic() - started < seconds:
+        _run(run, number)
+        number += 1
 
-    _guarded(result, side, one)
+
+def _run(run: Round, number: int) -> Values:
+    values = run(number)
     # What this round left to be written back must not slow the next one down.
     os.sync()
+    return values
 
 
 def _guarded(result: Result, side: Side, step: Callable[[], None]) -> None:

@@ -111,13 +111,20 @@ class ServerProcess:
     def resident_bytes(self) -> int:
         """The memory that it holds right now."""
         if sys.platform == "linux":
-            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) * 1024
+            return self._status_bytes("VmRSS")
         shown = subprocess.run(
             ["ps", "-o", "rss=", "-p", str(self.pid)], capture_output=True, text=True, check=True
         )
         return int(shown.stdout) * 1024
+
+    def peak_resident_bytes(self) -> int:
+        """The most memory that it ever held; what it holds now, where the system does not tell."""
+        return self._status_bytes("VmHWM") if sys.platform == "linux" else self.resident_bytes()
+
+    def _status_bytes(self, name: str) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        (kilobytes,) = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+        return int(kilobytes) * 1024
 
     def seconds_since_start(self) -> float:
         return time.perf_counter() - self.started_at

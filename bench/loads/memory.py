@@ -35,6 +35,7 @@ def _session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
             _all_at_once(lambda which: _read(broker, which, each))
             return {
                 "resident": broker.process.resident_bytes() / 1e6,
+                "peak": broker.process.peak_resident_bytes() / 1e6,
                 "at start": at_start / 1e6,
             }
 
@@ -63,11 +64,13 @@ LOAD: Final = Load(
     "memory after 2 GB through ten connections",
     (
         Measure("resident", "MB resident", "less", limit=100.0),
+        Measure("peak", "MB resident at most", "less"),
         Measure("at start", "MB resident at start", "less"),
     ),
     _session,
     rounds=2,
     quick_rounds=1,
-    warmups=0,
+    warmup_seconds=0,
+    quick_warmup_seconds=0,
     quick_note="0.4 GB",
 )

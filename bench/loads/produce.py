@@ -36,6 +36,7 @@ def _session(side: Side, scale: Scale, folder: Path, settings: dict[str, str]) -
             started = time.perf_counter()
             client.send(producer, topic, value, count)
             seconds = time.perf_counter() - started
+            assert client.end_offsets(broker, topic) == count + 1, "records are missing"
             client.delete_topic(broker, topic)
             return {
                 "records": count / seconds,

@@ -56,6 +56,7 @@ LOAD: Final = Load(
     _session,
     rounds=3,
     quick_rounds=1,
-    warmups=0,
+    warmup_seconds=0,
+    quick_warmup_seconds=0,
     quick_note="0.2 GB",
 )

@@ -41,4 +41,6 @@ LOAD: Final = Load(
         Measure("memory", "MB resident then", "less"),
     ),
     _session,
+    warmup_seconds=1,
+    quick_warmup_seconds=1,
 )

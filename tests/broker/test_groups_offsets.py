@@ -203,6 +203,13 @@ def test_what_the_transaction_coordinator_says_is_told_in_the_words_of_groups(
     assert offsets(fetch(node, [0], require_stable=True)) == [-1]
 
 
+def test_old_versions_do_not_know_an_abortable_transaction() -> None:
+    node = GroupNode().begin()
+    node.transactions.error = ErrorCode.TRANSACTION_ABORTABLE
+    assert errors(commit_in_transaction(node, {0: 6}, 3)) == [ErrorCode.INVALID_TXN_STATE]
+    assert errors(commit_in_transaction(node, {0: 6}, 4)) == [ErrorCode.TRANSACTION_ABORTABLE]
+
+
 def test_a_marker_that_overtakes_the_coordinators_answer_leaves_no_hanging_offsets() -> None:
     node = GroupNode().begin()
     node.transactions.answers_later = True

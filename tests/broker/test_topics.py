@@ -140,6 +140,7 @@ def test_a_deleted_topic_is_gone_with_its_files() -> None:
     assert node.partition("orders", 0) is None
     assert not node.disk.exists("/data/orders-0")
     assert not node.disk.exists("/data/orders-1")
+    assert node.groups.deleted_topics == ["orders"]
 
 
 def test_a_topic_made_again_begins_empty() -> None:
@@ -446,6 +447,29 @@ def test_a_partition_that_found_no_room_is_forgotten_with_its_topic() -> None:
     node.fire_timers()
     assert node.partition("orders", 0) is None
     assert node.timers == []
+
+
+def test_many_partitions_are_opened_over_several_turns() -> None:
+    node = StubNode().start()
+    heard: list[Outcome] = []
+    node.topics.create([NewTopic("wide", 250), NewTopic("a")], heard.extend, validate_only=False)
+    open_after = [len(node.shard.partitions) - 1]
+    while node.turn():
+        open_after.append(len(node.shard.partitions) - 1)
+    assert open_after == [100, 200, 251]
+    assert errors(heard) == [ErrorCode.NONE] * 2
+
+
+def test_a_topic_deleted_while_it_is_being_opened_is_gone() -> None:
+    node = StubNode().start()
+    heard: list[Outcome] = []
+    node.topics.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
+    node.topics.delete(["wide"], heard.extend)
+    node.topics.create([NewTopic("wide", 2)], heard.extend, validate_only=False)
+    while node.turn():
+        pass
+    assert errors(heard) == [ErrorCode.NONE] * 3
+    assert len(node.shard.partitions) == 1 + 2
 
 
 def test_who_is_not_the_controller_decides_nothing() -> None:

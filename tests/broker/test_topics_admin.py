@@ -106,7 +106,7 @@ def test_a_refused_topic_comes_with_a_sentence(version: int) -> None:
         (topic(retention_ms="abc"), ErrorCode.INVALID_CONFIG),
         (topic(retention_ms=None), ErrorCode.INVALID_CONFIG),
         (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
-        (topic(partitions=100_001), ErrorCode.POLICY_VIOLATION),
+        (topic(partitions=10_001), ErrorCode.POLICY_VIOLATION),
     ],
 )
 def test_what_cannot_be_created_is_refused_as_kafka_refuses_it(

@@ -28,7 +28,7 @@ from fencepost.wire.codec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from fencepost.broker.context import Authorizer
     from fencepost.broker.node import Node
@@ -54,10 +54,14 @@ class CountingDice:
 
 
 class Coordinator:
-    """Remembers which partitions it was given."""
+    """Remembers what it was told."""
 
     def __init__(self) -> None:
         self.loaded: list[int] = []
+        self.deleted_topics: list[str] = []
+
+    def on_topics_deleted(self, names: Collection[str]) -> None:
+        self.deleted_topics += names
 
     def load(self, index: int, partition: Partition) -> None:
         self.loaded.append(index)
@@ -92,6 +96,7 @@ class StubNode:
         self.transactions = Coordinator()
         self.fatal_reasons: list[str] = []
         self.timers: list[Callable[[], None]] = []
+        self.next_turns: list[Callable[[], None]] = []
         self.refuse_to_open = False
         self._waiting: list[tuple[Partition, int, Callable[[], None]]] = []
         self.topics = Topics(cast("Node", self))
@@ -162,7 +167,14 @@ class StubNode:
             self._waiting.append((partition, end_offset, callback))
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> None:
-        self.timers.append(callback)
+        (self.timers if delay_ms else self.next_turns).append(callback)
+
+    def turn(self) -> bool:
+        """One turn of the loop; False when there was nothing to do in it."""
+        turns, self.next_turns = self.next_turns, []
+        for callback in turns:
+            callback()
+        return bool(turns)
 
     def fire_timers(self) -> None:
         """The time of every timer has come."""
@@ -191,6 +203,8 @@ class StubNode:
         self.topics.create(wanted, heard.extend, validate_only=validate_only)
         if self.shard.fsync:
             self.sync()
+        while self.turn():
+            pass
         return heard
 
     def made(self, name: str, partition_count: int = 1, **settings: str) -> None:

@@ -107,3 +107,17 @@ def test_a_client_lives_through_the_death_of_its_broker(tmp_path: Path) -> None:
             assert [record.value for record in client.records(where, 0, 2)] == [b"a", b"b"]
             assert client.offset_fetch("g", [where]) == {where: CommittedOffset(2)}
             assert client.list_offsets({where: LATEST})[where].offset == 3
+
+
+def test_a_reader_that_stands_still_says_what_holds_it(
+    broker: FencepostProcess, cluster: Cluster, partition: TopicPartition
+) -> None:
+    identity = cluster.init_producer_id(f"tx-{partition}")
+    write(cluster, identity, partition, b"undecided")
+    options = {"default.api.timeout.ms": 50, "fetch.max.wait.ms": 10}
+    with (
+        connect(broker.bootstrap_servers, options) as impatient,
+        pytest.raises(TimeoutError, match="holds the last stable offset at 0"),
+    ):
+        list(impatient.records(partition, 0, 1))
+    cluster.end_txn(identity, commit=False)

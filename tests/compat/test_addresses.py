@@ -29,10 +29,3 @@ def test_a_java_client_comes_by_that_address(host: str, tmp_path: Path, tools: J
         port = broker.bootstrap_servers.rpartition(":")[2]
         said = tools.check("Exercise", f"{host}:{port}", "records: codec zstd")
     assert json.loads(said)["saw"]["records"] == 200
-
-
-def test_an_address_of_the_outside_is_refused_unless_asked_for(tmp_path: Path) -> None:
-    from tools.processes import DiedEarlyError
-
-    with pytest.raises(DiedEarlyError, match="--allow-remote"):
-        FencepostProcess(tmp_path / "data", listen="0.0.0.0:0")

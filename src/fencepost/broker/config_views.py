@@ -36,7 +36,7 @@ def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[R
     """All settings of a topic, its own and those it takes from the broker."""
     config = TopicConfig(broker, overrides)
     rows = []
-    for name, setting in TOPIC_SETTINGS.items():
+    for name, setting in sorted(TOPIC_SETTINGS.items()):
         value = config.text_of(name)
         synonyms = broker.synonyms(BROKER_SYNONYMS[name][0]) if name in BROKER_SYNONYMS else []
         if name in overrides:
@@ -48,7 +48,7 @@ def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[R
 
 def describe_broker(broker: BrokerConfig) -> list[Row]:
     """All settings of this broker: those that are honoured, and those that somebody set in vain."""
-    names = [*BROKER_SETTINGS, *sorted(broker.given_names() - BROKER_SETTINGS.keys())]
+    names = sorted(broker.given_names() | BROKER_SETTINGS.keys())
     return [_broker_row(broker, name, broker.synonyms(name)) for name in names]
 
 

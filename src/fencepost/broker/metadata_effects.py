@@ -21,7 +21,7 @@ from fencepost.coordinator.metadata.events import (
 from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from fencepost.broker.node import Node
     from fencepost.coordinator.metadata.events import Effect
@@ -35,6 +35,10 @@ RETRY_OPEN_MS: Final = 5_000
 """Pause before a partition that the disk refused is tried again: somebody has to make room first."""
 
 
+OPENED_AT_ONCE: Final = 100
+"""New logs that are opened in one turn of the loop, at about a millisecond each: others want to be served."""
+
+
 class MetadataEffects:
     """The hands of the controller."""
 
@@ -46,7 +50,32 @@ class MetadataEffects:
         self.announces = False
         """Whether coordinators hear of new partitions; at a start they look for themselves."""
 
-    def perform(self, effect: Effect) -> None:
+    def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
+        """Does them in their order; many new logs are opened over several turns of the loop."""
+        for position, effect in enumerate(effects):
+            if isinstance(effect, PartitionsCreated) and effect.partition_count > OPENED_AT_ONCE:
+                rest = effects[position + 1 :]
+                self._open_by_and_by(effect, lambda: self.run(rest, done))
+                return
+            self._perform(effect)
+        done()
+
+    def _open_by_and_by(self, effect: PartitionsCreated, then: Callable[[], None]) -> None:
+        name, first, count = effect
+        topic_id = self._state.topic_id(name)
+
+        def step(start: int) -> None:
+            end = min(start + OPENED_AT_ONCE, first + count)
+            if self._state.topic_id(name) == topic_id:  # Else it was deleted meanwhile.
+                self.open(name, range(start, end))
+            if end < first + count:
+                self._node.call_later(0, lambda: step(end))
+            else:
+                then()
+
+        step(first)
+
+    def _perform(self, effect: Effect) -> None:
         match effect:
             case PartitionsCreated(topic, first, count):
                 self.open(topic, range(first, first + count))
@@ -108,6 +137,7 @@ class MetadataEffects:
                 self._node.close_partition(TopicPartition(name, index), delete=True)
             except (OSError, StorageError) as problem:
                 log.error("%s-%d is deleted, but its files stay: %s", name, index, problem)
+        self._node.groups.on_topics_deleted([name])
         self._changed()
 
     def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:

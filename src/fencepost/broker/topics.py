@@ -219,13 +219,13 @@ class Topics:
     def _finish(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
         """Does the effects once everything appended so far is durable, and says so."""
 
-        def durable() -> None:
-            for effect in effects:
-                self._effects.perform(effect)
-                if isinstance(effect, TopicRemoved):
-                    self._removing.discard(effect.topic)
+        def performed() -> None:
+            self._removing -= {e.topic for e in effects if isinstance(e, TopicRemoved)}
             self.shown.clear()
             done()
+
+        def durable() -> None:
+            self._effects.run(effects, performed)
 
         metadata_log = self._metadata_log
         self._node.when_durable(metadata_log, metadata_log.log_end_offset, durable)

@@ -92,7 +92,7 @@ class Ending:
     def prepared(self) -> None:
         """The Prepare record is durable: the outcome is fixed."""
         self._node.crash_points(self.points.prepare_durable)
-        if False:
+        if self._coordinator.closed:
             self._reply = Reply(ErrorCode.NOT_COORDINATOR)
             self._answer()
             return

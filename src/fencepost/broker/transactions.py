@@ -183,8 +183,12 @@ class Transactions:
         self._node.topics.allocate_producer_id(allocated)
 
     def add_partitions(self, event: AddPartitions, done: Done) -> None:
-        """Partitions join a transaction on the client's word."""
-        self.submit(decide_add_partitions, event, done)
+        """Partitions join a transaction on the word of a client, or (TV2) of a broker that was written to."""
+        if event.transaction_version >= 2:
+            deadline_ms = self._node.clock.now_ms() + IMPLICIT_ADD_WAIT_MS
+            self._add_implicitly(event, deadline_ms, done)
+        else:
+            self.submit(decide_add_partitions, event, done)
 
     def end_txn(self, event: EndTxn, done: Done) -> None:
         """A producer commits or aborts."""
@@ -304,8 +308,7 @@ class Transactions:
                 partitions_of(names),
                 transaction_version=2,
             )
-            deadline_ms = self._node.clock.now_ms() + IMPLICIT_ADD_WAIT_MS
-            self._add_implicitly(event, deadline_ms, lambda reply: done([reply.error] * len(names)))
+            self.add_partitions(event, lambda reply: done([reply.error] * len(names)))
         else:
             self._check(names, transactional_id, producer_id, producer_epoch, done)
 

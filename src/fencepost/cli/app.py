@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import fencepost
+from fencepost.cli import txn
 
 app = typer.Typer(
     name="fencepost",
@@ -16,6 +17,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(txn.app, name="txn")
 
 
 @app.command(

@@ -22,6 +22,7 @@ from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from fencepost.base.system import SystemDice
 from fencepost.client import admin, groups, reading, transactions, writing
 from fencepost.client.calls import AnyBroker, Core, TheBroker, call_one
+from fencepost.client.failures import RetriesExhausted
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.client.reading import EARLIEST, LATEST, ListedOffset
 from fencepost.client.sockets import MonotonicClock, Network
@@ -172,18 +173,34 @@ class Cluster:
         *,
         isolation: str | None = None,
     ) -> Iterator[Record]:
-        """The visible records of [start, end); from the first to the last there is now when not told otherwise."""
+        """The visible records of [start, end); from the first to the last there is now when not told otherwise.
+
+        An end that does not come within default.api.timeout.ms, because it is not written or an open transaction
+        stands before it, is RetriesExhausted.
+        """
         position = self._offset(partition, EARLIEST, isolation) if start is None else start
         stop = self._offset(partition, LATEST, isolation) if end is None else end
         while position < stop:
-            fetched = self.fetch({partition: position}, isolation=isolation).get(partition)
-            if fetched is None:
-                continue
+            fetched = self._fetch_on(partition, position, isolation)
             for record in fetched.records():
                 if record.offset >= stop:
                     return
                 yield record
             position = fetched.next_offset
+
+    def _fetch_on(
+        self, partition: TopicPartition, position: int, isolation: str | None
+    ) -> FetchedPartition:
+        """The next fetch that brings anything."""
+        timeout_ms = self.options.default_api_timeout_ms
+        end_ms = self._core.clock.now_ms() + timeout_ms
+        while True:
+            fetched = self.fetch({partition: position}, isolation=isolation)[partition]
+            if fetched.next_offset > position:
+                return fetched
+            if self._core.clock.now_ms() >= end_ms:
+                what = f"reading on from offset {position} of {partition}"
+                raise RetriesExhausted(what, timeout_ms, _standstill(fetched))
 
     def _offset(self, partition: TopicPartition, time_ms: int, isolation: str | None) -> int:
         return self.list_offsets({partition: time_ms}, isolation=isolation)[partition].offset
@@ -260,6 +277,13 @@ class Cluster:
     ) -> dict[str, TransactionView | None]:
         """What the coordinators know of these ids."""
         return self.run(admin.describe_transactions(self._core, transactional_ids))
+
+
+def _standstill(fetched: FetchedPartition) -> str:
+    words = f"nothing new; the high watermark is {fetched.high_watermark}"
+    if 0 <= fetched.last_stable_offset < fetched.high_watermark:
+        words += f", and an open transaction holds the last stable offset at {fetched.last_stable_offset}"
+    return words
 
 
 class TransactionalWriter:

@@ -6,8 +6,9 @@
 - Records of aborted transactions go at once.
 - A marker stays as long as any batch of its transaction does, and then until its own horizon has passed.
 - A batch that ends up empty stays, without records, when it is the last one of an active producer: its
-  sequence is what makes the next batch acceptable (KAFKA-5490, KAFKA-8335). So does the last batch of the
-  round, which keeps the range of offsets.
+  sequence is what makes the next batch acceptable (KAFKA-5490, KAFKA-8335). So does the last batch of a
+  segment: a segment ends where the next one begins, and recovery relies on it. (Kafka keeps only the last
+  batch of a round in this way.)
 - A batch that cannot be opened is nobody's to judge: it stays as it is.
 """
 
@@ -132,14 +133,14 @@ class Cleaner:
         *,
         now_ms: int,
         delete_retention_ms: int,
-        round_end_offset: int,
     ) -> None:
         self._newest = newest
         self._last_records = last_records
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
-        self._round_end_offset = round_end_offset
         self.transactions = CleanedTransactions()
+        self.segment_end_offset = -1
+        """Where the segment that is being written must end."""
 
     def clean(self, batch: SealedBatch) -> Buffer | None:
         """What to write for a batch: its own bytes, new ones, or nothing."""
@@ -185,7 +186,7 @@ class Cleaner:
 
     def _emptied(self, batch: SealedBatch) -> Buffer | None:
         """Nothing, or the bare header where a producer or the range of offsets needs it."""
-        if batch.next_offset != self._round_end_offset and not self._is_last_of_producer(batch):
+        if batch.next_offset != self.segment_end_offset and not self._is_last_of_producer(batch):
             return None
         if batch.record_count == 0:
             return batch.data

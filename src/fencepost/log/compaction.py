@@ -166,6 +166,9 @@ def _first_time(segment: Segment) -> int:
 def _run(
     log: Log, plan: Plan, now_ms: int, last_records: Mapping[int, LastRecord]
 ) -> Generator[None, None, Compacted]:
+    if log.recovery_point < plan.end_offset:
+        # What supersedes an older record must be as durable as that was.
+        log.sync()
     newest = NewestOffsets()
     yield from _fill(log, plan, newest)
     cleaner = Cleaner(
@@ -173,7 +176,6 @@ def _run(
         last_records,
         now_ms=now_ms,
         delete_retention_ms=log.config.delete_retention_ms,
-        round_end_offset=plan.end_offset,
     )
     sources = [s for s in log.segments if s.base_offset < newest.end_offset and not s.is_active]
     bytes_before, bytes_after, groups = 0, 0, _group(log, sources)
@@ -253,6 +255,7 @@ def _clean_group(
     log.disk.remove(path)
     file = log.disk.open(path, create=True)
     cleaner.transactions.retained.clear()
+    cleaner.segment_end_offset = group[-1].next_offset
     try:
         size = 0
         for segment in group:

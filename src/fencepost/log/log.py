@@ -312,9 +312,10 @@ class Log:
         try:
             while self._active.base_offset > offset:
                 self._drop_active()
+            # In this order: a later segment that came back would leave a hole before it.
+            self.disk.sync_dir(self.folder)
             self._active.truncate(offset)
             self._active.file().sync()
-            self.disk.sync_dir(self.folder)
             self.log_end_offset = self._active.next_offset
             self.epochs.cut_end(self.log_end_offset)
             snapshots.delete_snapshots_after(self.disk, self.folder, self.log_end_offset)
@@ -426,7 +427,7 @@ class Log:
         """Takes note of a sync that has run; returns the new recovery point."""
         if pending.generation == self.generation:
             self.recovery_point = max(self.recovery_point, pending.end_offset)
-            self._names_synced = pending.names_version
+            self._names_synced = max(self._names_synced, pending.names_version)
             for path in pending.paths:
                 self._unsynced.pop(path, None)
         return self.recovery_point

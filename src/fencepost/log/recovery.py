@@ -88,10 +88,15 @@ def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
 def recover(
     segments: list[Segment], first: int, index_interval_bytes: int, on_batch: OnBatch | None
 ) -> None:
-    """Reads segments from `first` on through; the log ends where they stop making sense."""
+    """Reads segments from `first` on through; the log ends where they stop making sense.
+
+    A segment ends where the next one begins, also after compaction, which keeps the last batch of every
+    segment. Where it does not, its tail was lost and a later file survived: that file must not count, or a
+    transaction could lose its records and keep its marker.
+    """
     for index in range(first, len(segments)):
         segment = segments[index]
-        if index > first and segment.base_offset < segments[index - 1].next_offset:
+        if index > first and segment.base_offset != segments[index - 1].next_offset:
             _drop_from(segments, index)
             return
         size = segment.size_bytes
@@ -105,7 +110,6 @@ def recover(
             return
         if index + 1 < len(segments):
             segment.write_indexes()
-            segment.next_offset = max(found.next_offset, segments[index + 1].base_offset)
 
 
 def _drop_from(segments: list[Segment], index: int) -> None:

@@ -6,7 +6,8 @@ the living state with a fresh fold of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
@@ -312,9 +313,10 @@ def check_invariants(group: Group) -> None:
     }
     assert all(name == member.member_id for name, member in group.members.items())
     assert group.leader in group.members if group.members else group.leader is None
-    assert group.pending_sync <= set(group.members)
+    assert group.pending_sync.keys() <= group.members.keys()
     assert not set(group.pending_members) & set(group.members)
-    assert +group.support == _count(name for m in members for name in {n for n, _ in m.protocols})
+    supported = Counter(name for m in members for name in {name for name, _ in m.protocols})
+    assert {name: count for name, count in group.support.items() if count} == supported
     for member in members:
         assert member.awaiting_join is None or group.state is State.PREPARING_REBALANCE
         assert member.awaiting_sync is None or group.state is State.COMPLETING_REBALANCE
@@ -324,17 +326,7 @@ def check_invariants(group: Group) -> None:
         assert not group.members
 
 
-def _count(names: Iterable[str]) -> Mapping[str, int]:
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
 def partition(name: str) -> TopicPartition:
     """ "orders-3" as a topic and an index."""
     topic, _, index = name.rpartition("-")
     return TopicPartition(topic, int(index))
-
-
-Step = Callable[[], object]

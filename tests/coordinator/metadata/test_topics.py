@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.limits import MAX_PARTITIONS_PER_TOPIC
 from fencepost.coordinator.metadata.decide import (
     decide_create_partitions,
     decide_create_topic,
@@ -21,6 +20,7 @@ from fencepost.coordinator.metadata.events import (
     PartitionsCreated,
     TopicRemoved,
 )
+from fencepost.coordinator.metadata.placement import MAX_NEW_PARTITIONS
 from fencepost.coordinator.metadata.state import MetadataState, PartitionState
 from tests.coordinator.metadata.cluster import Cluster, one_broker
 
@@ -105,9 +105,7 @@ def test_a_topic_needs_partitions(count: int) -> None:
 
 def test_a_mistyped_number_of_partitions_is_refused() -> None:
     cluster = one_broker()
-    decision = decide_create_topic(
-        cluster.state, wanted(partition_count=MAX_PARTITIONS_PER_TOPIC + 1)
-    )
+    decision = decide_create_topic(cluster.state, wanted(partition_count=MAX_NEW_PARTITIONS + 1))
     assert refused(decision) is ErrorCode.POLICY_VIOLATION
 
 

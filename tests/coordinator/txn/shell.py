@@ -158,15 +158,17 @@ class ShellNode:
             index, self.partitions[TopicPartition(TRANSACTION_STATE_TOPIC, index)]
         )
 
-    def sync(self) -> None:
-        """Everything appended so far is durable; what follows from that may append more."""
-        for partition in self.partitions.values():
+    def sync(self, *topics: str) -> None:
+        """Everything appended so far, or to these topics, is durable; what follows from it may append more."""
+        for name, partition in self.partitions.items():
+            if topics and name.topic not in topics:
+                continue
             if self.fsync:
                 partition.log.sync()
             partition.advance_high_watermark(partition.log_end_offset)
         waiting, self.waiting = self.waiting, []
-        for _, _, callback in waiting:
-            callback()
+        for partition, end_offset, callback in waiting:
+            self.when_durable(partition, end_offset, callback)
 
     def sync_all(self) -> None:
         """Syncs until nobody waits any more."""

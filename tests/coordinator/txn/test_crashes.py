@@ -13,12 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.coordinator.txn.states import State
 from tests.coordinator.txn.shell import Answer, ShellNode
 
-EVENTS = ("init", "add", "add", "commit", "abort", "sync", "sync", "wait", "kill", "power")
-
-steps = st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 3)), max_size=30)
+ROUNDS = st.tuples(
+    st.sampled_from(["go on", "go on", "go on", "go on", "init", "wait"]),
+    st.integers(0, 3),
+    # Which files are synced before the next round: the coordinator's log, the topic's, in this order.
+    st.sampled_from(["", "l", "t", "lt", "tl", "ltl", "ltlt"]),
+    st.sampled_from(["", "", "", "kill", "power"]),
+)
+steps = st.lists(ROUNDS, max_size=14)
 
 
 @dataclass
@@ -44,28 +50,33 @@ class Model:
     ended: list[Ended] = field(default_factory=list)
     given_out: list[tuple[int, int]] = field(default_factory=list)
 
-    def step(self, event: str, number: int) -> None:
-        self.listen()
+    def step(self, event: str, number: int, syncs: str, crash: str) -> None:
         if event == "init":
-            self.asked_init = self.node.init()
-        elif event == "sync":
-            self.node.sync()
+            self.asked_init = self.asked_init or self.node.init()
         elif event == "wait":
             self.node.pass_time(number * 40_000)
-        elif event in ("kill", "power"):
-            self.crash(power_lost=event == "power")
-        elif self.identity is not None:
-            self.use(self.identity, event, number)
+        else:
+            self.go_on(number)
         self.listen()
+        for sync in syncs:
+            self.node.sync(TRANSACTION_STATE_TOPIC if sync == "l" else "t")
+            self.listen()
+        if crash:
+            self.crash(power_lost=crash == "power")
 
-    def use(self, identity: tuple[int, int], event: str, number: int) -> None:
-        if event == "add":
-            answer = self.node.add(*identity, {"t": (number,)}, version=2)
-            self.adding.append((answer, number))
+    def go_on(self, number: int) -> None:
+        """What a producer would do next: get its id, add a partition or two, end."""
+        if self.identity is None:
+            self.asked_init = self.asked_init or self.node.init()
             return
         joined = {index for answer, index in self.adding if answer.error is ErrorCode.NONE}
-        answer = self.node.end(*identity, commit=event == "commit", version=2)
-        self.ended.append(Ended(answer, *identity, event == "commit", joined))
+        if len(joined) <= number % 2:
+            answer = self.node.add(*self.identity, {"t": (number,)}, version=2)
+            self.adding.append((answer, number))
+            return
+        commit = number < 2
+        answer = self.node.end(*self.identity, commit=commit, version=2)
+        self.ended.append(Ended(answer, *self.identity, commit, joined))
 
     def listen(self) -> None:
         if self.asked_init is not None and self.asked_init.reply is not None:
@@ -116,15 +127,15 @@ class Model:
                 assert set(marked) == {ended.commit}
 
 
-@settings(max_examples=int(__import__("os").environ.get("EX","400")))
+@settings(max_examples=8000)
 @given(steps, st.booleans())
 def test_whatever_crashes_when_answers_hold_and_transactions_end_one_way(
-    sequence: list[tuple[str, int]], fsync: bool
+    sequence: list[tuple[str, int, str, str]], fsync: bool
 ) -> None:
     node = ShellNode(fsync=fsync)
     node.load()
     model = Model(node)
-    for event, number in sequence:
+    for event, number, syncs, crash in sequence:
         # A loss of power may take what was only in the page cache: that promise needs fsync.
-        model.step("kill" if event == "power" and not fsync else event, number)
+        model.step(event, number, syncs, "kill" if crash and not fsync else crash)
     model.crash(power_lost=fsync)

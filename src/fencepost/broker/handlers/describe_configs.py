@@ -46,9 +46,7 @@ def describe(
     resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: Context
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        error_message=None,
+        resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     rows = rows_of(resource, context)
     if isinstance(rows, Refusal):

@@ -3,7 +3,8 @@
 Behaviour: holds offsets of a group until the producer's transaction ends: a COMMIT marker makes them the group's, an
            ABORT marker drops them. The transaction coordinator is asked first (KIP-890): up to v4 whether the
            transaction has the group's partition, from v5 on the partition is added. Answers when durable.
-Versions:  v2 leader epochs; v3 flexible, member and generation, which fence a zombie's commit (KIP-447); v5 TV2.
+Versions:  v2 leader epochs; v3 flexible, member and generation, which fence a zombie's commit (KIP-447);
+           v4 TRANSACTION_ABORTABLE, before that INVALID_TXN_STATE; v5 TV2.
 Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED,
            UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID, OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID,
            FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fencepost.broker.context import Context
 
 FIRST_VERSION_WITH_LOADING: Final = 2
+FIRST_VERSION_WITH_ABORTABLE: Final = 4
 FIRST_VERSION_OF_TV2: Final = 5
 
 
@@ -82,8 +84,13 @@ def read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
 
 
 def lower(reply: CommitReply, context: Context) -> CommitReply:
-    """Clients of v0 and v1 do not know that a coordinator may be loading (KAFKA-7296)."""
-    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    if reply.error is loading and context.api_version < FIRST_VERSION_WITH_LOADING:
+    """Errors that a client of this version does not know are told as those that it does."""
+    version = context.api_version
+    if (
+        reply.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        and version < FIRST_VERSION_WITH_LOADING
+    ):
         return replace(reply, error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if reply.error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
+        return replace(reply, error=ErrorCode.INVALID_TXN_STATE)
     return reply

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import java_string_hash
 from fencepost.coordinator.group.states import TRANSITIONS, State
 from fencepost.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, read_topics
 from fencepost.records.group_log import GroupKey, GroupRecord, GroupValue, MemberValue
@@ -147,10 +148,10 @@ class Group:
         """Group instance id to member id (KIP-345)."""
         self.pending_members: dict[str, int] = {}
         """Member ids that were handed out (KIP-394) and have not joined yet, each with its deadline."""
-        self.pending_sync: set[str] = set()
-        """Members of this generation that have not asked for their assignment yet."""
+        self.pending_sync: dict[str, None] = {}
+        """Members of this generation that have not asked for their assignment yet; an empty dict is small."""
         self.subscribed_topics: frozenset[str] | None = None
-        self.support: Counter[str] = Counter()
+        self.support: dict[str, int] = {}
         """How many members support each protocol."""
         self.awaiting_join_count = 0
         self.new_member_added = False
@@ -251,19 +252,19 @@ class Group:
         assert self.protocol_type == protocol_type, f"{member} of type {protocol_type} in {self}"
         self.leader = self.leader or member.member_id
         self.members[member.member_id] = member
-        self.support.update(_names(member.protocols))
+        self._count_support(member.protocols, 1)
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
         """Forgets a member, or an id that was handed out. Whoever waited was answered before."""
         self.pending_members.pop(member_id, None)
-        self.pending_sync.discard(member_id)
+        self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
             return
         assert member.awaiting_join is None, f"{member} leaves {self} without an answer"
         assert member.awaiting_sync is None, f"{member} leaves {self} without an answer"
-        self.support.subtract(_names(member.protocols))
+        self._count_support(member.protocols, -1)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
         if self.leader == member_id:
@@ -285,15 +286,20 @@ class Group:
         member = self.members[new_member_id]
         member.member_id = new_member_id
         self.static_members[group_instance_id] = new_member_id
-        self.pending_sync.discard(old_member_id)
+        self.pending_sync.pop(old_member_id, None)
         if self.leader == old_member_id:
             self.leader = new_member_id
         return member
 
     def replace_protocols(self, member: Member, protocols: Protocols) -> None:
-        self.support.subtract(_names(member.protocols))
+        self._count_support(member.protocols, -1)
         member.protocols = protocols
-        self.support.update(_names(protocols))
+        self._count_support(protocols, 1)
+
+    def _count_support(self, protocols: Protocols, change: int) -> None:
+        # By a set, because a client may name a protocol twice and must not count twice for it.
+        for name in {name for name, _ in protocols}:
+            self.support[name] = self.support.get(name, 0) + change
 
     def park_join(self, member: Member, ticket: int) -> int | None:
         """The member waits for the next generation; returns the ticket of an older wait of its own."""
@@ -338,7 +344,7 @@ class Group:
             return bool(protocol_type) and any(True for _ in names)
         size = len(self.members)
         return self.protocol_type == protocol_type and any(
-            self.support[name] == size for name in names
+            self.support.get(name, 0) == size for name in names
         )
 
     def select_protocol(self) -> str:
@@ -347,7 +353,8 @@ class Group:
         votes: Counter[str] = Counter()
         for member in self.members.values():
             votes[next(name for name, _ in member.protocols if self.support[name] == size)] += 1
-        return votes.most_common(1)[0][0]
+        # Of equals Kafka takes the one that comes first in Java's hash table; any choice would do.
+        return min(votes, key=lambda name: (-votes[name], _java_bucket(name)))
 
     def learn_topics(self) -> None:
         """Reads what the members of this generation subscribe to."""
@@ -391,9 +398,9 @@ class Group:
         )
 
 
-def _names(protocols: Protocols) -> set[str]:
-    # A set, because a client may name a protocol twice and must not count twice for it.
-    return {name for name, _ in protocols}
+def _java_bucket(name: str) -> int:
+    value = java_string_hash(name)
+    return (value ^ (value & 0xFFFFFFFF) >> 16) & 15
 
 
 def _member_from(written: MemberValue, protocol_name: str | None) -> Member:

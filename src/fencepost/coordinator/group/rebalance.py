@@ -177,7 +177,7 @@ class Turn:
         group.protocol_name = group.select_protocol()
         group.learn_topics()
         group.become(State.COMPLETING_REBALANCE, self.now_ms)
-        group.pending_sync = set(group.members)
+        group.pending_sync = dict.fromkeys(group.members)
         for member in group.members.values():
             self.answer(group.unpark_join(member), joined_reply(group, member))
             member.is_new = False

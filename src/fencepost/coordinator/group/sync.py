@@ -24,7 +24,7 @@ def on_sync(state: GroupState, event: Sync, now_ms: int) -> Decision:
     assert group is not None
     turn = Turn(group, state.settings, now_ms)
     member = group.members[event.member_id]
-    group.pending_sync.discard(event.member_id)
+    group.pending_sync.pop(event.member_id, None)
     if not group.pending_sync:
         group.sync_deadline_ms = NEVER
     if group.state is State.STABLE:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.limits import MAX_PARTITIONS_PER_TOPIC
 from fencepost.coordinator.metadata.events import refuse
 
 if TYPE_CHECKING:
@@ -16,16 +15,20 @@ if TYPE_CHECKING:
     from fencepost.coordinator.metadata.state import MetadataState
 
 
+MAX_NEW_PARTITIONS: Final = 10_000
+"""Partitions that one request may make, as in Kafka: a mistyped count must not fill the disk with folders."""
+
+
 def place(state: MetadataState, count: int) -> list[int] | Decision:
     """A leader for each of so many new partitions."""
     if count <= 0:
         return refuse(
             ErrorCode.INVALID_PARTITIONS, f"A topic has at least one partition, not {count}."
         )
-    if count > MAX_PARTITIONS_PER_TOPIC:
+    if count > MAX_NEW_PARTITIONS:
         return refuse(
             ErrorCode.POLICY_VIOLATION,
-            f"{count} partitions are more than the {MAX_PARTITIONS_PER_TOPIC} that are made at once.",
+            f"{count} partitions are more than the {MAX_NEW_PARTITIONS} that are made at once.",
         )
     nodes = [broker.node_id for broker in state.live_brokers()]
     if not nodes:
@@ -57,7 +60,7 @@ def place_as_told(
     state: MetadataState, assignments: Sequence[Sequence[int]]
 ) -> list[int] | Decision:
     """The leaders that somebody chose: each a broker that is there, one for each partition."""
-    if len(assignments) > MAX_PARTITIONS_PER_TOPIC:
+    if len(assignments) > MAX_NEW_PARTITIONS:
         return place(state, len(assignments))
     for nodes in assignments:
         if problem := _refuse_assignment(state, nodes):

@@ -1,0 +1,178 @@
+"""`fencepost txn`: transactions, seen from outside. Speaks the wire only, so it works on Apache Kafka too."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
+from fencepost.cli.duration import for_people
+from fencepost.cli.output import output
+
+if TYPE_CHECKING:
+    from fencepost.client.admin import TransactionView
+    from fencepost.client.blocking import Cluster
+    from fencepost.records.transaction_log import TransactionMetadata
+
+app = typer.Typer(help="Look at transactions, here or on Apache Kafka.", no_args_is_help=True)
+
+Servers = Annotated[
+    str, typer.Option("--bootstrap-servers", help="Where the cluster is.", metavar="HOST:PORT,...")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+ClientConfig = Annotated[
+    list[str],
+    typer.Option(
+        "--client-config", metavar="KEY=VALUE", help="A client setting, as Kafka names it."
+    ),
+]
+
+IDLE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
+
+
+@app.command("list")
+def list_command(
+    servers: Servers = "127.0.0.1:9092",
+    state: Annotated[
+        list[str], typer.Option(help="Only this state, as Kafka names it (Ongoing ...).")
+    ] = [],  # noqa: B006 - typer copies it
+    producer_id: Annotated[list[int], typer.Option(help="Only this producer id.")] = [],  # noqa: B006
+    older_than_ms: Annotated[
+        int, typer.Option(help="Only transactions that run longer than this.")
+    ] = -1,
+    pattern: Annotated[
+        str | None, typer.Option(help="Only ids that match this regular expression as a whole.")
+    ] = None,
+    client_config: ClientConfig = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """List transactional ids with their state, age and producer."""
+    with connect(servers, client_config) as cluster:
+        listed = cluster.list_transactions(
+            states=state, producer_ids=producer_id, longer_than_ms=older_than_ms, pattern=pattern
+        )
+        views = cluster.describe_transactions([each.transactional_id for each in listed])
+    now_ms = time.time_ns() // 1_000_000
+    rows = []
+    for each in sorted(listed, key=lambda one: one.transactional_id):
+        view = views.get(each.transactional_id)
+        age_ms = age_of(view, now_ms)
+        rows.append(
+            {
+                "transactional_id": each.transactional_id,
+                "state": each.state,
+                "age": for_people(age_ms) if age_ms is not None and not as_json else age_ms,
+                "producer_id": each.producer_id,
+                "producer_epoch": view.producer_epoch if view else None,
+                "partitions": len(view.partitions) if view else None,
+                "coordinator": each.coordinator,
+            }
+        )
+    columns = list(rows[0]) if rows else []
+    output(as_json).table(rows, columns, "No transactional id fits.")
+
+
+@app.command("describe")
+def describe_command(
+    transactional_id: Annotated[str, typer.Argument(help="The transactional id.")],
+    servers: Servers = "127.0.0.1:9092",
+    client_config: ClientConfig = [],  # noqa: B006
+    as_json: AsJson = False,
+) -> None:
+    """Show everything known about one id, from its coordinator and from __transaction_state."""
+    with connect(servers, client_config) as cluster:
+        view = cluster.describe_transactions([transactional_id]).get(transactional_id)
+        logged, place, offset = find_record(cluster, transactional_id)
+    if view is None and logged is None:
+        raise FencepostError(
+            f"No coordinator knows the transactional id {transactional_id!r}: it was never used here, "
+            "or it has expired (transactional.id.expiration.ms)."
+        )
+    output(as_json).details(
+        description(transactional_id, view, logged, place, offset, as_json=as_json)
+    )
+
+
+def connect(servers: str, client_config: list[str]) -> Cluster:
+    """A client with the settings of the command line."""
+    from fencepost.client.blocking import connect as connect_to
+
+    options: dict[str, str] = {"client.id": "fencepost-cli"}
+    for assignment in client_config:
+        name, separator, value = assignment.partition("=")
+        if not separator:
+            raise FencepostError(f"{assignment!r} is no setting; it must look like name=value.")
+        options[name.strip()] = value.strip()
+    return connect_to(servers, options)
+
+
+def find_record(
+    cluster: Cluster, transactional_id: str
+) -> tuple[TransactionMetadata | None, TopicPartition | None, int]:
+    """The newest record of an id in __transaction_state, and where it lies."""
+    from fencepost.records.transaction_log import decode_value, encode_key
+
+    topic = cluster.metadata([TRANSACTION_STATE_TOPIC]).topics.get(TRANSACTION_STATE_TOPIC)
+    count = len(topic.partitions) if topic is not None else 0
+    if not count:
+        return None, None, -1
+    place = TopicPartition(TRANSACTION_STATE_TOPIC, coordinator_partition(transactional_id, count))
+    key = encode_key(transactional_id)
+    found, offset = None, -1
+    for record in cluster.records(place, isolation="read_uncommitted"):
+        if record.key == key:
+            found = None if record.value is None else decode_value(record.value)
+            offset = record.offset
+    return found, place, offset
+
+
+def age_of(view: TransactionView | None, now_ms: int) -> int | None:
+    """How long the transaction of an id has been open; None when there is none."""
+    if view is None or view.state in IDLE_STATES or view.start_ms < 0:
+        return None
+    return max(0, now_ms - view.start_ms)
+
+
+def description(
+    transactional_id: str,
+    view: TransactionView | None,
+    logged: TransactionMetadata | None,
+    place: TopicPartition | None,
+    offset: int,
+    *,
+    as_json: bool,
+) -> dict[str, Any]:
+    now_ms = time.time_ns() // 1_000_000
+    age_ms = age_of(view, now_ms)
+    row: dict[str, Any] = {"transactional_id": transactional_id}
+    if view is not None:
+        row |= {
+            "state": view.state,
+            "producer_id": view.producer_id,
+            "producer_epoch": view.producer_epoch,
+            "timeout_ms": view.timeout_ms,
+            "start_ms": view.start_ms if view.start_ms >= 0 else None,
+            "age": age_ms if as_json or age_ms is None else for_people(age_ms),
+            "partitions": [str(partition) for partition in view.partitions],
+        }
+        if age_ms is not None:
+            left_ms = view.timeout_ms - age_ms
+            row["times_out_in"] = left_ms if as_json else for_people(max(0, left_ms))
+    row["log_partition"] = str(place) if place else None
+    row["log_offset"] = offset if offset >= 0 else None
+    if logged is not None:
+        row |= {
+            "last_producer_id": _known(logged.previous_producer_id),
+            "next_producer_id": _known(logged.next_producer_id),
+            "last_producer_epoch": _known(logged.last_producer_epoch),
+            "last_update_ms": logged.last_update_ms,
+            "client_transaction_version": logged.client_transaction_version,
+        }
+    return row
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None

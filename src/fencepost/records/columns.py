@@ -1,0 +1,497 @@
+"""Arrow columns into record batches and back, without a Python object per record.
+
+The loops here are compiled by numba. Importing this module costs about two seconds once the compiled code is cached,
+and more the first time, so it is imported only where there is enough to do (`spark/packing.py`, `spark/reading.py`);
+small batches, and places without numba, take the plain path of `builder.py` and `opened.py`. Both paths give the same
+bytes and refuse the same bytes; a test holds them equal.
+
+Compiled code does not check the index of an array. So every read of strangers' bytes is bounded by hand: `_read_varint`
+never passes the end that it is given, and a length is compared with what is left before anything is taken. A kernel
+that finds damage returns a negative number, one of the reasons below, and its caller raises BatchError.
+
+Writing: `encode_lane` turns chosen rows of a key and a value column into batches of about the wanted size. Reading:
+`decode_batches` opens sealed batches into columns. Records with headers are read here; they are written by the
+plain path, because headers are rare and small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from fencepost.base.errors import ErrorCode
+from fencepost.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    MIN_RECORD_BYTES,
+    TRANSACTIONAL_FLAG,
+    BatchError,
+    SealedBatch,
+)
+from fencepost.records.compression import compress, decompress
+from fencepost.records.opened import read_nullable_bytes
+
+F = TypeVar("F", bound=Callable[..., Any])
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+_RECORD_OVERHEAD_BYTES: Final = 32
+"""Above what a record without headers needs beside key and value: five varints, attributes, header count."""
+
+_MAX_SHIFT_32: Final = 28
+_MAX_SHIFT_64: Final = 63
+
+_REASONS: Final = {
+    -1: "a length or number reaches beyond the bytes that are there",
+    -2: "a record claims an impossible length",
+    -3: "an offset delta is not in order",
+    -4: "a key or value claims an impossible length",
+    -5: "a record has impossible headers",
+    -6: "a record is longer than its content",
+    -7: "bytes follow the last record",
+}
+
+
+def _compiled(function: F) -> F:
+    """Numba's decorator, which has no types of its own. Kernels release the interpreter's lock."""
+    return cast(F, numba.njit(cache=True, nogil=True)(function))
+
+
+class Column(NamedTuple):
+    """A binary column as three plain arrays: bytes, where each value begins, and which ones are null."""
+
+    data: Bytes
+    offsets: Ints
+    nulls: Bytes
+
+
+def column_of(array: pa.Array | None, count: int) -> Column:
+    """A binary or string array as a column; no array at all is a column of nulls."""
+    if array is None or pa.types.is_null(array.type):
+        return Column(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64), np.ones(count, np.uint8))
+    width = np.int64 if _is_large(array.type) else np.int32
+    _, offsets, data = array.buffers()
+    begin = array.offset
+    starts = np.frombuffer(offsets, width)[begin : begin + count + 1].astype(np.int64)
+    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    nulls = np.zeros(count, np.uint8)
+    if array.null_count:
+        nulls = np.asarray(array.is_null()).astype(np.uint8)
+    assert count == 0 or starts[-1] <= len(content)
+    return Column(content, starts, nulls)
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+
+
+# Placement.
+
+
+@_compiled
+def _murmur2(data: Bytes, start: int, end: int) -> int:
+    """Kafka's hash of data[start:end], its sign cleared. See client/partitioner.py for the plain one."""
+    m = np.uint32(0x5BD1E995)
+    size = end - start
+    value = np.uint32(0x9747B28C) ^ np.uint32(size)
+    whole = start + (size & ~3)
+    for i in range(start, whole, 4):
+        word = (
+            np.uint32(data[i])
+            | (np.uint32(data[i + 1]) << np.uint32(8))
+            | (np.uint32(data[i + 2]) << np.uint32(16))
+            | (np.uint32(data[i + 3]) << np.uint32(24))
+        )
+        word = np.uint32(word * m)
+        word = np.uint32(word ^ (word >> np.uint32(24)))
+        word = np.uint32(word * m)
+        value = np.uint32(np.uint32(value * m) ^ word)
+    if whole < end:
+        for i in range(end - 1, whole - 1, -1):
+            value = np.uint32(value ^ (np.uint32(data[i]) << np.uint32(8 * (i - whole))))
+        value = np.uint32(value * m)
+    value = np.uint32(value ^ (value >> np.uint32(13)))
+    value = np.uint32(value * m)
+    value = np.uint32(value ^ (value >> np.uint32(15)))
+    return int(value & np.uint32(0x7FFFFFFF))
+
+
+@_compiled
+def _hash_all(data: Bytes, offsets: Ints, nulls: Bytes, out: Ints) -> None:
+    for i in range(len(out)):
+        out[i] = -1 if nulls[i] else _murmur2(data, offsets[i], offsets[i + 1])
+
+
+def hash_keys(keys: Column) -> Ints:
+    """Kafka's positive murmur2 of every key; -1 for a null."""
+    out = np.empty(len(keys.nulls), np.int64)
+    _hash_all(keys.data, keys.offsets, keys.nulls, out)
+    return out
+
+
+# Writing.
+
+
+@_compiled
+def _varint_size(value: int) -> int:
+    rest = value << 1 if value >= 0 else ((-value) << 1) - 1
+    size = 1
+    while rest >= 128:
+        rest >>= 7
+        size += 1
+    return size
+
+
+@_compiled
+def _write_varint(out: Bytes, position: int, value: int) -> int:
+    rest = value << 1 if value >= 0 else ((-value) << 1) - 1
+    while rest >= 128:
+        out[position] = (rest & 0x7F) | 0x80
+        rest >>= 7
+        position += 1
+    out[position] = rest
+    return position + 1
+
+
+@_compiled
+def _field_size(offsets: Ints, nulls: Bytes, row: int) -> int:
+    if nulls[row]:
+        return 1
+    size = offsets[row + 1] - offsets[row]
+    return _varint_size(size) + size
+
+
+@_compiled
+def _write_field(
+    out: Bytes, position: int, data: Bytes, offsets: Ints, nulls: Bytes, row: int
+) -> int:
+    if nulls[row]:
+        return _write_varint(out, position, -1)
+    start = offsets[row]
+    size = offsets[row + 1] - start
+    position = _write_varint(out, position, size)
+    for i in range(size):
+        out[position + i] = data[start + i]
+    return position + size
+
+
+@_compiled
+def _encode_rows(
+    key_data: Bytes,
+    key_offsets: Ints,
+    key_nulls: Bytes,
+    value_data: Bytes,
+    value_offsets: Ints,
+    value_nulls: Bytes,
+    rows: Ints,
+    batch_bytes: int,
+    header_bytes: int,
+    out: Bytes,
+    ends: Ints,
+    counts: Ints,
+) -> int:
+    """Writes all rows; batches begin with room for a header. Returns how many batches there are."""
+    batch = 0
+    delta = 0
+    begin = 0
+    position = header_bytes
+    for index in range(len(rows)):
+        row = rows[index]
+        key_size = _field_size(key_offsets, key_nulls, row)
+        value_size = _field_size(value_offsets, value_nulls, row)
+        # Attributes, timestamp delta 0, offset delta, key, value, no headers.
+        body = 3 + _varint_size(delta) + key_size + value_size
+        if delta > 0 and position - begin - header_bytes + body + 5 > batch_bytes:
+            ends[batch] = position
+            counts[batch] = delta
+            batch += 1
+            begin = position
+            position += header_bytes
+            body += _varint_size(0) - _varint_size(delta)
+            delta = 0
+        position = _write_varint(out, position, body)
+        out[position] = 0
+        out[position + 1] = 0
+        position = _write_varint(out, position + 2, delta)
+        position = _write_field(out, position, key_data, key_offsets, key_nulls, row)
+        position = _write_field(out, position, value_data, value_offsets, value_nulls, row)
+        out[position] = 0
+        position += 1
+        delta += 1
+    if delta > 0:
+        ends[batch] = position
+        counts[batch] = delta
+        batch += 1
+    return batch
+
+
+class EncodedBatch(NamedTuple):
+    """A batch without a producer: transactional, sealed, ready to be stamped."""
+
+    data: bytearray
+    record_count: int
+
+
+def encode_lane(
+    keys: Column, values: Column, rows: Ints, *, timestamp_ms: int, codec: int, batch_bytes: int
+) -> Iterator[EncodedBatch]:
+    """The chosen rows, in their order, as batches of about `batch_bytes` before compression."""
+    if len(rows) == 0:
+        return
+    size = _sizes(keys, rows) + _sizes(values, rows) + len(rows) * _RECORD_OVERHEAD_BYTES
+    # A batch ends when the next record would pass the limit, so two neighbours are together longer than it.
+    most = min(len(rows), 2 * size // max(1, batch_bytes) + 2)
+    out = np.empty(size + most * HEADER_BYTES, np.uint8)
+    ends, counts = np.empty(most, np.int64), np.empty(most, np.int64)
+    rows = np.ascontiguousarray(rows, np.int64)
+    found = _encode_rows(*keys, *values, rows, batch_bytes, HEADER_BYTES, out, ends, counts)
+    begin = 0
+    for index in range(found):
+        end = int(ends[index])
+        yield _seal(out[begin:end], int(counts[index]), timestamp_ms, codec)
+        begin = end
+
+
+def _sizes(column: Column, rows: Ints) -> int:
+    return int((column.offsets[rows + 1] - column.offsets[rows]).sum())
+
+
+def _seal(content: Bytes, record_count: int, timestamp_ms: int, codec: int) -> EncodedBatch:
+    if codec:
+        data = bytearray(HEADER_BYTES)
+        data += compress(codec, content[HEADER_BYTES:].tobytes())
+    else:
+        data = bytearray(memoryview(content))
+    length = len(data) - LOG_OVERHEAD_BYTES
+    times = (timestamp_ms, timestamp_ms)
+    fields = (codec | TRANSACTIONAL_FLAG, record_count - 1, *times, -1, -1, -1, record_count)
+    HEADER.pack_into(data, 0, 0, length, 0, MAGIC, 0, *fields)
+    crc = crc32c(memoryview(data)[CRC_START:])
+    data[17:21] = crc.to_bytes(4, "big")
+    return EncodedBatch(data, record_count)
+
+
+# Reading.
+
+
+@_compiled
+def _read_varint(data: Bytes, position: int, end: int, max_shift: int) -> tuple[int, int]:
+    """A zigzag number and the position behind it; -1 for the position when it does not end in time."""
+    value = np.uint64(0)
+    shift = 0
+    while position < end:
+        byte = np.uint64(data[position])
+        position += 1
+        value |= (byte & np.uint64(0x7F)) << np.uint64(shift)
+        if byte < np.uint64(128):
+            if max_shift == 28:
+                value &= np.uint64(0xFFFFFFFF)
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), position
+        shift += 7
+        if shift > max_shift:
+            return 0, -1
+    return 0, -1
+
+
+@_compiled
+def _read_span(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
+    """Where a nullable field begins, its length (-1 is null), and what follows; -1 for what follows is damage."""
+    length, position = _read_varint(data, position, end, 28)
+    if position < 0 or length < -1 or length > end - position:
+        return 0, 0, -1
+    if length == -1:
+        return position, -1, position
+    return position, length, position + length
+
+
+@_compiled
+def _skip_headers(data: Bytes, position: int, end: int) -> tuple[int, int]:
+    """How many headers there are, and the position behind them; -1 for damage."""
+    count, position = _read_varint(data, position, end, 28)
+    if position < 0 or count < 0 or count * 2 > end - position:
+        return 0, -1
+    for _ in range(count):
+        _, length, position = _read_span(data, position, end)
+        if position < 0 or length < 0:
+            return 0, -1
+        _, _, position = _read_span(data, position, end)
+        if position < 0:
+            return 0, -1
+    return count, position
+
+
+@_compiled
+def _scan(data: Bytes, count: int, last_delta: int, found: Any) -> int:
+    """Fills a row of `found` per record; 0, or the reason why this is not a batch."""
+    size = len(data)
+    position = 0
+    previous = -1
+    for i in range(count):
+        length, position = _read_varint(data, position, size, 28)
+        if position < 0:
+            return -1
+        if length < 6 or length > size - position:
+            return -2
+        end = position + length
+        timestamp_delta, position = _read_varint(data, position + 1, end, 63)
+        if position < 0:
+            return -1
+        delta, position = _read_varint(data, position, end, 28)
+        if position < 0:
+            return -1
+        if delta <= previous or delta > last_delta:
+            return -3
+        previous = delta
+        key_start, key_length, position = _read_span(data, position, end)
+        if position < 0:
+            return -4
+        value_start, value_length, position = _read_span(data, position, end)
+        if position < 0:
+            return -4
+        headers_start = position
+        headers, position = _skip_headers(data, position, end)
+        if position < 0:
+            return -5
+        if position != end:
+            return -6
+        found[i, 0] = delta
+        found[i, 1] = timestamp_delta
+        found[i, 2] = key_start
+        found[i, 3] = key_length
+        found[i, 4] = value_start
+        found[i, 5] = value_length
+        found[i, 6] = headers_start
+        found[i, 7] = headers
+    return 0 if position == size else -7
+
+
+@_compiled
+def _gather(data: Bytes, starts: Ints, lengths: Ints, out: Bytes, ends: Any, position: int) -> int:
+    """Copies the spans behind each other; a null (-1) has no bytes."""
+    for i in range(len(starts)):
+        start = starts[i]
+        for j in range(lengths[i]):
+            out[position + j] = data[start + j]
+        if lengths[i] > 0:
+            position += lengths[i]
+        ends[i] = position
+    return position
+
+
+class DecodedColumns(NamedTuple):
+    """Records of several batches as columns."""
+
+    keys: pa.Array | None
+    values: pa.Array | None
+    offsets: Ints
+    timestamps_ms: Ints
+    append_times: Bytes
+    headers: list[list[dict[str, Any]] | None] | None
+
+
+class _Opened(NamedTuple):
+    batch: SealedBatch
+    payload: Bytes
+    found: Ints
+
+
+def decode_batches(
+    batches: Sequence[SealedBatch],
+    start: int,
+    end: int,
+    *,
+    keys: bool = True,
+    values: bool = True,
+    headers: bool = False,
+) -> DecodedColumns:
+    """The records of [start, end) in these batches; BatchError when one does not hold what its header says."""
+    opened = [_open(batch, start, end) for batch in batches]
+    return DecodedColumns(
+        keys=_binary(opened, 2) if keys else None,
+        values=_binary(opened, 4) if values else None,
+        offsets=_joined([o.batch.base_offset + o.found[:, 0] for o in opened]),
+        timestamps_ms=_joined([_timestamps(o) for o in opened]),
+        append_times=_joined([np.full(len(o.found), o.batch.is_append_time, np.uint8) for o in opened]),
+        headers=[h for o in opened for h in _headers(o)] if headers else None,
+    )
+
+
+def _open(batch: SealedBatch, start: int, end: int) -> _Opened:
+    if len(batch.data) != batch.size_bytes:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is not all there")
+    content = decompress(batch.codec, memoryview(batch.data)[HEADER_BYTES:])
+    payload = np.frombuffer(content, np.uint8)
+    count = batch.record_count
+    if not 0 <= count * MIN_RECORD_BYTES <= len(payload):
+        raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records in {len(payload)} bytes")
+    found = np.empty((count, 8), np.int64)
+    reason = _scan(payload, count, batch.last_offset_delta, found)
+    if reason:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"{batch!r}: {_REASONS[reason]}")
+    if batch.base_offset < start or batch.last_offset >= end:
+        offsets = batch.base_offset + found[:, 0]
+        found = found[(offsets >= start) & (offsets < end)]
+    return _Opened(batch, payload, found)
+
+
+def _joined(parts: list[Any]) -> Any:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _timestamps(opened: _Opened) -> Ints:
+    batch = opened.batch
+    if batch.is_append_time:
+        return np.full(len(opened.found), batch.max_timestamp, np.int64)
+    return batch.base_timestamp + opened.found[:, 1]
+
+
+def _binary(opened: list[_Opened], column: int) -> pa.Array:
+    """One field of all records as an Arrow array; column + 1 holds the lengths."""
+    count = sum(len(o.found) for o in opened)
+    size = sum(int(np.maximum(o.found[:, column + 1], 0).sum()) for o in opened)
+    data = np.empty(size, np.uint8)
+    offsets = np.zeros(count + 1, np.int32 if size < 2**31 else np.int64)
+    nulls = np.zeros(count, bool)
+    row = position = 0
+    for o in opened:
+        lengths = np.ascontiguousarray(o.found[:, column + 1])
+        starts = np.ascontiguousarray(o.found[:, column])
+        stop = row + len(lengths)
+        position = _gather(o.payload, starts, lengths, data, offsets[row + 1 : stop + 1], position)
+        nulls[row:stop] = lengths < 0
+        row = stop
+    validity = pa.py_buffer(np.packbits(~nulls, bitorder="little")) if nulls.any() else None
+    kind = pa.binary() if offsets.dtype == np.int32 else pa.large_binary()
+    return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _headers(opened: _Opened) -> Iterator[list[dict[str, Any]] | None]:
+    payload = opened.payload.data
+    for start, count in opened.found[:, 6:8].tolist():
+        yield _read_headers(payload, start, count) if count else None
+
+
+def _read_headers(payload: memoryview, start: int, count: int) -> list[dict[str, Any]]:
+    """Headers of a record that the scan has found to be sound; their count is skipped."""
+    position = start
+    while payload[position] >= 128:
+        position += 1
+    position += 1
+    headers: list[dict[str, Any]] = []
+    for _ in range(count):
+        name, position = read_nullable_bytes(payload, position, len(payload))
+        value, position = read_nullable_bytes(payload, position, len(payload))
+        assert name is not None, "the scan refuses a header without a name"
+        try:
+            headers.append({"key": name.decode("utf-8"), "value": value})
+        except UnicodeDecodeError as problem:
+            raise BatchError(ErrorCode.INVALID_RECORD, f"the name of a header: {problem}") from None
+    return headers

@@ -1,0 +1,66 @@
+"""One embedded broker per test module, names that no two tests share, and what the broker complained of."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import fencepost
+from tests.broker.raw import RawClient
+from tests.broker.requests import create_topic
+
+NewTopic = Callable[..., str]
+Complaints = Callable[[], list[str]]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[fencepost.Broker]:
+    with fencepost.Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: fencepost.Broker) -> Iterator[RawClient]:
+    with RawClient(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+@pytest.fixture
+def other(broker: fencepost.Broker) -> Iterator[RawClient]:
+    """A second client of the same broker."""
+    with RawClient(broker.bootstrap_servers) as connected:
+        yield connected
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def new_topic(client: RawClient) -> NewTopic:
+    """Creates a topic under a name that was not used before; settings are given with underscores."""
+
+    def create(partitions: int = 1, **settings: str) -> str:
+        name = f"topic-{next(_numbers)}"
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        create_topic(client, name, partitions, given)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def complaints(caplog: pytest.LogCaptureFixture) -> Complaints:
+    """The lines that the broker logged as warnings or worse, so far in this test."""
+    caplog.set_level(logging.INFO, logger="fencepost")
+
+    def lines() -> list[str]:
+        return [
+            record.getMessage()
+            for record in caplog.records
+            if record.name.startswith("fencepost") and record.levelno >= logging.WARNING
+        ]
+
+    return lines

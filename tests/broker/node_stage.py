@@ -1,0 +1,310 @@
+"""A whole broker in one loop and on a disk in memory: every crash can be had, and no clock is waited for.
+
+    stage = Stage(durability="fsync")
+    stage.call(ApiKey.PRODUCE, 11, request)     a request through frames, dispatcher, handler and back
+    stage.lose_power()                          everything that was not synced is gone
+    stage = stage.again()                       the next life on the same disk
+
+Requests pass through the real `Connection`; only its transport is ours. Time passes when nothing else is left to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, Self, cast
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.seams import Buffer, Dice
+from fencepost.broker.config import BrokerConfig
+from fencepost.broker.dispatch import Dispatcher
+from fencepost.broker.node import Node
+from fencepost.broker.server import Connection, Server
+from fencepost.broker.trace import Trace
+from fencepost.simulation.disk import PowerLost, UnsyncedDisk
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.codec import decode_response
+from tests.broker.raw import ClosedError, frame_of
+from tests.broker.requests import NOW_MS
+from tests.broker.topics_stage import CountingDice
+from tests.broker.virtual_loop import VirtualLoop
+
+FOLDER: Final = "/data"
+PATIENCE_SECONDS: Final = 24 * 3600.0
+"""Of the loop's own time: a reply that is not there after a day will not come."""
+SETTINGS: Final = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "log.dirs": FOLDER,
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class DiedError(Exception):
+    """The broker stopped by itself."""
+
+
+class LoopClock:
+    """The wall clock of a stage: it moves with the loop's own time, from one life to the next."""
+
+    def __init__(self, loop: VirtualLoop, start_ms: int) -> None:
+        self._loop = loop
+        self._start_ms = start_ms
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self._loop.time() * 1000)
+
+
+class Wire(asyncio.Transport):
+    """The end of a connection that a socket would be."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self._line = line
+        self._closing = False
+        self.is_reading_paused = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 50_000) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing stays unsent here."""
+
+    def writelines(self, list_of_data: Any) -> None:
+        if not self._closing:
+            self._line.arrived(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        self.is_reading_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_reading_paused = False
+        self._line.deliver_soon()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._line.lost()
+
+    def abort(self) -> None:
+        self.close()
+
+
+class Line:
+    """One connection to the broker of a stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._wire = Wire(self)
+        self._connection = stage.new_connection()
+        self._connection.connection_made(self._wire)
+        self._correlation_ids = itertools.count(1)
+        self._inbox = b""
+        self._outbox = b""
+        self.replies: dict[int, memoryview] = {}
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self.is_closed = False
+
+    def call(self, api: ApiKey, version: int, form: Any) -> Any:
+        """Sends a request and lets the loop run until its reply is there."""
+        return self.reply(api, version, self.send(api, version, form))
+
+    def send(self, api: ApiKey, version: int, form: Any) -> int:
+        correlation_id = next(self._correlation_ids)
+        self.send_bytes(frame_of(api, version, form, correlation_id))
+        return correlation_id
+
+    def send_bytes(self, data: bytes) -> None:
+        self._outbox += data
+        self._deliver()
+
+    def reply(self, api: ApiKey, version: int, correlation_id: int) -> Any:
+        if correlation_id not in self.replies:
+            self._wait_for(correlation_id)
+        return decode_response(api, version, self.replies.pop(correlation_id))[1]
+
+    def _wait_for(self, correlation_id: int) -> None:
+        if self.is_closed:
+            raise ClosedError
+        loop = self._stage.loop
+        future = self._waiting[correlation_id] = loop.create_future()
+        self._stage.run(asyncio.wait_for(future, PATIENCE_SECONDS))
+
+    def _deliver(self) -> None:
+        while self._outbox and not self._wire.is_reading_paused and not self.is_closed:
+            room = self._connection.get_buffer(-1)
+            part = self._outbox[: len(room)]
+            room[: len(part)] = part
+            self._outbox = self._outbox[len(part) :]
+            self._connection.buffer_updated(len(part))
+
+    def deliver_soon(self) -> None:
+        self._stage.loop.call_soon(self._deliver)
+
+    def arrived(self, data: bytes) -> None:
+        self._inbox += data
+        while len(self._inbox) >= 4:
+            (size,) = struct.unpack_from(">i", self._inbox)
+            if len(self._inbox) < 4 + size:
+                return
+            frame, self._inbox = memoryview(self._inbox[4 : 4 + size]), self._inbox[4 + size :]
+            correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+            self.replies[correlation_id] = frame
+            if correlation_id in self._waiting:
+                self._waiting.pop(correlation_id).set_result(None)
+
+    def lost(self) -> None:
+        self.is_closed = True
+        self._stage.loop.call_soon(self._connection.connection_lost, None)
+        self.give_up(ClosedError())
+
+    def give_up(self, problem: Exception) -> None:
+        """Nothing more will come: tells whoever waits."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            future.set_exception(problem)
+
+
+class Stage:
+    """One life of one broker."""
+
+    def __init__(
+        self,
+        *,
+        durability: str = "fsync",
+        settings: Mapping[str, str] | None = None,
+        disk: UnsyncedDisk | None = None,
+        now_ms: int = NOW_MS,
+        dice: CountingDice | None = None,
+        trace: Any = None,
+    ) -> None:
+        self._given = {**SETTINGS, **(settings or {}), "durability": durability}
+        self.disk = disk or UnsyncedDisk()
+        self.loop = VirtualLoop()
+        self.loop.set_exception_handler(self._on_problem)
+        self.clock = LoopClock(self.loop, now_ms)
+        self.dice = dice or CountingDice()
+        self.fatal: list[str] = []
+        self.problems: list[BaseException] = []
+        self._lines: list[Line] = []
+        self._line: Line | None = None
+        self.node = Node(
+            BrokerConfig(self._given),
+            clock=self.clock,
+            disk=self.disk,
+            dice=self.dice,
+            on_fatal=self._on_fatal,
+            trace=None if trace is None else Trace(self.clock, trace),
+        )
+        self._server: Server | None = None
+
+    def start(self) -> Self:
+        """Loads what the disk has, and serves; a start that fails leaves nothing behind."""
+        try:
+            self.run(self.node.start())
+        except BaseException:
+            self.abandon()
+            raise
+        self._server = Server(
+            self.loop,
+            Dispatcher(self.node),
+            max_request_bytes=self.node.config.socket_request_max_bytes,
+            max_connections=self.node.config.max_connections,
+            max_idle_ms=self.node.config.connections_max_idle_ms,
+        )
+        return self
+
+    # -- requests -----------------------------------------------------------------------------------------
+
+    def new_connection(self) -> Connection:
+        assert self._server is not None, "the stage was not started"
+        return cast(Connection, self._server._connection())
+
+    def connect(self) -> Line:
+        line = Line(self)
+        self._lines.append(line)
+        return line
+
+    def call(self, api: ApiKey, version: int, form: Any) -> Any:
+        """A request on the stage's own connection; a new one if that was closed."""
+        if self._line is None or self._line.is_closed:
+            self._line = self.connect()
+        return self._line.call(api, version, form)
+
+    def run(self, awaitable: Any) -> Any:
+        return self.loop.run_until_complete(awaitable)
+
+    def settle(self) -> None:
+        """Everything that can happen without waiting happens."""
+        self.loop.settle()
+
+    def advance(self, milliseconds: float) -> None:
+        """Time passes, and what is due happens."""
+        self.run(asyncio.sleep(milliseconds / 1000))
+        self.settle()
+
+    # -- ends ---------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self.run(self.node.stop())
+        self.abandon()
+
+    def kill(self) -> Self:
+        """The process dies; the disk keeps what it was given."""
+        self.abandon()
+        self.disk.kill()
+        return self
+
+    def lose_power(self, dice: Dice | None = None) -> Self:
+        """The machine dies; the disk keeps what it was asked to."""
+        self.abandon()
+        self.disk.crash(dice)
+        return self
+
+    def again(self, **changes: Any) -> Stage:
+        """The next life on the same disk, started."""
+        given: dict[str, Any] = {
+            "durability": self._given["durability"],
+            "settings": self._given,
+            "disk": self.disk,
+            "dice": self.dice,
+            "now_ms": self.clock.now_ms() + 1,
+        }
+        return Stage(**{**given, **changes}).start()
+
+    def abandon(self) -> None:
+        """Lets the loop go without another word to the disk."""
+        if self.loop.is_closed():
+            return
+        server = self.node._server
+        for listening in server._servers if server is not None else ():
+            listening.close()
+        self.loop.settle()
+        self.loop.close()
+
+    def _on_fatal(self, reason: str) -> None:
+        self.fatal.append(reason)
+        for line in self._lines:
+            line.give_up(DiedError(reason))
+
+    def _on_problem(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        problem = context.get("exception") or FencepostError(str(context["message"]))
+        if not isinstance(problem, PowerLost):
+            self.problems.append(problem)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
+        self.abandon()
+        if kind is None:
+            assert not self.fatal, self.fatal
+            assert not self.problems, self.problems
+

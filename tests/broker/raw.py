@@ -1,0 +1,108 @@
+"""A client that is nothing but a socket: it sends what it is told and hides nothing of what comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import struct
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from fencepost.wire.apis import API
+from fencepost.wire.codec import decode_response, encode_request
+from fencepost.wire.compile import encode
+
+if TYPE_CHECKING:
+    from fencepost.wire.apis import ApiKey
+
+PATIENCE_SECONDS: Final = 30.0
+"""After this a reply that does not come is a failure; no test ever waits so long for one that passes."""
+
+
+class ClosedError(Exception):
+    """The broker has closed the connection."""
+
+
+class RawClient:
+    """One connection. Replies are read when they are asked for, and in no other moment."""
+
+    def __init__(self, address: str, *, receive_buffer_bytes: int | None = None) -> None:
+        host, _, port = address.rpartition(":")
+        self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        if receive_buffer_bytes is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self._socket.settimeout(PATIENCE_SECONDS)
+        self._socket.connect((host.strip("[]"), int(port)))
+        self._correlation_ids = itertools.count(1)
+
+    def call(self, api: ApiKey, version: int, form: Any) -> Any:
+        """Sends a request and waits for its reply."""
+        return self.reply(api, version, self.send(api, version, form))
+
+    def send(self, api: ApiKey, version: int, form: Any) -> int:
+        """Sends a request; its correlation id."""
+        correlation_id = next(self._correlation_ids)
+        self.send_bytes(frame_of(api, version, form, correlation_id))
+        return correlation_id
+
+    def reply(self, api: ApiKey, version: int, correlation_id: int | None = None) -> Any:
+        """The next reply, which must be the one to that request."""
+        answered, form = decode_response(api, version, memoryview(self.read_frame()))
+        assert correlation_id in (None, answered), f"{answered} was answered, not {correlation_id}"
+        return form
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def send_frame(self, body: bytes) -> None:
+        """Any bytes, with their size in front."""
+        self.send_bytes(struct.pack(">i", len(body)) + body)
+
+    def read_frame(self) -> bytes:
+        """The next frame without its size; ClosedError when there will be none."""
+        (size,) = struct.unpack(">i", self._read(4))
+        return self._read(size)
+
+    def _read(self, count: int) -> bytes:
+        parts = []
+        while count:
+            try:
+                part = self._socket.recv(min(count, 1 << 20))
+            except ConnectionError as problem:
+                raise ClosedError from problem
+            if not part:
+                raise ClosedError
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def is_closed_by_broker(self) -> bool:
+        """Waits until the broker says something: True if that was the end."""
+        try:
+            self.read_frame()
+        except ClosedError:
+            return True
+        return False
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def frame_of(api: ApiKey, version: int, form: Any, correlation_id: int = 1) -> bytes:
+    """A request as it goes over the wire, its size in front."""
+    return b"".join(encode_request(api, version, correlation_id, "raw", form))
+
+
+def frame_as_written(api: ApiKey, version: int, form: Any, correlation_id: int = 1) -> bytes:
+    """The same for a form that has the shape of its version already, old or new."""
+    tags = b"\x00" if API[api].is_flexible(version) else b""
+    header = struct.pack(">hhih3s", api, version, correlation_id, 3, b"raw") + tags
+    body = header + encode(form, version)
+    return struct.pack(">i", len(body)) + body

@@ -1,0 +1,156 @@
+"""Every API of the handler table in every version that is advertised: each request is answered.
+
+Method: requests without content, requests with one item in every array, and requests full of odd values, all well
+formed. An answer may be any error; what may not happen is silence, a closed connection or a failure of our own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fencepost
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from fencepost.broker.handlers import HANDLERS
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.api_versions import ApiVersionsRequest
+from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
+from fencepost.wire.plan import plan_of
+from tests.broker.conftest import Complaints
+from tests.broker.node_stage import Stage
+from tests.broker.raw import RawClient, frame_as_written
+from tests.broker.requests import batch_of, create_topic
+from tests.wire.samples import fill
+
+EVERY_VERSION = [
+    (key, version)
+    for key in sorted(HANDLERS)
+    for version in range(API[key].min_version, API[key].max_version + 1)
+]
+FIRST_AND_LAST = [
+    (key, version)
+    for key, version in EVERY_VERSION
+    if version in (API[key].min_version, API[key].max_version)
+]
+
+
+def plain_request(key: ApiKey) -> Any:
+    """A request that asks for as little as its API allows; one that wants no answer is none."""
+    if key is ApiKey.API_VERSIONS:
+        return ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
+    if key is ApiKey.PRODUCE:
+        return API[key].request(acks=-1, timeout_ms=1_000)
+    return API[key].request()
+
+
+@pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
+def test_a_request_without_content_is_answered(
+    client: RawClient, complaints: Complaints, key: ApiKey, version: int
+) -> None:
+    client.send_bytes(frame_as_written(key, version, plain_request(key)))
+    client.reply(key, version, 1)
+    assert complaints() == []
+
+
+class Ordinary:
+    """Values that a client might send: the names of things that are there, small numbers, one of everything."""
+
+    def integer(self, low: int, high: int) -> int:
+        # `fill` counts with 0 to 2 or 3: the largest is "present", "not null" and "two items".
+        return high if high <= 3 else min(max(1, low), high)
+
+    def text(self) -> str:
+        return "orders"
+
+    def binary(self, size: int | None = None) -> bytes:
+        return bytes(batch_of(b"value", key=b"key")) if size is None else TOPIC_ID[:size]
+
+    def real(self) -> float:
+        return 1.0
+
+
+TOPIC_ID = bytes(range(16))
+
+
+@pytest.mark.parametrize(("key", "version"), FIRST_AND_LAST)
+def test_a_request_with_something_in_every_field_is_answered(key: ApiKey, version: int) -> None:
+    with Stage(durability="os") as stage:
+        prepare(stage)
+        request = fill(plan_of(API[key].request, version), Ordinary())
+        line = stage.connect()
+        line.send_bytes(frame_as_written(key, version, request))
+        line.reply(key, version, 1)
+
+
+def prepare(stage: Stage) -> None:
+    """A topic, and both coordinators."""
+    create_topic(stage, "orders", 2)
+    for key_type, topic in ((0, CONSUMER_OFFSETS_TOPIC), (1, TRANSACTION_STATE_TOPIC)):
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["orders"])
+        stage.call(ApiKey.FIND_COORDINATOR, 4, request)
+        assert stage.node.metadata.partition_count(topic) > 0
+
+
+class Odd:
+    """Values that nobody should send, drawn by hypothesis."""
+
+    NAMES = ("orders", "", "no such", "a/b", ".", "__consumer_offsets", "__transaction_state", "x" * 300)
+    NUMBERS = (-(2**63), -(2**31), -32768, -3, -2, -1, 0, 1, 2, 3, 50, 32767, 2**31 - 1, 2**63 - 1)
+
+    def __init__(self, draw: Any, topic_id: bytes) -> None:
+        self._draw = draw
+        self._ids = (topic_id, bytes(16), TOPIC_ID)
+
+    def integer(self, low: int, high: int) -> int:
+        fitting = [number for number in self.NUMBERS if low <= number <= high]
+        drawn: int = self._draw(st.sampled_from(fitting))
+        return drawn
+
+    def text(self) -> str:
+        name: str = self._draw(st.sampled_from(self.NAMES))
+        return name
+
+    def binary(self, size: int | None = None) -> bytes:
+        if size == 16:
+            topic_id: bytes = self._draw(st.sampled_from(self._ids))
+            return topic_id
+        content: bytes = self._draw(
+            st.sampled_from((bytes(batch_of(b"v", key=b"k")), b"", b"garbage"))
+        )
+        return content
+
+    def real(self) -> float:
+        return -1.0
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_well_formed_nonsense_is_answered_and_breaks_nothing(data: st.DataObject) -> None:
+    with Stage(durability="os") as stage:
+        prepare(stage)
+        topic_id = stage.node.metadata.topic_id("orders")
+        assert topic_id is not None
+        choices = Odd(data.draw, topic_id)
+        for _ in range(data.draw(st.integers(1, 4))):
+            key, version = data.draw(st.sampled_from(EVERY_VERSION))
+            request = fill(plan_of(API[key].request, version), choices)
+            line = stage.connect()
+            line.send_bytes(frame_as_written(key, version, request))
+            stage.settle()
+            stage.advance(1_000)
+            assert not line.is_closed, f"{API[key].name} v{version} lost its connection"
+        assert stage.call(ApiKey.METADATA, 9, plain_request(ApiKey.METADATA)).brokers
+        stage.stop()
+
+
+def test_the_table_of_apis_is_what_api_versions_says(
+    broker: fencepost.Broker, client: RawClient
+) -> None:
+    reply = client.call(ApiKey.API_VERSIONS, 4, plain_request(ApiKey.API_VERSIONS))
+    shown = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
+    assert shown == {
+        int(key): (API[key].advertised_min, API[key].max_version) for key in HANDLERS
+    }

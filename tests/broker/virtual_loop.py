@@ -1,0 +1,85 @@
+"""An asyncio loop that never waits: when nothing is ready, its clock jumps to the next timer.
+
+What would run in a thread runs in a turn of the loop, so a test is the same in every run. There is nobody outside
+to wait for: a loop without timers that is asked to go on has nothing to do for ever, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class _NeverWaits(selectors.BaseSelector):
+    """The real selector, asked without patience."""
+
+    def __init__(self, pass_time: Callable[[float | None], None]) -> None:
+        self._real = selectors.DefaultSelector()
+        self._pass_time = pass_time
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._real.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return self._real.modify(fileobj, events, data)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = self._real.select(0)
+        if not found and timeout != 0:
+            self._pass_time(timeout)
+        return found
+
+    def close(self) -> None:
+        self._real.close()
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return cast("Mapping[Any, selectors.SelectorKey]", self._real.get_map())
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._virtual_seconds = 0.0
+        super().__init__(_NeverWaits(self._pass_time))
+
+    def time(self) -> float:
+        return self._virtual_seconds
+
+    def _pass_time(self, seconds: float | None) -> None:
+        assert seconds is not None, "nothing will ever happen on this loop again"
+        self._virtual_seconds += seconds
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, function: Callable[..., T], *arguments: Any
+    ) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(function(*arguments))
+            except Exception as problem:  # noqa: BLE001 - whoever waits for the future gets it.
+                future.set_exception(problem)
+
+        self.call_soon(run)
+        return future
+
+    def turn(self) -> None:
+        """Runs what is ready now, and no more."""
+        self.call_soon(self.stop)
+        self.run_forever()
+
+    def settle(self) -> None:
+        """Runs until nothing is ready; no time passes."""
+        self.turn()
+        while self._ready:  # type: ignore[attr-defined]
+            self.turn()

@@ -1,0 +1,176 @@
+"""A log beside a list: random appends, reads, rolls, truncations, crashes and restarts must agree.
+
+What must hold after a crash: the log is a first part of the list, at least up to the recovery point, and
+exactly the same bytes.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from fencepost.base.failures import StorageError
+from fencepost.log import LogConfig, OpenSegments
+from fencepost.records.batch import split_batches
+from fencepost.simulation.disk import UnsyncedDisk
+from tests.log.audit import audit
+from tests.log.batches import FOLDER, SeededDice, append, open_log
+
+CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=120)
+
+
+class Written:
+    """One batch of the list."""
+
+    def __init__(self, base_offset: int, next_offset: int, data: bytes, timestamp: int) -> None:
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.data = data
+        self.timestamp = timestamp
+
+
+class LogMachine(RuleBasedStateMachine):
+    """The list is `written`; what lies below `start` was deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = UnsyncedDisk()
+        self.disk.make_dir("data")
+        self.written: list[Written] = []
+        self.start = 0
+        self.synced = 0
+        self.log = open_log(self.disk, CONFIG)
+
+    @property
+    def end(self) -> int:
+        return self.written[-1].next_offset if self.written else self.start
+
+    @rule(
+        count=st.integers(1, 5),
+        size=st.integers(0, 300),
+        timestamp=st.integers(-1, 1000),
+    )
+    def append(self, count: int, size: int, timestamp: int) -> None:
+        batch = append(self.log, count, size=size, timestamp_ms=timestamp)
+        self._note(batch.base_offset, batch.next_offset, bytes(batch.data), timestamp)
+
+    def _note(self, base: int, following: int, data: bytes, timestamp: int) -> None:
+        self.written.append(Written(base, following, data, timestamp))
+
+    @rule(free=st.integers(0, 50))
+    def append_to_a_full_disk(self, free: int) -> None:
+        self.disk.fill(free)
+        try:
+            append(self.log, 3, size=100)
+            raise AssertionError("there was no room for it")
+        except StorageError:
+            pass
+        finally:
+            self.disk.empty()
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(0)
+
+    @rule()
+    def sync(self) -> None:
+        self.synced = self.log.sync()
+        assert self.synced == self.end
+
+    @precondition(lambda self: self.written)
+    @rule(place=st.integers(0, 2**20), max_bytes=st.integers(0, 2000), cut=st.integers(0, 2**20))
+    def read(self, place: int, max_bytes: int, cut: int) -> None:
+        first = max(self.start, self.written[0].base_offset)
+        offset = first + place % (self.end - first + 1)
+        bounds = [batch.base_offset for batch in self.written] + [self.end]
+        upper = bounds[cut % len(bounds)]
+        part = self.log.read(offset, max_bytes, upper_offset=upper)
+        data = bytes(part.data)
+        wanted = [b for b in self.written if b.next_offset > offset and b.next_offset <= upper]
+        whole = b"".join(batch.data for batch in wanted)
+        assert whole.startswith(data)
+        assert bool(data) == bool(whole)
+        assert len(data) <= max(max_bytes, len(wanted[0].data) if wanted else 0)
+        ends = {b.next_offset for b in wanted}
+        assert not data or part.next_offset in ends
+        split_batches(data)
+
+    @precondition(lambda self: self.written)
+    @rule(timestamp=st.integers(0, 1000))
+    def search(self, timestamp: int) -> None:
+        hits = [b for b in self.written if b.timestamp >= timestamp and b.next_offset > self.start]
+        found = self.log.offset_for_timestamp(timestamp, self.end)
+        expected = max(hits[0].base_offset, self.start) if hits else None
+        assert (found.offset if found else None) == expected
+
+    @precondition(lambda self: self.written)
+    @rule(place=st.integers(0, 2**20))
+    def truncate(self, place: int) -> None:
+        offset = self.start + place % (self.end - self.start + 1)
+        self.log.truncate_to(offset)
+        if offset < self.end:
+            self.written = [b for b in self.written if b.next_offset <= offset]
+            self.synced = min(self.synced, offset)
+        if not self.written:
+            self._restart_at(self.log.log_end_offset)
+
+    def _restart_at(self, offset: int) -> None:
+        assert offset >= self.start or not self.written
+
+    @precondition(lambda self: self.written)
+    @rule(place=st.integers(0, 2**20))
+    def delete(self, place: int) -> None:
+        offset = self.start + place % (self.end - self.start + 1)
+        self.log.delete_before(offset)
+        self.start = max(self.start, offset)
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.log.close(clean=True)
+        self.synced = self.end
+        audit(self.disk, FOLDER)
+        self._open(clean=True)
+
+    @rule()
+    def kill_and_open(self) -> None:
+        self.disk.kill()
+        end = self.end
+        self._open(clean=False)
+        assert self.log.log_end_offset == end
+
+    @rule(seed=st.none() | st.integers(0, 100))
+    def crash_and_open(self, seed: int | None) -> None:
+        self.disk.crash(SeededDice(seed) if seed is not None else None)
+        self._open(clean=False)
+        end = self.log.log_end_offset
+        assert end >= self.synced
+        self.written = [b for b in self.written if b.next_offset <= end]
+        assert end == self.end or end == self.start
+
+    def _open(self, *, clean: bool) -> None:
+        self.log = open_log(
+            self.disk,
+            CONFIG,
+            clean=clean,
+            recovery_point=self.synced,
+            log_start_offset=self.start,
+            open_segments=OpenSegments(2),
+        )
+
+    @invariant()
+    def the_bounds_agree(self) -> None:
+        assert self.log.log_start_offset == self.start
+        assert self.log.log_end_offset == max(self.end, self.start)
+        assert self.log.recovery_point <= self.log.log_end_offset
+
+    @invariant()
+    def everything_readable_is_what_was_written(self) -> None:
+        if self.disk.calls % 7:  # Not after every step: it reads the whole log.
+            return
+        expected = [b.data for b in self.written if b.next_offset > self.start]
+        assert [bytes(batch.data) for batch in self.log.scan(self.start)] == expected
+
+
+TestLogAgainstAList = LogMachine.TestCase
+TestLogAgainstAList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
