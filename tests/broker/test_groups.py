@@ -247,12 +247,11 @@ def test_an_assignment_that_the_disk_refuses_is_told_to_all_who_wait() -> None:
 
 def test_a_commit_that_is_larger_than_a_batch_is_refused_as_a_whole() -> None:
     node = GroupNode().begin()
-    node.made("wide", 400)
     topic = OffsetCommitRequestTopic(
-        name="wide",
+        name="orders",
         partitions=[
             OffsetCommitRequestPartition(
-                partition_index=index, committed_offset=1, committed_metadata="x" * 4_000
+                partition_index=index % 3, committed_offset=1, committed_metadata="x" * 4_000
             )
             for index in range(400)
         ],

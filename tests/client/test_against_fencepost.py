@@ -121,3 +121,23 @@ def test_a_reader_that_stands_still_says_what_holds_it(
     ):
         list(impatient.records(partition, 0, 1))
     cluster.end_txn(identity, commit=False)
+
+
+def test_a_writer_lives_through_the_death_of_its_broker(tmp_path: Path) -> None:
+    """Killed with batches in flight, some written and some not: each is in the log once, in order."""
+    data, where = tmp_path / "data", TopicPartition("t", 0)
+    expected = [b"%d" % n for n in range(200)]
+    first = FencepostProcess(data)
+    with connect(first.bootstrap_servers) as client:
+        client.create_topics([NewTopic("t", 1)])
+        identity = client.init_producer_id("tx")
+        with client.writer(identity) as writer:
+            for value in expected[:100]:
+                writer.write_records(where, [Record(value=value)])
+            first.kill()
+            with FencepostProcess(data, listen=first.bootstrap_servers):
+                for value in expected[100:]:
+                    writer.write_records(where, [Record(value=value)])
+                assert writer.flush()[where].records == 200
+                client.end_txn(identity, commit=True)
+                assert [record.value for record in client.records(where, 0, 200)] == expected

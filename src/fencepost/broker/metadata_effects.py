@@ -7,6 +7,7 @@ time: with several brokers, most partitions are somebody else's.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import CorruptError, StorageError
@@ -54,8 +55,7 @@ class MetadataEffects:
         """Does them in their order; many new logs are opened over several turns of the loop."""
         for position, effect in enumerate(effects):
             if isinstance(effect, PartitionsCreated) and effect.partition_count > OPENED_AT_ONCE:
-                rest = effects[position + 1 :]
-                self._open_by_and_by(effect, lambda: self.run(rest, done))
+                self._open_by_and_by(effect, partial(self.run, effects[position + 1 :], done))
                 return
             self._perform(effect)
         done()

@@ -118,7 +118,11 @@ class Cluster:
         )
 
     def writer(self, identity: ProducerIdentity) -> TransactionalWriter:
-        """A writer of batches with this identity; sequences of every partition begin at 0."""
+        """A writer of batches with this identity; sequences of every partition begin at 0.
+
+        So an epoch is good for one writer: after EndTxn, go on with the identity that TV2 returned, and in TV1 ask
+        `init_producer_id` for a new one.
+        """
         return TransactionalWriter(self, self._core, self._network, identity)
 
     def txn_offset_commit(

@@ -12,6 +12,7 @@ is what the error says when the deadline has passed.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from fencepost.base.seams import Clock, Dice
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -139,6 +142,7 @@ class Attempt:
         self._tries += 1
         if self._core.clock.now_ms() + pause_ms >= self._deadline_ms:
             raise RetriesExhausted(self.what, self.timeout_ms, self.last)
+        log.debug("%s: %s; again in %d ms", self.what, self.last, pause_ms)
         yield Pause(pause_ms)
 
     def _backoff_ms(self) -> int:

@@ -97,7 +97,10 @@ class _Setting(NamedTuple):
 
 
 def read_options(bootstrap_servers: str, options: Mapping[str, Any] | None = None) -> ClientOptions:
-    """Options from Kafka's names; ConfigError names the option and what would do."""
+    """Options from Kafka's names; ConfigError names the option and what would do.
+
+    A `bootstrap.servers` among the options is ignored: the argument counts.
+    """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     _refuse_unknown(given)
     values: dict[str, Any] = {}
@@ -230,7 +233,7 @@ _SECURITY: Final = frozenset(
 UNUSED: Final = frozenset(
     {
         "acks", "allow.auto.create.topics", "auto.include.jmx.reporter", "auto.offset.reset", "batch.size",
-        "bootstrap.controllers", "check.crcs", "client.dns.lookup", "client.rack", "compression.gzip.level",
+        "bootstrap.controllers", "bootstrap.servers", "check.crcs", "client.dns.lookup", "client.rack", "compression.gzip.level",
         "compression.lz4.level", "compression.zstd.level", "connections.max.idle.ms", "enable.auto.commit",
         "enable.idempotence", "enable.metrics.push", "group.id", "group.instance.id", "heartbeat.interval.ms",
         "interceptor.classes", "key.deserializer", "key.serializer", "linger.ms", "max.block.ms",

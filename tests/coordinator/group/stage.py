@@ -316,7 +316,7 @@ def check_invariants(group: Group) -> None:
     assert group.pending_sync.keys() <= group.members.keys()
     assert not set(group.pending_members) & set(group.members)
     supported = Counter(name for m in members for name in {name for name, _ in m.protocols})
-    assert {name: count for name, count in group.support.items() if count} == supported
+    assert group.support == supported
     for member in members:
         assert member.awaiting_join is None or group.state is State.PREPARING_REBALANCE
         assert member.awaiting_sync is None or group.state is State.COMPLETING_REBALANCE

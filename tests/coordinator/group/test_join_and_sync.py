@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_GROUP_SIZE
 from fencepost.coordinator.group.events import JoinedMember
 from fencepost.coordinator.group.states import State
 from fencepost.records.group_log import GroupRecord, decode_record
@@ -165,6 +166,18 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert stage.is_in(State.STABLE)
     assert stage.joined(stage.join(follower)).error is ErrorCode.NONE
     assert stage.heartbeat(leader, 1) is ErrorCode.NONE
+
+
+def test_ids_are_not_handed_out_without_end() -> None:
+    stage = Stage()
+    stage.join(must_know_its_id=True)
+    for number in range(MAX_GROUP_SIZE - 1):
+        stage.group.pending_members[f"told-{number}"] = stage.now_ms + SESSION_MS
+    refused = stage.joined(stage.join(must_know_its_id=True))
+    assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    stage.tick(SESSION_MS)
+    told = stage.joined(stage.join(must_know_its_id=True))
+    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
 
 
 def test_the_last_to_join_again_must_go_when_the_limit_was_lowered() -> None:

@@ -127,7 +127,7 @@ class Model:
                 assert set(marked) == {ended.commit}
 
 
-@settings(max_examples=8000)
+@settings(max_examples=400)
 @given(steps, st.booleans())
 def test_whatever_crashes_when_answers_hold_and_transactions_end_one_way(
     sequence: list[tuple[str, int, str, str]], fsync: bool

@@ -131,3 +131,26 @@ def test_a_write_whose_transaction_is_ending_is_not_verified() -> None:
     node.sync_all()
     node.end(9_000, 0)
     assert node.verify(0) == [[CONCURRENT]]
+
+
+def test_an_id_stays_pending_until_the_last_of_several_adds_is_durable() -> None:
+    node = initialised(fsync=True)
+    first, second = node.verify(0, add=True), node.verify(1, add=True)
+    _, _, first_durable = node.waiting.pop(0)
+    first_durable()
+    assert (first, second) == ([[NONE]], [])
+    assert node.end(9_000, 0, version=2).error is CONCURRENT
+    node.sync()
+    assert second == [[NONE]]
+
+
+def test_a_broker_that_adds_again_waits_for_the_record_of_its_first_add() -> None:
+    node = initialised(fsync=True)
+    first = node.add(9_000, 0, version=2)
+    second = node.add(9_000, 0, version=2)
+    assert not first.replies
+    assert not second.replies
+    node.sync()
+    assert first.error is NONE
+    assert second.error is NONE
+    assert node.states() == [State.EMPTY, State.ONGOING]

@@ -299,7 +299,11 @@ class Group:
     def _count_support(self, protocols: Protocols, change: int) -> None:
         # By a set, because a client may name a protocol twice and must not count twice for it.
         for name in {name for name, _ in protocols}:
-            self.support[name] = self.support.get(name, 0) + change
+            count = self.support.get(name, 0) + change
+            if count:
+                self.support[name] = count
+            else:
+                del self.support[name]
 
     def park_join(self, member: Member, ticket: int) -> int | None:
         """The member waits for the next generation; returns the ticket of an older wait of its own."""

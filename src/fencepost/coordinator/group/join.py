@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_GROUP_SIZE
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import Join, JoinLost, JoinReply, StaticMemberReplaced
 from fencepost.coordinator.group.group import Group, Member
@@ -86,6 +87,8 @@ def _join_unknown(turn: Turn, event: Join) -> None:
             _replace_static(turn, event, event.group_instance_id)
         else:
             _add(turn, event, event.new_member_id)
+    elif event.must_know_its_id and len(group.pending_members) >= MAX_GROUP_SIZE:
+        turn.answer(event.ticket, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif event.must_know_its_id:
         deadline_ms = group.arm(turn.now_ms + event.session_timeout_ms)
         group.pending_members[event.new_member_id] = deadline_ms

@@ -1,0 +1,44 @@
+"""The rule of this room: sockets, threads and clocks live in the shell, and passwords in nobody's sight."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import fencepost.client
+
+ROOM = Path(fencepost.client.__file__).parent
+SHELL = {"blocking.py", "sockets.py", "tls.py"}
+WORLD = {
+    "asyncio",
+    "multiprocessing",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "socket",
+    "ssl",
+    "subprocess",
+    "threading",
+    "time",
+}
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_only_the_shell_touches_the_world() -> None:
+    touching = {path.name for path in ROOM.glob("*.py") if imports(path) & WORLD}
+    assert touching == SHELL
+
+
+def test_secrets_are_revealed_only_where_they_are_used() -> None:
+    revealing = {path.name for path in ROOM.glob("*.py") if ".reveal()" in path.read_text()}
+    assert revealing == {"sasl.py", "tls.py"}
