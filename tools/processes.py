@@ -110,8 +110,8 @@ class ServerProcess:
 
     def resident_bytes(self) -> int:
         """The memory that it holds right now."""
-        if sys.platform == "linux":
-            return self._status_bytes("VmRSS")
+        if (status := self._status_bytes("VmRSS")) is not None:
+            return status
         shown = subprocess.run(
             ["ps", "-o", "rss=", "-p", str(self.pid)], capture_output=True, text=True, check=True
         )
@@ -119,12 +119,14 @@ class ServerProcess:
 
     def peak_resident_bytes(self) -> int:
         """The most memory that it ever held; what it holds now, where the system does not tell."""
-        return self._status_bytes("VmHWM") if sys.platform == "linux" else self.resident_bytes()
+        return self._status_bytes("VmHWM") or self.resident_bytes()
 
-    def _status_bytes(self, name: str) -> int:
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        (kilobytes,) = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
-        return int(kilobytes) * 1024
+    def _status_bytes(self, name: str) -> int | None:
+        """A line of Linux's report about a process; None on other systems."""
+        status = Path(f"/proc/{self.pid}/status")
+        lines = status.read_text().splitlines() if status.exists() else []
+        found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+        return int(found[0]) * 1024 if found else None
 
     def seconds_since_start(self) -> float:
         return time.perf_counter() - self.started_at

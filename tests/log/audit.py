@@ -16,7 +16,7 @@ def audit(disk: Disk, folder: str) -> list[SealedBatch]:
     for suffix in (INDEX, TIME_INDEX):
         assert offsets_with(names, suffix) == bases, f"every segment has its {suffix}"
     assert set(offsets_with(names, TXN_INDEX)) <= set(bases)
-    assert not [name for name in names if name.endswith((".tmp", ".cleaned", ".swap"))]
+    assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
     batches: list[SealedBatch] = []
     for base in bases:
         found = audit_segment(disk, f"{folder}/{file_name(base, '')}", base)

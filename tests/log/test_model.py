@@ -44,7 +44,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @property
     def end(self) -> int:
-        return self.written[-1].next_offset if self.written else self.start
+        return max(self.start, self.written[-1].next_offset if self.written else 0)
 
     @rule(
         count=st.integers(1, 5),
@@ -81,8 +81,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.written)
     @rule(place=st.integers(0, 2**20), max_bytes=st.integers(0, 2000), cut=st.integers(0, 2**20))
     def read(self, place: int, max_bytes: int, cut: int) -> None:
-        first = max(self.start, self.written[0].base_offset)
-        offset = first + place % (self.end - first + 1)
+        offset = self.start + place % (self.end - self.start + 1)
         bounds = [batch.base_offset for batch in self.written] + [self.end]
         upper = bounds[cut % len(bounds)]
         part = self.log.read(offset, max_bytes, upper_offset=upper)
@@ -104,21 +103,20 @@ class LogMachine(RuleBasedStateMachine):
         expected = max(hits[0].base_offset, self.start) if hits else None
         assert (found.offset if found else None) == expected
 
-    @precondition(lambda self: self.written)
     @rule(place=st.integers(0, 2**20))
     def truncate(self, place: int) -> None:
         offset = self.start + place % (self.end - self.start + 1)
         self.log.truncate_to(offset)
         if offset < self.end:
-            self.written = [b for b in self.written if b.next_offset <= offset]
-            self.synced = min(self.synced, offset)
-        if not self.written:
-            self._restart_at(self.log.log_end_offset)
+            self._cut(offset)
+            self.synced = min(self.synced, self.end)
 
-    def _restart_at(self, offset: int) -> None:
-        assert offset >= self.start or not self.written
+    def _cut(self, end: int) -> None:
+        """What reaches `end` is gone; and so is everything if nothing reaches the start any more."""
+        self.written = [b for b in self.written if b.next_offset <= end]
+        if self.end == self.start and self.written and self.written[-1].next_offset < self.start:
+            self.written = []
 
-    @precondition(lambda self: self.written)
     @rule(place=st.integers(0, 2**20))
     def delete(self, place: int) -> None:
         offset = self.start + place % (self.end - self.start + 1)
@@ -145,8 +143,7 @@ class LogMachine(RuleBasedStateMachine):
         self._open(clean=False)
         end = self.log.log_end_offset
         assert end >= self.synced
-        self.written = [b for b in self.written if b.next_offset <= end]
-        assert end == self.end or end == self.start
+        self._cut(end)
 
     def _open(self, *, clean: bool) -> None:
         self.log = open_log(
@@ -161,7 +158,7 @@ class LogMachine(RuleBasedStateMachine):
     @invariant()
     def the_bounds_agree(self) -> None:
         assert self.log.log_start_offset == self.start
-        assert self.log.log_end_offset == max(self.end, self.start)
+        assert self.log.log_end_offset == self.end
         assert self.log.recovery_point <= self.log.log_end_offset
 
     @invariant()

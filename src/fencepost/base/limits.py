@@ -44,9 +44,6 @@ BATCHES_REMEMBERED_PER_PRODUCER: Final = 5
 MAX_TOPIC_NAME_LENGTH: Final = 249
 """Kafka's: the folder name topic-partition must stay below the 255 bytes of a file name."""
 
-MAX_PARTITIONS_PER_TOPIC: Final = 100_000
-"""A mistyped count must not fill the disk with folders. Kafka has no such bound."""
-
 MAX_OFFSET_METADATA_BYTES: Final = 4096
 """offset.metadata.max.bytes, Kafka's default."""
 

@@ -49,6 +49,8 @@ def run(
         durability=durability,
     )
     refuse_remote(config.listen_host, allow_remote)
+    for warning in config.warnings:
+        log.warning("%s", warning)
     raise_open_file_limit()
     lock = DirectoryLock(config.data)
     try:

@@ -308,7 +308,6 @@ class Log:
             return
         self.generation += 1
         self.recovery_point = min(self.recovery_point, offset)
-        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         try:
             while self._active.base_offset > offset:
                 self._drop_active()
@@ -316,12 +315,27 @@ class Log:
             self.disk.sync_dir(self.folder)
             self._active.truncate(offset)
             self._active.file().sync()
+            if self._active.next_offset < self.log_start_offset:
+                self._restart()
             self.log_end_offset = self._active.next_offset
+            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.first_dirty_offset = min(self.first_dirty_offset, self.log_end_offset)
             self.epochs.cut_end(self.log_end_offset)
             snapshots.delete_snapshots_after(self.disk, self.folder, self.log_end_offset)
         except OSError as problem:
             self._is_torn = True
             raise StorageError(f"{self.folder} cannot be truncated: {problem}") from problem
+
+    def _restart(self) -> None:
+        """The start lay inside the batch that went: what is left before it is of no use to anybody."""
+        for segment in self.segments:
+            segment.delete()
+        self._active = Segment(
+            self.disk, self.folder, self.log_start_offset, self._open_segments
+        )
+        self._active.create()
+        self.segments[:], self._bases[:] = [self._active], [self._active.base_offset]
+        self._names_version += 1
 
     def _drop_active(self) -> None:
         """Removes the last segment; the one before it grows again."""

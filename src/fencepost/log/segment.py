@@ -174,13 +174,15 @@ class Segment:
         self.is_active = True
 
     def seal(self) -> None:
-        """Writes the indexes and lets the file go; the last time entry is the newest time of all."""
-        self.write_indexes()
+        """Lets the file go when others are read more; the indexes were written before."""
         self.is_active = False
         self._open_segments.use(self)
 
     def write_indexes(self) -> None:
-        """Puts `.index` and `.timeindex` on the disk, complete; nothing is synced here."""
+        """Puts `.index` and `.timeindex` on the disk, complete; nothing is synced here.
+
+        The last time entry is the newest time of all.
+        """
         index = self.index()
         index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         offset_index, time_index = index.encode()

@@ -76,7 +76,9 @@ class Column(NamedTuple):
 def column_of(array: pa.Array | None, count: int) -> Column:
     """A binary or string array as a column; no array at all is a column of nulls."""
     if array is None or pa.types.is_null(array.type):
-        return Column(np.zeros(0, np.uint8), np.zeros(count + 1, np.int64), np.ones(count, np.uint8))
+        return Column(
+            np.zeros(0, np.uint8), np.zeros(count + 1, np.int64), np.ones(count, np.uint8)
+        )
     width = np.int64 if _is_large(array.type) else np.int32
     _, offsets, data = array.buffers()
     begin = array.offset
@@ -162,7 +164,7 @@ def _write_varint(out: Bytes, position: int, value: int) -> int:
 
 
 @_compiled
-def _field_size(offsets: Ints, nulls: Bytes, row: int) -> int:
+def _field_size(offsets: Ints, nulls: Bytes, row: int) -> Any:
     if nulls[row]:
         return 1
     size = offsets[row + 1] - offsets[row]
@@ -172,7 +174,7 @@ def _field_size(offsets: Ints, nulls: Bytes, row: int) -> int:
 @_compiled
 def _write_field(
     out: Bytes, position: int, data: Bytes, offsets: Ints, nulls: Bytes, row: int
-) -> int:
+) -> Any:
     if nulls[row]:
         return _write_varint(out, position, -1)
     start = offsets[row]
@@ -269,7 +271,7 @@ def _seal(content: Bytes, record_count: int, timestamp_ms: int, codec: int) -> E
         data = bytearray(HEADER_BYTES)
         data += compress(codec, content[HEADER_BYTES:].tobytes())
     else:
-        data = bytearray(memoryview(content))
+        data = bytearray(content.data)
     length = len(data) - LOG_OVERHEAD_BYTES
     times = (timestamp_ms, timestamp_ms)
     fields = (codec | TRANSACTIONAL_FLAG, record_count - 1, *times, -1, -1, -1, record_count)
@@ -283,7 +285,7 @@ def _seal(content: Bytes, record_count: int, timestamp_ms: int, codec: int) -> E
 
 
 @_compiled
-def _read_varint(data: Bytes, position: int, end: int, max_shift: int) -> tuple[int, int]:
+def _read_varint(data: Bytes, position: int, end: int, max_shift: int) -> tuple[Any, int]:
     """A zigzag number and the position behind it; -1 for the position when it does not end in time."""
     value = np.uint64(0)
     shift = 0
@@ -329,48 +331,48 @@ def _skip_headers(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 
 @_compiled
+def _read_record(  # noqa: C901, PLR0911
+    data: Bytes, position: int, size: int, previous: int, last_delta: int, found: Any
+) -> int:
+    """Fills `found` with one record; the position behind it, or the reason why it is none."""
+    length, position = _read_varint(data, position, size, 28)
+    if position < 0:
+        return -1
+    if length < 6 or length > size - position:
+        return -2
+    end = position + length
+    found[1], position = _read_varint(data, position + 1, end, 63)
+    if position < 0:
+        return -1
+    found[0], position = _read_varint(data, position, end, 28)
+    if position < 0:
+        return -1
+    if found[0] <= previous or found[0] > last_delta:
+        return -3
+    found[2], found[3], position = _read_span(data, position, end)
+    if position < 0:
+        return -4
+    found[4], found[5], position = _read_span(data, position, end)
+    if position < 0:
+        return -4
+    found[6] = position
+    found[7], position = _skip_headers(data, position, end)
+    if position < 0:
+        return -5
+    return end if position == end else -6
+
+
+@_compiled
 def _scan(data: Bytes, count: int, last_delta: int, found: Any) -> int:
     """Fills a row of `found` per record; 0, or the reason why this is not a batch."""
-    size = len(data)
     position = 0
     previous = -1
     for i in range(count):
-        length, position = _read_varint(data, position, size, 28)
+        position = _read_record(data, position, len(data), previous, last_delta, found[i])
         if position < 0:
-            return -1
-        if length < 6 or length > size - position:
-            return -2
-        end = position + length
-        timestamp_delta, position = _read_varint(data, position + 1, end, 63)
-        if position < 0:
-            return -1
-        delta, position = _read_varint(data, position, end, 28)
-        if position < 0:
-            return -1
-        if delta <= previous or delta > last_delta:
-            return -3
-        previous = delta
-        key_start, key_length, position = _read_span(data, position, end)
-        if position < 0:
-            return -4
-        value_start, value_length, position = _read_span(data, position, end)
-        if position < 0:
-            return -4
-        headers_start = position
-        headers, position = _skip_headers(data, position, end)
-        if position < 0:
-            return -5
-        if position != end:
-            return -6
-        found[i, 0] = delta
-        found[i, 1] = timestamp_delta
-        found[i, 2] = key_start
-        found[i, 3] = key_length
-        found[i, 4] = value_start
-        found[i, 5] = value_length
-        found[i, 6] = headers_start
-        found[i, 7] = headers
-    return 0 if position == size else -7
+            return position
+        previous = found[i, 0]
+    return 0 if position == len(data) else -7
 
 
 @_compiled
@@ -419,7 +421,9 @@ def decode_batches(
         values=_binary(opened, 4) if values else None,
         offsets=_joined([o.batch.base_offset + o.found[:, 0] for o in opened]),
         timestamps_ms=_joined([_timestamps(o) for o in opened]),
-        append_times=_joined([np.full(len(o.found), o.batch.is_append_time, np.uint8) for o in opened]),
+        append_times=_joined(
+            [np.full(len(o.found), o.batch.is_append_time, np.uint8) for o in opened]
+        ),
         headers=[h for o in opened for h in _headers(o)] if headers else None,
     )
 

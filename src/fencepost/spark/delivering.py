@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -92,13 +92,31 @@ def deliver(
     with cluster_of(plan.options).writer(plan.identity) as writer:
         delivery = Delivery(plan, attempt, writer)
         for batch in batches:
-            for row in batch.to_pylist():
-                if row["topic"] is None:
-                    manifests.append(row["payload"].decode("utf-8"))
+            for row in _rows(batch):
+                if row.topic is None:
+                    manifests.append(bytes(row.payload).decode("utf-8"))
                 else:
                     delivery.accept(row)
         written = writer.flush()
     yield _report(attempt, delivery.opened_ms, written, manifests)
+
+
+class _Row(NamedTuple):
+    slot: int
+    topic: str | None
+    partition: int
+    payload: memoryview
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
+    """The rows of an Arrow batch; payloads are views, because they are large."""
+    slots, topics, partitions = (
+        batch.column(n).to_pylist() for n in ("slot", "topic", "partition")
+    )
+    for slot, topic, partition, payload in zip(
+        slots, topics, partitions, batch.column("payload"), strict=True
+    ):
+        yield _Row(slot, topic, partition, memoryview(payload.as_buffer()))
 
 
 class Delivery:
@@ -112,20 +130,21 @@ class Delivery:
         self.opened_ms = 0
         """When this task began to write, and so the transaction at the latest."""
 
-    def accept(self, row: dict[str, Any]) -> None:
+    def accept(self, row: _Row) -> None:
         """One row of the packing stage."""
-        if row["slot"] % self._plan.slots != self._attempt.partition_id:
+        assert row.topic is not None
+        if row.slot % self._plan.slots != self._attempt.partition_id:
             raise CountsDisagree(
-                f"a batch for slot {row['slot']} came to task {self._attempt.partition_id}"
+                f"a batch for slot {row.slot} came to task {self._attempt.partition_id}"
             )
-        place = TopicPartition(row["topic"], row["partition"])
+        place = TopicPartition(row.topic, row.partition)
         if place in self._opened:
-            self._write(place, bytearray(row["payload"]))
+            self._write(place, bytearray(row.payload))
             return
         self._opened.add(place)
         self.opened_ms = self.opened_ms or time.time_ns() // 1_000_000
         length = 1 + self._attempt.task_attempt_id % FIRST_LENGTHS
-        for part in split_batch(row["payload"], length):
+        for part in split_batch(row.payload, length):
             self._write(place, part)
 
     def _write(self, place: TopicPartition, batch: bytearray) -> None:

@@ -85,5 +85,5 @@ def _jsons(progress: Any) -> tuple[str, ...]:
     found: list[str] = []
     iterator = progress.iterator()
     while iterator.hasNext():
-        found.append(iterator.next()._2().json())
+        found.append(iterator.next()._2().json())  # noqa: SLF001  (a Scala pair)
     return tuple(sorted(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.offsets import PartitionOffsets
@@ -65,7 +66,4 @@ def _split_by_size(whole: OffsetRange, max_records: int | None) -> list[OffsetRa
 def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
     count = min(count, whole.size)
     cuts = [whole.start + whole.size * index // count for index in range(count + 1)]
-    return [
-        OffsetRange(whole.partition, begin, stop)
-        for begin, stop in zip(cuts, cuts[1:], strict=False)
-    ]
+    return [OffsetRange(whole.partition, begin, stop) for begin, stop in pairwise(cuts)]

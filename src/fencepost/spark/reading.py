@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.arrow import plain_columns
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.fast import compiled_columns
 from fencepost.spark.positions import Positions, data_loss
 from fencepost.spark.ranges import OffsetRange
 from fencepost.spark.source_options import SourceOptions
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fencepost.client.fetched import FetchedPartition
+    from fencepost.records.batch import SealedBatch
 
 log = logging.getLogger(__name__)
+
+GROUP_BYTES: Final = 16 * 1024 * 1024
+"""What is opened into one Arrow batch, roughly."""
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -35,11 +40,12 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
         if fetched is None:
             position = _skip_lost(options, wanted, position)
             continue
-        for batch in fetched.visible_batches():
-            if batch.next_offset > position and batch.base_offset < wanted.end:
-                rows = plain_columns(wanted.partition, batch, options.columns, position, wanted.end)
-                if rows is not None:
-                    yield rows
+        batches = [
+            batch
+            for batch in fetched.visible_batches()
+            if batch.next_offset > position and batch.base_offset < wanted.end
+        ]
+        yield from arrow_batches(wanted, options.columns, batches, position)
         if fetched.next_offset > position:
             position, deadline = fetched.next_offset, _deadline(options)
         elif time.monotonic() > deadline:
@@ -47,6 +53,39 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
                 f"{wanted.partition}: nothing came after offset {position} within {options.poll_timeout_ms} ms, and "
                 f"records up to {wanted.end} must be there: look at the brokers, or raise kafkaConsumer.pollTimeoutMs"
             )
+
+
+def arrow_batches(
+    wanted: OffsetRange, columns: Sequence[str], batches: Sequence[SealedBatch], position: int
+) -> Iterator[pa.RecordBatch]:
+    """These batches as Arrow: in compiled loops where it is worthwhile, else record by record."""
+    if compiled_columns(sum(batch.record_count for batch in batches)) is None:
+        for batch in batches:
+            rows = plain_columns(wanted.partition, batch, columns, position, wanted.end)
+            if rows is not None:
+                yield rows
+        return
+    from fencepost.spark.arrow_columns import decoded_columns
+
+    for group in _groups(batches):
+        rows = decoded_columns(wanted.partition, group, columns, position, wanted.end)
+        if rows.num_rows:
+            yield rows
+
+
+def _groups(batches: Sequence[SealedBatch]) -> Iterator[list[SealedBatch]]:
+    """Neighbours that are opened together: few enough for one Arrow batch, whatever they expand to."""
+    group: list[SealedBatch] = []
+    size = 0
+    for batch in batches:
+        expanded = batch.size_bytes * (8 if batch.codec else 1)
+        if group and size + expanded > GROUP_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(batch)
+        size += expanded
+    if group:
+        yield group
 
 
 def _deadline(options: SourceOptions) -> float:

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -54,8 +55,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What Spark asks while it plans.
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        most = self._options.max_offsets
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        most, least = self._options.max_offsets, self._options.min_offsets
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
@@ -111,13 +114,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, known: PartitionOffsets, end: PartitionOffsets, limit: ReadLimit
     ) -> bool:
         """minOffsetsPerTrigger: wait until there are enough, but not longer than maxTriggerDelay."""
-        least = self._options.min_offsets
-        if (
-            least is None
-            or self._target is not None
-            or isinstance(limit, ReadAllAvailable)
-            and not least
-        ):
+        least = None if self._target is not None else self._options.min_offsets
+        # The engine asks for everything where it means everything: Trigger.Once and AvailableNow.
+        if least is None or isinstance(limit, ReadAllAvailable):
             return False
         waited_ms = (time.monotonic() - self._last_trigger) * 1000
         if waited_ms >= self._options.max_delay_ms:

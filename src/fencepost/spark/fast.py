@@ -1,0 +1,30 @@
+"""When the compiled path is worth its start.
+
+A fresh Python worker pays about two seconds for numba with a warm cache. Spark keeps its workers, so a stream of large
+batches pays once; a stream of small ones never does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Final
+
+_MODULE: Final = "fencepost.records.columns"
+
+COLD_ROWS: Final = 20_000
+"""Rows that make the start of numba worthwhile: the plain path takes about a tenth of a second for them."""
+
+WARM_ROWS: Final = 100
+"""Below this the plain path is faster, even where the compiled one is loaded."""
+
+
+def compiled_columns(rows: int) -> ModuleType | None:
+    """`records.columns` if it is worthwhile for so many rows, and there is a numba; None otherwise."""
+    if rows < (WARM_ROWS if _MODULE in sys.modules else COLD_ROWS):
+        return None
+    if importlib.util.find_spec("numba") is None:
+        return None
+    return importlib.import_module(_MODULE)

@@ -1,0 +1,67 @@
+"""Packing record by record: for small batches, for headers, and where numba is missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fencepost.base.ids import TopicPartition
+from fencepost.records.builder import build_batch
+from fencepost.records.opened import Record
+from fencepost.spark.packing import PackedBatch
+from fencepost.spark.placement import RECORD_OVERHEAD_BYTES, no_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fencepost.spark.packing import PackingPlan
+    from fencepost.spark.placement import Placement
+
+
+def pack_plain(plan: PackingPlan, placement: Placement, table: pa.Table) -> Iterator[PackedBatch]:
+    """Batches of these rows."""
+    lanes: dict[TopicPartition, list[Record]] = {}
+    for row in table.to_pylist():
+        place, record = _place(plan, placement, row)
+        lanes.setdefault(place, []).append(record)
+    now_ms = time.time_ns() // 1_000_000
+    for place, records in lanes.items():
+        for part in _parts(records, plan.batch_bytes):
+            data = build_batch(part, timestamp_ms=now_ms, codec=plan.codec, transactional=True)
+            yield PackedBatch(place, len(part), data)
+
+
+def _place(
+    plan: PackingPlan, placement: Placement, row: dict[str, Any]
+) -> tuple[TopicPartition, Record]:
+    key = row.get("key")
+    headers = tuple((h["key"], h["value"]) for h in row.get("headers") or ())
+    record = Record(key=key, value=row["value"], headers=headers)
+    size = _size(record)
+    placement.check_size(size, key)
+    topic = plan.topic or row.get("topic")
+    if topic is None:
+        raise no_topic(key)
+    partition = placement.place(topic, row.get("partition"), key, size)
+    return TopicPartition(topic, partition), record
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") + 10 for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD_BYTES
+
+
+def _parts(records: list[Record], batch_bytes: int) -> Iterator[list[Record]]:
+    """Runs of records that make batches of about the wanted size."""
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        record_bytes = _size(record)
+        if part and size + record_bytes > batch_bytes:
+            yield part
+            part, size = [], 0
+        part.append(record)
+        size += record_bytes
+    if part:
+        yield part
