@@ -8,6 +8,7 @@ request more per connection.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,17 +30,20 @@ def _session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
     value = os.urandom(client.RECORD_BYTES)
 
     def run(number: int) -> Values:
-        with side.start(folder / str(number)) as broker:
+        data = folder / str(number)
+        with side.start(data) as broker:
             at_start = broker.process.resident_bytes()
             for connection in range(CONNECTIONS):
                 client.create_topic(broker, f"memory-{connection}", 1)
             _all_at_once(lambda which: _write(broker, which, value, each))
             _all_at_once(lambda which: _read(broker, which, each))
-            return {
+            values = {
                 "resident": broker.process.resident_bytes() / 1e6,
                 "peak": broker.process.peak_resident_bytes() / 1e6,
                 "at start": at_start / 1e6,
             }
+        shutil.rmtree(data)
+        return values
 
     yield run
 

@@ -5,6 +5,7 @@ Apache Kafka's folder is formatted before the clock runs.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,13 +21,15 @@ READY_SECONDS: Final = 60.0
 @contextmanager
 def _session(side: Side, _: Scale, folder: Path) -> Iterator[Round]:
     def run(number: int) -> Values:
-        with side.start(folder / str(number), wait=False) as broker:
+        data = folder / str(number)
+        with side.start(data, wait=False) as broker:
             host, _, port = broker.bootstrap_servers.rpartition(":")
             broker.process.wait_for_port(host, int(port), READY_SECONDS)
             listening = broker.process.seconds_since_start()
             client.send(client.producer(broker, acks="1"), "first", b"x", 1)
             served = broker.process.seconds_since_start()
             memory = broker.process.resident_bytes() / 1e6
+        shutil.rmtree(data)
         return {"listening": listening, "served": served, "memory": memory}
 
     yield run

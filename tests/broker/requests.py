@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.base.errors import ErrorCode
 from fencepost.records.batch import split_batches
@@ -19,14 +19,14 @@ from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, T
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Protocol
 
     from fencepost.base.seams import Buffer
 
-    class Client(Protocol):
-        """Whatever can send a request and wait for its reply."""
 
-        def call(self, api: ApiKey, version: int, form: Any) -> Any: ...
+class Client(Protocol):
+    """Whatever can send a request and wait for its reply."""
+
+    def call(self, api: ApiKey, version: int, form: Any) -> Any: ...
 
 
 PRODUCE_VERSION = 11

@@ -223,10 +223,10 @@ def test_what_the_disk_refuses_did_not_happen() -> None:
     as_member: dict[str, Any] = {"member_id": member_id, "generation_id_or_member_epoch": 1}
     commit(node, {0: 5}, **as_member)
     node.disk.fill()
-    assert errors(commit(node, {0: 6}, **as_member)) == [NOT_AVAILABLE]
-    assert join(node, group_id="other").error_code == NOT_AVAILABLE
+    assert errors(commit(node, {0: 6}, **as_member)) == [ErrorCode.NOT_COORDINATOR]
+    assert join(node, group_id="other").error_code == ErrorCode.NOT_COORDINATOR
     assert delete(node, GROUP).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
-    assert leave(node, member_id).error_code == NOT_AVAILABLE
+    assert leave(node, member_id).error_code == ErrorCode.NOT_COORDINATOR
     node.disk.empty()
     assert offsets(fetch(node, [0])) == [5]
     node.advance(2_000)
@@ -241,8 +241,8 @@ def test_an_assignment_that_the_disk_refuses_is_told_to_all_who_wait() -> None:
     leader, follower = first.reply.member_id, second.reply.member_id
     waiting = sync(node, follower, 1)
     node.disk.fill()
-    assert sync(node, leader, 1).error_code == NOT_AVAILABLE
-    assert waiting.reply.error_code == NOT_AVAILABLE
+    assert sync(node, leader, 1).error_code == ErrorCode.NOT_COORDINATOR
+    assert waiting.reply.error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_a_commit_that_is_larger_than_a_batch_is_refused_as_a_whole() -> None:

@@ -302,17 +302,26 @@ def test_recovered_segments_forget_their_aborted_transactions_and_later_snapshot
     log = open_log(disk, SMALL)
     for _ in range(10):
         append(log, size=50)
+    base = log.segments[-1].base_offset
     log.append_aborted(AbortedTxn(1, 0, 2, 3))
-    for offset in (0, log.segments[-1].base_offset, 10):
+    for offset in (0, base, 10):
         log.write_snapshot(offset, b"%d" % offset)
     log.append_aborted(AbortedTxn(1, 4, 9, 10))
-    base = log.segments[-1].base_offset
     log.close(clean=False)
-    log = open_log(disk, SMALL, recovery_point=base)
+    log = open_log(disk, SMALL, recovery_point=base + 1)
     assert log.recovered_from == base
     assert log.aborted_between(0, 100) == [AbortedTxn(1, 0, 2, 3)]
     assert log.list_snapshots() == [0, base]
     log.close(clean=True)
+
+
+def test_the_segment_that_ends_at_the_recovery_point_is_read_again(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, SMALL)
+    for _ in range(10):
+        append(log, size=50)
+    before, last = (segment.base_offset for segment in log.segments[-2:])
+    log.close(clean=False)
+    assert open_log(disk, SMALL, recovery_point=last).recovered_from == before
 
 
 def test_a_clean_open_keeps_both(disk: UnsyncedDisk) -> None:

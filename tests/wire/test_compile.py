@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.base.failures import WireError
-from fencepost.base.limits import MAX_ARRAY_ITEMS
+from fencepost.base.limits import MAX_ARRAY_ITEMS, MAX_STRING_BYTES
 from fencepost.wire.compile import decode, encode, reader, writer
+from fencepost.wire.forms.end_txn import EndTxnRequest
 from fencepost.wire.schema import Records, field, message, struct, version_range
 
 if TYPE_CHECKING:
@@ -243,3 +244,9 @@ def test_version_ranges_are_kafkas() -> None:
     assert list(version_range("3")) == [3]
     assert 32767 in version_range("3+")
     assert 0 not in version_range("none")
+
+
+def test_a_compact_string_longer_than_a_plain_one_could_be_is_refused() -> None:
+    form = EndTxnRequest(transactional_id="x" * (MAX_STRING_BYTES + 1))
+    with pytest.raises(WireError, match="longer than a string may be"):
+        decode(EndTxnRequest, 4, encode(form, 4))

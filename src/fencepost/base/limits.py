@@ -35,6 +35,9 @@ MAX_ARRAY_ITEMS: Final = 200_000
 """Items of one array in a request. Every item takes at least a byte, so the frame bounds it as well; this
 keeps 100 MB of one-byte items from becoming gigabytes of Python objects and seconds of the loop."""
 
+MAX_STRING_BYTES: Final = 32_767
+"""Of one string on the wire: the largest signed 16-bit length, in every version of the protocol."""
+
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
 """Producer ids reserved at once in the metadata log, as Kafka does."""
 

@@ -23,7 +23,7 @@ from fencepost.broker.context import Context
 from fencepost.broker.faults import Fault
 from fencepost.broker.handlers import HANDLERS
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
-from fencepost.broker.waiting import NO_REPLY, Parked
+from fencepost.broker.waiting import NoReply, Parked
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
+_SMALLEST_HEADER_BYTES: Final = 8
+"""Key, version and correlation id: what every version of every request begins with."""
 
 Handler = Callable[[Any, Context], object]
 
@@ -70,7 +72,7 @@ class Dispatcher:
             connection.close("an internal error")
 
     def _serve(self, connection: Connection, frame: memoryview) -> None:
-        if len(frame) < 4:
+        if len(frame) < _SMALLEST_HEADER_BYTES:
             raise WireError(f"a frame of {len(frame)} bytes cannot hold a request header")
         key_and_version = _KEY_AND_VERSION.unpack_from(frame)
         route = self._routes.get(key_and_version)
@@ -123,8 +125,10 @@ class Dispatcher:
         reply = route.handle(request, context)
         if isinstance(reply, Parked):
             self._park(connection, route, context, reply)
-        elif reply is not NO_REPLY:
+        elif not isinstance(reply, NoReply):
             self._send(connection, route, context, reply)
+        elif reply.problem is not None:
+            connection.close(reply.problem)
 
     def _send(self, connection: Connection, route: Route, context: Context, reply: object) -> None:
         if self._node.trace is not None:
@@ -135,8 +139,10 @@ class Dispatcher:
         slot = connection.reserve()
 
         def answer(reply: object) -> None:
-            if reply is NO_REPLY:
+            if isinstance(reply, NoReply):
                 connection.fill(slot, [])
+                if reply.problem is not None:
+                    connection.close(reply.problem)
                 return
             if self._node.trace is not None:
                 self._node.trace.reply(route.api, reply, context, connection.client_name)

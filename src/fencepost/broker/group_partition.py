@@ -48,7 +48,7 @@ ENTRIES_PER_TURN: Final = 1_000
 TOMBSTONES_PER_BATCH: Final = 1_000
 """Tombstones need not be written together, and a batch has a limit."""
 
-APPEND_REFUSED: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+APPEND_REFUSED: Final = ErrorCode.NOT_COORDINATOR
 """What a client hears when the disk refuses: look for the coordinator again, and come back."""
 
 _BATCH_OVERHEAD_BYTES: Final = 64 * 1024

@@ -14,8 +14,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from fencepost.broker.groups import Groups
-
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import (
     CLUSTER_METADATA_TOPIC,
@@ -27,6 +25,7 @@ from fencepost.base.seams import Clock, Dice, Disk
 from fencepost.broker.context import AllowAll, Authorizer
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.faults import Faults
+from fencepost.broker.groups import Groups
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.layout import Layout
 from fencepost.broker.server import Server

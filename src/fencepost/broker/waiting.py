@@ -15,9 +15,15 @@ from fencepost.base.ids import TopicPartition
 
 
 class NoReply:
-    """The answer to a request that wants none (Produce with acks=0)."""
+    """The answer to a request that wants none (Produce with acks=0).
 
-    __slots__ = ()
+    A `problem` cannot be told to such a client, so its connection is closed: then it looks what has changed.
+    """
+
+    __slots__ = ("problem",)
+
+    def __init__(self, problem: str | None = None) -> None:
+        self.problem = problem
 
 
 NO_REPLY = NoReply()

@@ -12,7 +12,7 @@ from fencepost.log import snapshots
 from fencepost.log.config import LogConfig
 from fencepost.log.durability import PendingSync
 from fencepost.log.epochs import LeaderEpochs
-from fencepost.log.names import INDEX, LOG, TIME_INDEX
+from fencepost.log.names import LOG, SEGMENT_SUFFIXES
 from fencepost.log.open_segments import OpenSegments
 from fencepost.log.recovery import finish_swap, open_segments_of
 from fencepost.log.retention import expired_segments
@@ -63,6 +63,9 @@ class Log:
         self.recovered_from = recovered_from
         """The first offset whose batches `on_batch` was shown, when the open had to recover."""
         self.epochs = LeaderEpochs(disk, folder)
+        for segment in segments[:-1] if recovered_from is not None else ():
+            if segment.base_offset >= recovered_from:
+                self._must_sync(segment)
 
     @classmethod
     def open(
@@ -211,7 +214,7 @@ class Log:
         self._bases.append(new.base_offset)
         self._active = new
         self._names_version += 1
-        self._unsynced.update(dict.fromkeys(old.path(kind) for kind in (LOG, INDEX, TIME_INDEX)))
+        self._must_sync(old)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -417,6 +420,11 @@ class Log:
 
     # --- durability ----------------------------------------------------------------------------
 
+    def _must_sync(self, segment: Segment) -> None:
+        """The next sync has to cover this segment as a whole; a file that is not there does no harm."""
+        for suffix in SEGMENT_SUFFIXES:
+            self._unsynced[segment.path(suffix)] = None
+
     def prepare_sync(self) -> PendingSync:
         """What must reach the disk for everything appended so far; see `durability.py`."""
         paths = list(self._unsynced)
@@ -459,9 +467,7 @@ class Log:
                 self._check_usable()
                 self._active.write_indexes()
                 self._names_version += 1
-                self._unsynced.update(
-                    dict.fromkeys(self._active.path(kind) for kind in (LOG, INDEX, TIME_INDEX))
-                )
+                self._must_sync(self._active)
                 self.sync()
         except OSError as problem:
             raise StorageError(f"{self.folder} cannot be closed: {problem}") from problem

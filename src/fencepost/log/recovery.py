@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from itertools import pairwise
 from typing import Final
 
@@ -81,8 +81,10 @@ def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
         except CorruptError:
             return len(segments) - 1
         return len(segments)
+    # A segment that ends at the recovery point counts: its data was synced, but it may have been sealed, and
+    # its indexes written, after that.
     bases = [segment.base_offset for segment in segments]
-    return max(0, bisect_right(bases, recovery_point) - 1)
+    return max(0, bisect_left(bases, recovery_point) - 1)
 
 
 def recover(

@@ -73,12 +73,18 @@ class Column(NamedTuple):
     nulls: Bytes
 
 
+def _frozen(array: Any) -> Any:
+    """Read-only, as what comes from Arrow is: numba compiles a kernel anew for every kind of array it is given."""
+    array = array.view()
+    array.flags.writeable = False
+    return array
+
+
 def column_of(array: pa.Array | None, count: int) -> Column:
     """A binary or string array as a column; no array at all is a column of nulls."""
     if array is None or pa.types.is_null(array.type):
-        return Column(
-            np.zeros(0, np.uint8), np.zeros(count + 1, np.int64), np.ones(count, np.uint8)
-        )
+        absent = (np.zeros(0, np.uint8), np.zeros(count + 1, np.int64), np.ones(count, np.uint8))
+        return Column(*map(_frozen, absent))
     width = np.int64 if _is_large(array.type) else np.int32
     _, offsets, data = array.buffers()
     begin = array.offset
@@ -88,7 +94,7 @@ def column_of(array: pa.Array | None, count: int) -> Column:
     if array.null_count:
         nulls = np.asarray(array.is_null()).astype(np.uint8)
     assert count == 0 or starts[-1] <= len(content)
-    return Column(content, starts, nulls)
+    return Column(_frozen(content), _frozen(starts), _frozen(nulls))
 
 
 def _is_large(kind: pa.DataType) -> bool:
@@ -331,7 +337,7 @@ def _skip_headers(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 
 @_compiled
-def _read_record(  # noqa: C901, PLR0911
+def _read_record(
     data: Bytes, position: int, size: int, previous: int, last_delta: int, found: Any
 ) -> int:
     """Fills `found` with one record; the position behind it, or the reason why it is none."""
@@ -432,7 +438,7 @@ def _open(batch: SealedBatch, start: int, end: int) -> _Opened:
     if len(batch.data) != batch.size_bytes:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is not all there")
     content = decompress(batch.codec, memoryview(batch.data)[HEADER_BYTES:])
-    payload = np.frombuffer(content, np.uint8)
+    payload = _frozen(np.frombuffer(content, np.uint8))
     count = batch.record_count
     if not 0 <= count * MIN_RECORD_BYTES <= len(payload):
         raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records in {len(payload)} bytes")

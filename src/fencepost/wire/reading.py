@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from fencepost.base.failures import WireError
-from fencepost.base.limits import MAX_ARRAY_ITEMS
+from fencepost.base.limits import MAX_ARRAY_ITEMS, MAX_STRING_BYTES
 from fencepost.base.seams import Buffer
 from fencepost.wire.plan import Place, Plan, default_of, holds_records, item_size
 from fencepost.wire.schema import FIXED, UNSET
@@ -237,6 +237,12 @@ class ReaderSource:
         self.depth += 1
         self.fail(path, "is longer than the bytes that came")
         self.depth -= 1
+        if place.kind == "string" and place.prefix == "B":
+            # A compact length may claim more than the plain one could: Kafka refuses that too.
+            self.emit(f"if {end} - p > {MAX_STRING_BYTES}:")
+            self.depth += 1
+            self.fail(path, "is longer than a string may be")
+            self.depth -= 1
         piece = f"data[p:{end}]"
         if place.kind != "records" and self.from_view:
             piece += ".tobytes()"

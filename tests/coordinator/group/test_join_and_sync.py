@@ -388,7 +388,7 @@ def test_the_member_that_held_up_a_rebalance_leaves_and_it_goes_on() -> None:
 def test_a_group_that_cannot_be_written_is_not_there() -> None:
     stage = Stage()
     stage.disk_is_full = True
-    assert stage.joined(stage.join()).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stage.joined(stage.join()).error is ErrorCode.NOT_COORDINATOR
     assert GROUP not in stage.state.groups
 
 
@@ -400,8 +400,8 @@ def test_an_assignment_that_cannot_be_written_makes_everybody_join_again() -> No
     waiting = stage.sync(follower, 1)
     stage.disk_is_full = True
     assigning = stage.sync(leader, 1, {leader: b"all"})
-    assert stage.synced(waiting).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert stage.synced(assigning).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stage.synced(waiting).error is ErrorCode.NOT_COORDINATOR
+    assert stage.synced(assigning).error is ErrorCode.NOT_COORDINATOR
     assert stage.is_in(State.PREPARING_REBALANCE)
     stage.disk_is_full = False
     again = [stage.join(leader), stage.join(follower)]

@@ -127,7 +127,7 @@ def test_a_new_id_that_cannot_be_written_changes_nothing() -> None:
     ids = stage.static("a", "b")
     stage.disk_is_full = True
     reply = stage.joined(stage.join(group_instance_id="b", protocols=BOTH))
-    assert reply.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert reply.error is ErrorCode.NOT_COORDINATOR
     assert stage.heartbeat(ids["b"], 1, group_instance_id="b") is ErrorCode.NONE
     assert stage.group.members[ids["b"]].protocols == RANGE
 

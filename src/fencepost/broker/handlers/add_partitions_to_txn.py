@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.operations import CLUSTER_NAME
 from fencepost.broker.transactions import partitions_of
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import AddPartitions
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_BROKERS: Final = 4
-CLUSTER_NAME: Final = "kafka-cluster"
 
 Errors = Mapping[TopicPartition, ErrorCode]
 

@@ -54,7 +54,7 @@ class Read(NamedTuple):
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
-    if request.session_id != 0 or request.session_epoch not in FULL_FETCH_EPOCHS:
+    if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     read = read_all(request, context)
     if (

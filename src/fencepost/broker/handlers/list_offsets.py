@@ -21,6 +21,7 @@ from fencepost.broker.context import Context
 from fencepost.broker.leadership import check_leader_epoch
 from fencepost.log.times import TimestampOffset
 from fencepost.partition.partition import Partition
+from fencepost.wire.apis import NEVER
 from fencepost.wire.forms.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -35,6 +36,16 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+
+FIRST_VERSION_WITH: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The special times, and since when a client may ask for them."""
 
 NOWHERE: Final = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
@@ -72,10 +83,10 @@ def look_up(
         return failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if error := check_leader_epoch(partition, asked.current_leader_epoch):
         return failed(asked, error)
+    if asked.timestamp < 0 and context.api_version < FIRST_VERSION_WITH.get(asked.timestamp, NEVER):
+        return failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     upper = partition.last_stable_offset if read_committed else partition.high_watermark
     found = find(partition, asked.timestamp, upper)
-    if found is None:
-        return failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         timestamp=found.timestamp_ms,
@@ -84,8 +95,8 @@ def look_up(
     )
 
 
-def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset | None:
-    """The place that a time stands for; NOWHERE if there is none, None for a time that we do not know."""
+def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
+    """The place that a time stands for; NOWHERE if there is none."""
     log = partition.log
     if timestamp == LATEST:
         return TimestampOffset(NO_TIMESTAMP, upper, partition.leader_epoch)
@@ -97,8 +108,7 @@ def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset | 
     if timestamp == MAX_TIMESTAMP:
         newest = log.max_timestamp_offset()
         return newest if newest is not None and newest.offset < upper else NOWHERE
-    if timestamp < 0:
-        return None
+    assert timestamp >= 0, "the special times are all above"
     return log.offset_for_timestamp(timestamp, upper) or NOWHERE
 
 

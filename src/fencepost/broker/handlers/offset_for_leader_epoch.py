@@ -41,7 +41,7 @@ def end_of(topic: str, asked: OffsetForLeaderPartition, context: Context) -> Epo
         return EpochEndOffset(partition=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if error := check_leader_epoch(partition, asked.current_leader_epoch):
         return EpochEndOffset(partition=index, error_code=error)
-    if asked.leader_epoch < 0:  # The client knows none, so it cannot have read anything that was cut.
+    if asked.leader_epoch < 0:  # A client that knows none has read nothing that could be cut.
         return EpochEndOffset(partition=index)
     epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
     return EpochEndOffset(partition=index, leader_epoch=epoch, end_offset=end_offset)

@@ -19,15 +19,16 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from fencepost.base.errors import ErrorCode
+from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.failures import StorageError
-from fencepost.base.ids import INTERNAL_TOPICS
+from fencepost.base.ids import INTERNAL_TOPICS, topic_id_text
 from fencepost.broker.context import Context
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.partition import Appended, Partition
 from fencepost.partition.producers import Refusal
 from fencepost.partition.verification import Guard
 from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.compression import Codec
 from fencepost.records.produced import read_produced
 from fencepost.wire.forms.produce import (
     BatchIndexAndErrorMessage,
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_OF_TV2: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
+FIRST_VERSION_WITH_ZSTD: Final = 7
 LOGGED_REFUSALS: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.CORRUPT_MESSAGE}
 )
@@ -136,6 +138,11 @@ def admit_partition(
         batch = read_produced(data.records, max_bytes=partition.log.config.max_message_bytes)
     except BatchError as problem:
         return Refusal(problem.error_code, str(problem))
+    if batch.codec == Codec.ZSTD and context.api_version < FIRST_VERSION_WITH_ZSTD:
+        return Refusal(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"zstd may be sent from version {FIRST_VERSION_WITH_ZSTD} on.",
+        )
     return Write(partition, batch, data.index)
 
 
@@ -191,30 +198,27 @@ def verify(
     context: Context,
     parked: Parked,
 ) -> None:
-    """Asks the coordinator about all of them, and goes on when the last answer is there."""
+    """Asks the coordinator about all of them at once, and goes on when its answer is there."""
     assert request.transactional_id is not None
-    left = len(waiting)
 
-    def answered(write: Write, error: ErrorCode) -> None:
-        nonlocal left
-        if error is not ErrorCode.NONE:
-            refuse(write, explain_verification(write, error, context.api_version), context)
-            writes.remove(write)
-        left -= 1
-        if left == 0:
-            reply = finish(request, response, writes, context, parked)
-            if reply is not parked:
-                parked.answer(reply)
+    def answered(errors: list[ErrorCode]) -> None:
+        for write, error in zip(waiting, errors, strict=True):
+            if error is not ErrorCode.NONE:
+                refuse(write, explain_verification(write, error, context.api_version), context)
+                writes.remove(write)
+        reply = finish(request, response, writes, context, parked)
+        if reply is not parked:
+            parked.answer(reply)
 
-    for write in waiting:
-        context.node.transactions.verify(
-            write.partition.name,
-            request.transactional_id,
-            write.batch.producer_id,
-            write.batch.producer_epoch,
-            add=context.api_version >= FIRST_VERSION_OF_TV2,
-            done=lambda error, write=write: answered(write, error),  # type: ignore[misc]
-        )
+    first = waiting[0].batch  # All of them have the same producer: `refuse_foreign_transactions`.
+    context.node.transactions.verify_all(
+        [write.partition.name for write in waiting],
+        request.transactional_id,
+        first.producer_id,
+        first.producer_epoch,
+        add=context.api_version >= FIRST_VERSION_OF_TV2,
+        done=answered,
+    )
 
 
 def explain_verification(write: Write, error: ErrorCode, version: int) -> Refusal:
@@ -270,10 +274,20 @@ def finish(
     if request.acks == 0:
         for partition, _ in undurable:
             node.shard.appended(partition)
-        return NO_REPLY
+        return say_nothing(response)
     if not undurable:
         return response
     return wait_until_durable(response, undurable, context, parked or Parked())
+
+
+def say_nothing(response: ProduceResponse) -> NoReply:
+    """To a client that wants no answer, an error is a closed connection."""
+    for topic in response.responses:
+        for reply in topic.partition_responses:
+            if reply.error_code != ErrorCode.NONE:
+                name = f"partition {reply.index} of {topic.name or topic_id_text(topic.topic_id)}"
+                return NoReply(f"a produce with acks=0 to {name}: {error_name(reply.error_code)}")
+    return NO_REPLY
 
 
 def append(write: Write, now_ms: int) -> Appended:

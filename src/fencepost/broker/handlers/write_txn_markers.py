@@ -12,10 +12,11 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION (not on this
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.markers import EndMarker, append_marker
+from fencepost.broker.operations import CLUSTER_NAME
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.write_txn_markers import (
     WritableTxnMarker,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.broker.context import Context
-
-CLUSTER_NAME: Final = "kafka-cluster"
 
 
 def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse | Parked:

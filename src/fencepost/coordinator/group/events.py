@@ -133,7 +133,7 @@ class AssignmentLost:
 
     group_id: str
     generation_id: int
-    error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error: ErrorCode = ErrorCode.NOT_COORDINATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class JoinLost:
     """What a join had to write could not be written."""
 
     join: Join
-    error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error: ErrorCode = ErrorCode.NOT_COORDINATOR
 
 
 # -- offsets --------------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+"""ApiVersions: how two strangers begin."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.api_versions import ApiVersionsRequest
+from tests.broker.conftest import Complaints
+from tests.broker.raw import RawClient
+
+KNOWN = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
+
+
+@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+def test_an_unknown_version_is_answered_in_the_oldest_layout(
+    client: RawClient, complaints: Complaints, version: int
+) -> None:
+    client.send_frame(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 7, -1) + b"from the future")
+    reply = client.read_frame()
+    correlation_id, error, count, key, lowest, highest = struct.unpack(">ihihhh", reply)
+    assert (correlation_id, error) == (7, ErrorCode.UNSUPPORTED_VERSION)
+    assert (count, key, lowest, highest) == (1, ApiKey.API_VERSIONS, 0, 4)
+    assert client.call(ApiKey.API_VERSIONS, 4, KNOWN).error_code == ErrorCode.NONE
+    assert complaints() == []
+
+
+def test_a_frame_that_ends_before_its_correlation_id_closes_the_connection(
+    client: RawClient, complaints: Complaints
+) -> None:
+    client.send_frame(struct.pack(">hhh", ApiKey.API_VERSIONS, 99, 0))
+    assert client.is_closed_by_broker()
+    assert len(complaints()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("", "1.0"), ("raw", ""), ("ra w", "1.0"), ("-raw", "1.0"), ("raw", "1\n")]
+)
+def test_a_client_with_an_impossible_name_is_an_invalid_request(
+    client: RawClient, name: str, version: str
+) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    assert client.call(ApiKey.API_VERSIONS, 3, request).error_code == ErrorCode.INVALID_REQUEST
+    assert client.call(ApiKey.API_VERSIONS, 2, request).error_code == ErrorCode.NONE
+
+
+def test_the_newer_protocol_of_transactions_is_offered(client: RawClient) -> None:
+    for version in (3, 4):
+        reply = client.call(ApiKey.API_VERSIONS, version, KNOWN)
+        features = {row.name: row.max_version_level for row in reply.finalized_features}
+        assert features["transaction.version"] == 2
+        assert reply.finalized_features_epoch >= 0
+
+
+def test_a_feature_that_begins_at_zero_is_hidden_from_clients_that_reject_it(
+    client: RawClient,
+) -> None:
+    shown = {
+        version: {
+            row.name for row in client.call(ApiKey.API_VERSIONS, version, KNOWN).supported_features
+        }
+        for version in (3, 4)
+    }
+    assert "transaction.version" not in shown[3]
+    assert "transaction.version" in shown[4]

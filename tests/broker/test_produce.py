@@ -1,0 +1,154 @@
+"""Produce on the wire: acknowledgements, names and ids, and what each refusal says."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.records.compression import Codec
+from fencepost.wire.apis import ApiKey
+from tests.broker.conftest import Complaints, NewTopic
+from tests.broker.raw import RawClient
+from tests.broker.requests import (
+    PRODUCE_VERSION,
+    batch_of,
+    create_topic,
+    fetch,
+    produce,
+    produce_request,
+    read_topic,
+)
+
+
+@pytest.mark.parametrize("acks", [-2, 2, 32767, -32768])
+def test_acks_other_than_none_one_and_all_are_refused(
+    client: RawClient, new_topic: NewTopic, acks: int
+) -> None:
+    topic = new_topic()
+    reply = produce(client, topic, batch_of(b"value"), acks=acks)
+    assert (reply.error_code, reply.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert read_topic(client, topic) == []
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_a_batch_that_is_acknowledged_can_be_read(
+    client: RawClient, new_topic: NewTopic, acks: int
+) -> None:
+    topic = new_topic()
+    reply = produce(client, topic, batch_of(b"a", b"b"), acks=acks)
+    assert (reply.error_code, reply.base_offset, reply.log_start_offset) == (0, 0, 0)
+    assert fetch(client, topic).high_watermark == 2
+
+
+def test_a_refusal_that_cannot_be_answered_closes_the_connection(
+    client: RawClient, other: RawClient, new_topic: NewTopic, complaints: Complaints
+) -> None:
+    """With acks=0 nobody hears an error: only so does the client look for the topic again."""
+    topic = new_topic()
+    request = produce_request("nowhere", batch_of(b"lost"), acks=0)
+    request.topic_data += produce_request(topic, batch_of(b"kept")).topic_data
+    client.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+    assert client.is_closed_by_broker()
+    (line,) = complaints()
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in line
+    assert read_topic(other, topic) == [b"kept"]
+
+
+def test_a_topic_may_be_named_by_its_id(client: RawClient) -> None:
+    topic_id = create_topic(client, "by-id")
+    reply = client.call(ApiKey.PRODUCE, 13, produce_request(topic_id, batch_of(b"value")))
+    assert reply.responses[0].topic_id == topic_id
+    assert reply.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    assert read_topic(client, "by-id") == [b"value"]
+
+
+def test_an_id_that_no_topic_has_is_unknown(client: RawClient) -> None:
+    unknown = bytes(15) + b"x"
+    reply = client.call(ApiKey.PRODUCE, 13, produce_request(unknown, batch_of(b"value")))
+    assert reply.responses[0].topic_id == unknown
+    assert reply.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("index", [-1, 1, 2**31 - 1])
+def test_a_partition_that_a_topic_does_not_have_is_unknown(
+    client: RawClient, new_topic: NewTopic, index: int
+) -> None:
+    reply = produce(client, new_topic(), batch_of(b"value"), index=index)
+    assert reply.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_internal_topics_are_not_written_by_clients(client: RawClient, topic: str) -> None:
+    reply = produce(client, topic, batch_of(b"value"))
+    assert reply.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_one_partition_that_is_refused_does_not_stop_the_others(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    request = produce_request("nowhere", batch_of(b"lost"))
+    request.topic_data += produce_request(topic, batch_of(b"kept")).topic_data
+    reply = client.call(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+    codes = [each.partition_responses[0].error_code for each in reply.responses]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+    assert read_topic(client, topic) == [b"kept"]
+
+
+def test_a_batch_sent_twice_is_written_once_and_answered_alike(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    numbered = {"producer_id": 900, "epoch": 0, "sequence": 0}
+    replies = [produce(client, topic, batch_of(b"once", **numbered)) for _ in range(2)]
+    assert [(reply.error_code, reply.base_offset) for reply in replies] == [(0, 0), (0, 0)]
+    assert read_topic(client, topic) == [b"once"]
+
+
+def test_a_gap_in_the_sequence_is_refused(client: RawClient, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    produce(client, topic, batch_of(b"first", producer_id=901, epoch=0, sequence=0))
+    reply = produce(client, topic, batch_of(b"third", producer_id=901, epoch=0, sequence=2))
+    assert reply.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert read_topic(client, topic) == [b"first"]
+
+
+def test_zstd_needs_a_client_that_knows_it(client: RawClient, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    outcomes = []
+    for version in (6, 7):
+        request = produce_request(topic, batch_of(b"small", codec=Codec.ZSTD))
+        reply = client.call(ApiKey.PRODUCE, version, request)
+        outcomes.append(reply.responses[0].partition_responses[0].error_code)
+    assert outcomes == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.NONE]
+
+
+def test_a_transactional_batch_without_a_transactional_id_is_refused(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    batch = batch_of(b"value", producer_id=902, epoch=0, sequence=0, transactional=True)
+    reply = produce(client, new_topic(), batch)
+    assert reply.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_the_time_of_the_append_is_the_brokers_where_the_topic_wants_it(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    from fencepost.records.batch import split_batches
+
+    topic = new_topic(message_timestamp_type="LogAppendTime")
+    reply = produce(client, topic, batch_of(b"value", timestamp_ms=5))
+    (batch,) = split_batches(fetch(client, topic).records)
+    assert batch.is_append_time
+    assert batch.max_timestamp == reply.log_append_time_ms > 5
+
+
+def test_the_time_of_creation_is_the_clients_where_the_topic_leaves_it(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    from fencepost.records.batch import split_batches
+
+    topic = new_topic()
+    reply = produce(client, topic, batch_of(b"value", timestamp_ms=5))
+    (batch,) = split_batches(fetch(client, topic).records)
+    assert (batch.is_append_time, batch.max_timestamp, reply.log_append_time_ms) == (False, 5, -1)
