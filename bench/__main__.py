@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench.load import Load, Scale
 from bench.loads import LOADS
-from bench.report import as_json, show, verdict, write_json
+from bench.report import as_json, busy, show, verdict, write_json
 from bench.run import Result, run_load, steps
 from bench.sides import Side, available
 
@@ -21,7 +21,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 def main() -> int:
     wishes = _arguments()
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 170)
     if wishes.list:
         for load in LOADS:
             console.print(f"{load.name:20} {load.title}")
@@ -33,6 +33,8 @@ def main() -> int:
     if not sides or not loads:
         console.print("nothing to measure")
         return 2
+    if warning := busy():
+        console.print(warning)
     scale = Scale(quick=wishes.quick)
     results = _run_all(loads, sides, scale, console)
     show(results, sides, console)
@@ -41,7 +43,7 @@ def main() -> int:
             console.print(f"{name} failed at {result.load.name}: {failure}", markup=False)
     write_json(wishes.json, as_json(results, sides, quick=scale.quick))
     console.print(f"the numbers of every round are in {wishes.json}")
-    missed = any(verdict(r, m) == "NO" for r in results for m in r.load.measures)
+    missed = any(verdict(r, m) not in ("", "yes") for r in results for m in r.load.measures)
     return 1 if wishes.strict and (missed or any(r.failures for r in results)) else 0
 
 

@@ -25,21 +25,47 @@ def median(result: Result, side: Side, measure: Measure) -> float | None:
     return statistics.median(values) if values else None
 
 
+def ratios(result: Result, measure: Measure) -> list[float]:
+    """Ours divided by theirs, round by round: the two of a round ran right after each other."""
+    ours, theirs = (result.rounds.get(side.name, []) for side in (FENCEPOST, KAFKA))
+    pairs = zip(ours, theirs, strict=False)
+    return [our[measure.name] / their[measure.name] for our, their in pairs]
+
+
 def ratio(result: Result, measure: Measure) -> float | None:
-    """Ours divided by theirs."""
+    """The median of ours divided by the median of theirs."""
     ours, theirs = (median(result, side, measure) for side in (FENCEPOST, KAFKA))
     return ours / theirs if ours is not None and theirs else None
 
 
 def verdict(result: Result, measure: Measure) -> str:
-    """Whether what was wanted of the measure holds; nothing where nothing was wanted."""
-    ours, compared = median(result, FENCEPOST, measure), ratio(result, measure)
-    wishes = [(compared, measure.ratio), (ours, measure.limit)]
-    known = [(value, wish) for value, wish in wishes if value is not None and wish is not None]
-    if not known:
+    """Whether what was wanted holds, and whether all rounds agree about it; nothing where nothing was wanted.
+
+    A median that passes while some rounds do not is no proof, least of all on a machine where others work.
+    """
+    holds = [
+        value >= wish if measure.better == "more" else value <= wish
+        for values, wish in _wished(result, measure)
+        for value in values
+    ]
+    if not holds:
         return ""
-    more = measure.better == "more"
-    return "yes" if all(v >= wish if more else v <= wish for v, wish in known) else "NO"
+    if all(holds) or not any(holds):
+        return "yes" if holds[0] else "NO"
+    medians = [
+        statistics.median(values) >= wish
+        if measure.better == "more"
+        else statistics.median(values) <= wish
+        for values, wish in _wished(result, measure)
+    ]
+    return "unclear, rather yes" if all(medians) else "unclear, rather no"
+
+
+def _wished(result: Result, measure: Measure) -> list[tuple[list[float], float]]:
+    """The numbers of all rounds beside what they should reach or stay under."""
+    ours = [one[measure.name] for one in result.rounds.get(FENCEPOST.name, [])]
+    wishes = [(ratios(result, measure), measure.ratio), (ours, measure.limit)]
+    return [(values, wish) for values, wish in wishes if values and wish is not None]
 
 
 def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> None:
@@ -57,7 +83,7 @@ def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> 
             table.add_row(
                 result.load.title_at(result.scale) if number == 0 else "",
                 measure.unit,
-                _ratio_text(ratio(result, measure)),
+                _ratio_text(result, measure),
                 _wish_text(measure),
                 verdict(result, measure),
                 *(_cell(result, side, measure) for side in sides),
@@ -66,8 +92,9 @@ def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> 
     console.print(table)
 
 
-def _ratio_text(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _ratio_text(result: Result, measure: Measure) -> str:
+    value, each = ratio(result, measure), ratios(result, measure)
+    return "" if value is None else f"{value:.2f} ({min(each):.2f} .. {max(each):.2f})"
 
 
 def _wish_text(measure: Measure) -> str:
@@ -115,6 +142,7 @@ def _load_json(result: Result) -> dict[str, Any]:
                 "unit": measure.unit,
                 "better": measure.better,
                 "ratio": ratio(result, measure),
+                "ratios": ratios(result, measure),
                 "wanted ratio": measure.ratio,
                 "wanted": measure.limit,
                 "holds": verdict(result, measure),
@@ -122,6 +150,14 @@ def _load_json(result: Result) -> dict[str, Any]:
             for measure in result.load.measures
         ],
     }
+
+
+def busy() -> str | None:
+    """A sentence when others work on this machine too."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load < cores / 2:
+        return None
+    return f"others work here too (load {load:.1f} on {cores} cores): the numbers will scatter, and prove little"
 
 
 def machine() -> dict[str, Any]:
@@ -132,6 +168,7 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "load average": os.getloadavg(),
         "memory GB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "python": platform.python_version(),
         "java": _java(),

@@ -95,9 +95,7 @@ def crash_during(story: Story, call: int, seed: int | None) -> tuple[UnsyncedDis
 
 @pytest.mark.parametrize("story", [append_and_roll, truncate_and_delete])
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_what_was_synced_is_there_after_a_crash_at_any_call(
-    story: Story, seed: int | None
-) -> None:
+def test_what_was_synced_is_there_after_a_crash_at_any_call(story: Story, seed: int | None) -> None:
     call = 0
     while (left := crash_during(story, call := call + 1, seed)) is not None:
         disk, promises = left

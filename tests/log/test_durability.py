@@ -114,6 +114,43 @@ def test_a_truncation_during_a_sync_takes_its_promise_back(disk: UnsyncedDisk) -
     assert log.sync() == 10
 
 
+def test_a_file_that_is_written_during_a_sync_is_synced_again(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    append(log, 3)
+    log.append_aborted(AbortedTxn(1, 0, 2, 3))
+    log.sync()
+    append(log, 3)
+    log.append_aborted(AbortedTxn(2, 3, 4, 5))
+    pending = log.prepare_sync()
+    pending.run()
+    log.append_aborted(AbortedTxn(3, 3, 5, 6))
+    log.complete_sync(pending)
+    log.sync()
+    disk.crash()
+    assert len(disk.read_file(f"{FOLDER}/{0:020d}.txnindex")) == 3 * 34
+
+
+def test_a_log_that_was_only_looked_at_is_closed_without_a_write(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, SMALL)
+    for _ in range(10):
+        append(log)
+    log.close(clean=True)
+    log = open_log(disk, SMALL, clean=True)
+    all_batches(log)
+    disk.fail_call(1)  # Whatever it would be.
+    log.close(clean=True)
+    disk.crash()
+    assert len(audit(disk, FOLDER)) == 10
+
+
+def test_an_empty_log_is_closed_without_a_write(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    disk.fail_call(1)
+    log.close(clean=True)
+    disk.kill()
+    assert open_log(disk, clean=True).log_end_offset == 0
+
+
 def test_segments_deleted_during_a_sync_do_no_harm(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(20):

@@ -136,7 +136,7 @@ class Dispatcher:
         connection.send(encode_response(route.api, route.version, context.correlation_id, reply))
 
     def _park(self, connection: Connection, route: Route, context: Context, parked: Parked) -> None:
-        slot = connection.reserve()
+        slot = connection.reserve(parked.promised_bytes)
 
         def answer(reply: object) -> None:
             if isinstance(reply, NoReply):

@@ -3,11 +3,13 @@
 Theory of operation
 -------------------
 A connection cuts its bytes into frames and hands each to the dispatcher in the order of arrival. A reply may be
-there at once or come later; a slot per unanswered request keeps the order. Two things stop the reading of a
+there at once or come later; a slot per unanswered request keeps the order. Three things stop the reading of a
 connection, and with it the memory that it can cost:
 
 - too many requests wait for their answers (`MAX_REQUESTS_IN_FLIGHT`), or one of them holds its followers back
   because it has not taken effect yet;
+- the replies that wait for their turn are large, or may become so: behind one long poll other requests are served,
+  behind several large ones they are not;
 - too many bytes of replies have not been read by the client (`MAX_UNSENT_BYTES`).
 
 Frames that were read before the stop wait in a queue, at most one read's worth. Whatever is not the protocol
@@ -19,10 +21,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from fencepost.base.failures import WireError
-from fencepost.base.limits import MAX_REQUESTS_IN_FLIGHT, MAX_UNSENT_BYTES
+from fencepost.base.limits import (
+    FETCH_RESPONSE_MAX_BYTES,
+    MAX_REQUESTS_IN_FLIGHT,
+    MAX_UNSENT_BYTES,
+)
 from fencepost.base.seams import Buffer
 from fencepost.wire.framing import FrameBuffer
 
@@ -33,14 +39,19 @@ log = logging.getLogger(__name__)
 
 Chunks = list[Buffer]
 
+LINGER_SECONDS: Final = 0.5
+"""How long a stop waits for clients to read the replies that were sent to them."""
+
 
 class Slot:
     """The place of one reply among the replies of its connection."""
 
-    __slots__ = ("chunks",)
+    __slots__ = ("chunks", "owed_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, owed_bytes: int) -> None:
         self.chunks: Chunks | None = None
+        self.owed_bytes = owed_bytes
+        """Its size or, while it is not there, what it may become."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -52,7 +63,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FrameBuffer(max_request_bytes)
         self._queue: deque[memoryview] = deque()
         self._slots: deque[Slot] = deque()
-        self._held = False
+        self._owed_bytes = 0
+        self._held = 0
         self._unread = False
         self._reading = True
         self._working = False
@@ -109,16 +121,37 @@ class Connection(asyncio.BufferedProtocol):
     # -- our side -----------------------------------------------------------------------------------------
 
     def close(self, reason: str | None = None) -> None:
-        """Ends the connection; a reason is a line in the log."""
-        if reason is not None:
-            log.warning("closing the connection of %s: %s", self.client_name, reason)
+        """Ends the connection; a reason is a line in the log, and only the first one counts."""
         self._queue.clear()
+        transport = self._transport
+        if transport is None:
+            return
+        if reason is None:
+            transport.close()
+            return
+        if not transport.is_closing():
+            log.warning("closing the connection of %s: %s", self.client_name, reason)
+        transport.abort()
+
+    def abort(self) -> None:
+        """Ends the connection now, whatever lies there unread."""
         if self._transport is not None:
-            self._transport.abort() if reason is not None else self._transport.close()
+            self._transport.abort()
+
+    def close_idle(self) -> None:
+        """Ends a connection that nobody uses, even if replies lie there unread."""
+        if self._transport is not None and not self._transport.is_closing():
+            log.info("closing the connection of %s: it is idle", self.client_name)
+            self.abort()
 
     @property
     def _stopped(self) -> bool:
-        return self._held or self._unread or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT
+        return (
+            self._held > 0
+            or self._unread
+            or len(self._slots) >= MAX_REQUESTS_IN_FLIGHT
+            or self._owed_bytes > FETCH_RESPONSE_MAX_BYTES
+        )
 
     def _work(self) -> None:
         """Dispatches what is queued until something stops it."""
@@ -144,40 +177,46 @@ class Connection(asyncio.BufferedProtocol):
 
     def hold(self) -> None:
         """The request just dispatched has not taken effect: nothing after it may start."""
-        self._held = True
+        self._held += 1
 
     def release(self) -> None:
         """It has taken effect now."""
-        self._held = False
+        self._held -= 1
         self._work()
 
     def send(self, chunks: Chunks) -> None:
         """A reply that was there at once."""
         if self._slots:
-            slot = Slot()
-            slot.chunks = chunks
-            self._slots.append(slot)
+            self.reserve(_size_of(chunks)).chunks = chunks
         elif self._transport is not None:
             self._transport.writelines(chunks)
 
-    def reserve(self) -> Slot:
-        """The place of a reply that will come later."""
-        slot = Slot()
+    def reserve(self, owed_bytes: int) -> Slot:
+        """The place of a reply that will come later, and how large it may be."""
+        slot = Slot(owed_bytes)
         self._slots.append(slot)
+        self._owed_bytes += owed_bytes
         return slot
 
     def fill(self, slot: Slot, chunks: Chunks) -> None:
         """The reply for `slot` is there; it goes out when those before it have."""
-        slot.chunks = chunks
         slots = self._slots
         transport = self._transport
         if transport is None:
             return
-        while slots and slots[0].chunks is not None:
-            ready = slots.popleft().chunks
+        slot.chunks = chunks
+        self._owed_bytes -= slot.owed_bytes
+        slot.owed_bytes = _size_of(chunks)
+        self._owed_bytes += slot.owed_bytes
+        while slots and (ready := slots[0].chunks) is not None:
+            self._owed_bytes -= slots.popleft().owed_bytes
             if ready:
                 transport.writelines(ready)
         self._work()
+
+
+def _size_of(chunks: Chunks) -> int:
+    return sum(map(len, chunks))
 
 
 class Server:
@@ -234,7 +273,7 @@ class Server:
         oldest = self.time() - self._max_idle_seconds
         for connection in list(self._connections):
             if connection.last_active < oldest:
-                connection.close()
+                connection.close_idle()
         self._schedule_sweep()
 
     async def close(self) -> None:
@@ -245,5 +284,16 @@ class Server:
             server.close()
         for connection in list(self._connections):
             connection.close()
+        await self._let_go()
         for server in self._servers:
             await server.wait_closed()
+
+    async def _let_go(self) -> None:
+        """Waits a moment for replies that are on their way; whoever does not read them is not waited for."""
+        patience = self._loop.time() + LINGER_SECONDS
+        while self._connections and self._loop.time() < patience:
+            await asyncio.sleep(LINGER_SECONDS / 50)
+        while self._connections:
+            for connection in list(self._connections):
+                connection.abort()
+            await asyncio.sleep(0)

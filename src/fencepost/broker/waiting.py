@@ -33,12 +33,21 @@ class Parked:
     """A reply that comes later.
 
     `holds_followers` keeps the next requests of the connection from taking effect before this one has: a
-    handler sets it when it returns before its own effect is in the log.
+    handler sets it when it returns before its own effect is in the log. `promised_bytes` is how large the reply
+    may become, where that is worth knowing.
     """
 
-    __slots__ = ("_callback", "_released", "answered", "holds_followers", "reply")
+    __slots__ = (
+        "_callback",
+        "_released",
+        "answered",
+        "holds_followers",
+        "promised_bytes",
+        "reply",
+    )
 
-    def __init__(self, *, holds_followers: bool = False) -> None:
+    def __init__(self, *, holds_followers: bool = False, promised_bytes: int = 0) -> None:
+        self.promised_bytes = promised_bytes
         self.reply: object = None
         self.answered = False
         self.holds_followers = holds_followers

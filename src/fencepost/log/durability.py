@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
+from fencepost.log.names import SEGMENT_SUFFIXES
+from fencepost.log.segment import Segment
 
 
 class PendingSync:
     """Everything below `end_offset` is durable once `run` has returned."""
 
-    __slots__ = ("_disk", "end_offset", "folders", "generation", "names_version", "paths")
+    __slots__ = ("_disk", "end_offset", "folders", "generation", "number", "paths")
 
     def __init__(
         self,
@@ -23,14 +25,14 @@ class PendingSync:
         *,
         end_offset: int,
         generation: int,
-        names_version: int,
+        number: int,
         paths: list[str],
         folders: list[str],
     ) -> None:
         self._disk = disk
         self.end_offset = end_offset
         self.generation = generation
-        self.names_version = names_version
+        self.number = number
         self.paths = paths
         self.folders = folders
 
@@ -53,3 +55,59 @@ class PendingSync:
             file.sync()
         finally:
             file.close()
+
+
+class Unsynced:
+    """What of a log's folder has not reached the disk yet, besides the data of the active segment.
+
+    Every note has a number, and a sync covers only notes that are older than itself: a file may be written
+    again while it is being synced.
+    """
+
+    __slots__ = ("_disk", "_folder", "_names_noted", "_names_synced", "_number", "_paths")
+
+    def __init__(self, disk: Disk, folder: str, *, is_known_durable: bool) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._paths: dict[str, int] = {}
+        self._number = 1
+        self._names_noted = 1
+        self._names_synced = 1 if is_known_durable else 0
+
+    def add(self, path: str) -> None:
+        """A file was written."""
+        self._number += 1
+        self._paths[path] = self._number
+
+    def add_segment(self, segment: Segment) -> None:
+        """All files of a segment; one that is not there does no harm."""
+        for suffix in SEGMENT_SUFFIXES:
+            self.add(segment.path(suffix))
+        self.names_changed()
+
+    def names_changed(self) -> None:
+        """A file was created, renamed or removed."""
+        self._number += 1
+        self._names_noted = self._number
+
+    def prepare(self, end_offset: int, generation: int, more: list[str]) -> PendingSync:
+        """A sync of everything noted so far and of `more`."""
+        folders: list[str] = []
+        if self._names_synced < self._names_noted:
+            folders.append(self._folder)
+            parent = self._folder.rpartition("/")[0]
+            if self._names_synced == 0 and parent:
+                folders.append(parent)  # The folder itself may be new.
+        return PendingSync(
+            self._disk,
+            end_offset=end_offset,
+            generation=generation,
+            number=self._number,
+            paths=[*self._paths, *more],
+            folders=folders,
+        )
+
+    def complete(self, pending: PendingSync) -> None:
+        """Forgets what a sync has covered."""
+        self._names_synced = max(self._names_synced, pending.number)
+        self._paths = {p: number for p, number in self._paths.items() if number > pending.number}

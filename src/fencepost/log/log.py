@@ -10,9 +10,9 @@ from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
 from fencepost.log import snapshots
 from fencepost.log.config import LogConfig
-from fencepost.log.durability import PendingSync
+from fencepost.log.durability import PendingSync, Unsynced
 from fencepost.log.epochs import LeaderEpochs
-from fencepost.log.names import LOG, SEGMENT_SUFFIXES
+from fencepost.log.names import LOG
 from fencepost.log.open_segments import OpenSegments
 from fencepost.log.recovery import finish_swap, open_segments_of
 from fencepost.log.retention import expired_segments
@@ -38,6 +38,7 @@ class Log:
         log_start_offset: int,
         recovery_point: int,
         recovered_from: int | None,
+        was_clean: bool,
     ) -> None:
         """Not for callers: `Log.open` puts the folder in order first."""
         self.disk = disk
@@ -49,9 +50,9 @@ class Log:
         self._failure: str | None = None
         self.generation = 0
         """Grows with every truncation: what was prepared before it speaks of other bytes."""
-        self._names_version = 1
-        self._names_synced = 0
-        self._unsynced: dict[str, None] = {}
+        self._unsynced = Unsynced(disk, folder, is_known_durable=was_clean)
+        self._indexes_end = segments[-1].next_offset if was_clean else -1
+        """Up to where the active segment's index files reach; -1 when they are not to be trusted."""
         self.folder = folder
         self.config = config
         self.segments = segments
@@ -63,9 +64,9 @@ class Log:
         self.recovered_from = recovered_from
         """The first offset whose batches `on_batch` was shown, when the open had to recover."""
         self.epochs = LeaderEpochs(disk, folder)
-        for segment in segments[:-1] if recovered_from is not None else ():
-            if segment.base_offset >= recovered_from:
-                self._must_sync(segment)
+        for segment in segments[:-1]:
+            if recovered_from is not None and segment.base_offset >= recovered_from:
+                self._unsynced.add_segment(segment)
 
     @classmethod
     def open(
@@ -88,7 +89,7 @@ class Log:
         are emptied, and `on_batch` sees each of their batches, so that producers and aborted transactions
         can be rebuilt in the same pass.
         """
-        shared = open_segments or OpenSegments()
+        shared = OpenSegments() if open_segments is None else open_segments
         try:
             segments, recovered_from = open_segments_of(
                 disk,
@@ -109,6 +110,7 @@ class Log:
                 log_start_offset=log_start_offset,
                 recovery_point=segments[-1].next_offset if clean else recovery_point,
                 recovered_from=recovered_from,
+                was_clean=clean and recovered_from is None and segments[-1].size_bytes > 0,
             )
             log.epochs.cut_end(log.log_end_offset)
             log.epochs.cut_start(log.log_start_offset)
@@ -160,7 +162,7 @@ class Log:
             if self._leftover is not None:
                 self._leftover.delete()
                 self._leftover = None
-                self._names_version += 1
+                self._unsynced.names_changed()
             self._active.cut_tail()
         except OSError as problem:
             raise StorageError(f"{self.folder}: the torn tail stays: {problem}") from problem
@@ -213,8 +215,7 @@ class Log:
         self.segments.append(new)
         self._bases.append(new.base_offset)
         self._active = new
-        self._names_version += 1
-        self._must_sync(old)
+        self._unsynced.add_segment(old)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -245,8 +246,9 @@ class Log:
         self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
     ) -> LogSlice | None:
         """From the segment with the offset, or the next one that has anything at or after it."""
-        for segment in self.segments_from(offset):
-            found = segment.read(offset, max_bytes, upper_offset, at_least_one)
+        first = max(0, bisect_right(self._bases, offset) - 1)
+        for index in range(first, len(self.segments)):
+            found = self.segments[index].read(offset, max_bytes, upper_offset, at_least_one)
             if found is not None:
                 return found
         return None
@@ -305,11 +307,16 @@ class Log:
     # --- shortening ----------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Drops every batch that reaches `offset`; durable when this returns."""
+        """Drops every batch that reaches `offset`; durable when this returns.
+
+        When the disk fails in the middle, the log refuses everything until it is opened again.
+        """
         assert offset >= self.log_start_offset
         if offset >= self.log_end_offset:
             return
+        self._check_usable()
         self.generation += 1
+        self._indexes_end = -1
         self.recovery_point = min(self.recovery_point, offset)
         try:
             while self._active.base_offset > offset:
@@ -326,19 +333,17 @@ class Log:
             self.epochs.cut_end(self.log_end_offset)
             snapshots.delete_snapshots_after(self.disk, self.folder, self.log_end_offset)
         except OSError as problem:
-            self._is_torn = True
-            raise StorageError(f"{self.folder} cannot be truncated: {problem}") from problem
+            self._failure = f"{self.folder} is half truncated: {problem}"
+            raise StorageError(self._failure) from problem
 
     def _restart(self) -> None:
         """The start lay inside the batch that went: what is left before it is of no use to anybody."""
         for segment in self.segments:
             segment.delete()
-        self._active = Segment(
-            self.disk, self.folder, self.log_start_offset, self._open_segments
-        )
+        self._active = Segment(self.disk, self.folder, self.log_start_offset, self._open_segments)
         self._active.create()
         self.segments[:], self._bases[:] = [self._active], [self._active.base_offset]
-        self._names_version += 1
+        self._unsynced.names_changed()
 
     def _drop_active(self) -> None:
         """Removes the last segment; the one before it grows again."""
@@ -373,7 +378,7 @@ class Log:
         del self.segments[:count]
         del self._bases[:count]
         self.log_start_offset = max(self.log_start_offset, self._bases[0])
-        self._names_version += 1
+        self._unsynced.names_changed()
         try:
             for segment in removed:
                 segment.delete()
@@ -420,38 +425,17 @@ class Log:
 
     # --- durability ----------------------------------------------------------------------------
 
-    def _must_sync(self, segment: Segment) -> None:
-        """The next sync has to cover this segment as a whole; a file that is not there does no harm."""
-        for suffix in SEGMENT_SUFFIXES:
-            self._unsynced[segment.path(suffix)] = None
-
     def prepare_sync(self) -> PendingSync:
         """What must reach the disk for everything appended so far; see `durability.py`."""
-        paths = list(self._unsynced)
-        if self.log_end_offset > self.recovery_point:
-            paths.append(self._active.path(LOG))
-        folders: list[str] = []
-        if self._names_synced != self._names_version:
-            folders = [self.folder]
-            parent = self.folder.rpartition("/")[0]
-            if self._names_synced == 0 and parent:
-                folders.append(parent)
-        return PendingSync(
-            self.disk,
-            end_offset=self.log_end_offset,
-            generation=self.generation,
-            names_version=self._names_version,
-            paths=paths,
-            folders=folders,
-        )
+        is_ahead = self.log_end_offset > self.recovery_point
+        active = [self._active.path(LOG)] if is_ahead else []
+        return self._unsynced.prepare(self.log_end_offset, self.generation, active)
 
     def complete_sync(self, pending: PendingSync) -> int:
         """Takes note of a sync that has run; returns the new recovery point."""
         if pending.generation == self.generation:
             self.recovery_point = max(self.recovery_point, pending.end_offset)
-            self._names_synced = max(self._names_synced, pending.names_version)
-            for path in pending.paths:
-                self._unsynced.pop(path, None)
+            self._unsynced.complete(pending)
         return self.recovery_point
 
     def sync(self) -> int:
@@ -464,16 +448,23 @@ class Log:
         """Closes all files; a clean close first makes data and indexes durable."""
         try:
             if clean:
-                self._check_usable()
-                self._active.write_indexes()
-                self._names_version += 1
-                self._must_sync(self._active)
-                self.sync()
+                self._make_clean()
         except OSError as problem:
             raise StorageError(f"{self.folder} cannot be closed: {problem}") from problem
         finally:
             for segment in self.segments:
                 segment.close()
+
+    def _make_clean(self) -> None:
+        """Nothing is written for a log that nobody has written to: a broker holds thousands of them."""
+        self._check_usable()
+        if self._is_torn:
+            self._mend()
+        if self._indexes_end != self.log_end_offset and self.size_bytes:
+            self._active.write_indexes()
+            self._unsynced.add_segment(self._active)
+        if self.size_bytes:
+            self.sync()
 
     # --- aborted transactions ------------------------------------------------------------------
 
@@ -484,8 +475,9 @@ class Log:
             index.append(txn)
         except OSError as problem:
             raise StorageError(f"{self.folder}: no transaction index: {problem}") from problem
-        self._names_version += len(index.entries()) == 1
-        self._unsynced[index.path] = None
+        self._unsynced.add(index.path)
+        if len(index.entries()) == 1:
+            self._unsynced.names_changed()
 
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that a reader of [fetch_offset, upper_offset) must know."""

@@ -225,7 +225,10 @@ class Segment:
         """The index; read from its files, or made again where they are missing or wrong."""
         if self._index is None:
             self._open_segments.use(self)
-            self._index = self._read_index() or self._rebuild_index()
+            if self.size_bytes == 0:
+                self._index = SegmentIndex()
+            else:
+                self._index = self._read_index() or self._rebuild_index()
             newest, offset = self._index.newest()
             if newest > self.max_timestamp:
                 self.max_timestamp = newest

@@ -73,7 +73,7 @@ class LongPoll:
     __slots__ = ("_context", "_names", "_request", "_sizes", "_timer", "_wanted_bytes", "parked")
 
     def __init__(self, request: FetchRequest, context: Context, size_bytes: int) -> None:
-        self.parked = Parked()
+        self.parked = Parked(promised_bytes=most_bytes(request, context))
         self._request = request
         self._context = context
         self._names = names_of(request, context)
@@ -117,9 +117,14 @@ def names_of(request: FetchRequest, context: Context) -> list[TopicPartition]:
     return names
 
 
+def most_bytes(request: FetchRequest, context: Context) -> int:
+    """What a reply may hold; a first batch that is larger comes all the same."""
+    return max(0, min(request.max_bytes, context.node.config.fetch_max_bytes))
+
+
 def read_all(request: FetchRequest, context: Context) -> Read:
     """Reads every partition in the order of the request until its limit is used up."""
-    left = min(request.max_bytes, context.node.config.fetch_max_bytes)
+    left = most_bytes(request, context)
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     read_committed = request.isolation_level == READ_COMMITTED
     responses = []

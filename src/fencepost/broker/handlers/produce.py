@@ -1,10 +1,11 @@
 """Produce (0): v3-13
 
 Behaviour: appends one sealed batch per partition; answers when the batches are durable by the chosen mode.
-           acks 1 and -1 mean the same on one copy; acks 0 is not answered; anything else is refused.
+           acks 1 and -1 mean the same on one copy; acks 0 is not answered, and a refusal then closes the
+           connection; anything else is refused.
            The first write of a transaction to a partition is appended only after the coordinator's word
            (KIP-890): up to v11 it is asked, from v12 on the partition is added to the transaction.
-Versions:  v3 batches of magic 2 only; v8 error messages and errors per record; v9 flexible;
+Versions:  v3 batches of magic 2 only; v7 zstd; v8 error messages and errors per record; v9 flexible;
            v11 TRANSACTION_ABORTABLE; v12 TV2; v13 topic ids. v0-2 are advertised and refused (KAFKA-18659).
 Errors:    CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, MESSAGE_TOO_LARGE,
            INVALID_TOPIC_EXCEPTION, INVALID_REQUIRED_ACKS, TOPIC_AUTHORIZATION_FAILED, INVALID_TIMESTAMP,

@@ -1,0 +1,138 @@
+"""The shared sync of fsync mode: who waits for it, who shares it, and what may happen while it runs."""
+
+from __future__ import annotations
+
+import errno
+import io
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.node_stage import DiedError, Line, Stage
+from tests.broker.requests import (
+    PRODUCE_VERSION,
+    batch_of,
+    create_topic,
+    fetch,
+    produce,
+    produce_request,
+    read_topic,
+)
+
+
+def send_batch(line: Line, topic: str, value: bytes, index: int = 0) -> int:
+    request = produce_request(topic, batch_of(value), index=index)
+    return line.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+
+
+def test_a_batch_is_not_acknowledged_and_not_shown_before_it_is_synced() -> None:
+    with Stage() as stage:
+        create_topic(stage, "t")
+        line = stage.connect()
+        written = send_batch(line, "t", b"value")
+        assert written not in line.replies
+        # The reader's request is answered in the same turn, before any sync could run.
+        reader = stage.connect()
+        assert fetch(reader, "t").high_watermark == 0
+        assert line.reply(ApiKey.PRODUCE, PRODUCE_VERSION, written).responses
+        assert fetch(reader, "t").high_watermark == 1
+
+
+def test_producers_of_many_partitions_share_a_sync() -> None:
+    with Stage() as stage:
+        create_topic(stage, "t", 8)
+        produce(stage, "t", batch_of(b"warm"), index=0)
+        runs = 0
+        start_sync = stage.node.shard._start_sync
+
+        def counted() -> None:
+            nonlocal runs
+            runs += 1
+            start_sync()
+
+        stage.node.shard._start_sync = counted  # type: ignore[method-assign]
+        lines = [stage.connect() for _ in range(8)]
+        asked = [send_batch(line, "t", b"v", index) for index, line in enumerate(lines)]
+        for line, written in zip(lines, asked, strict=True):
+            assert line.reply(ApiKey.PRODUCE, PRODUCE_VERSION, written).responses
+        assert runs == 1
+
+
+def test_a_topic_may_be_deleted_while_its_first_batch_is_being_synced() -> None:
+    """The folder goes while the disk is about to sync its names: that is no failure of the disk."""
+    with Stage() as stage:
+        create_topic(stage, "kept")
+        for number in range(30):
+            create_topic(stage, "doomed")
+            line, admin = stage.connect(), stage.connect()
+            written = send_batch(line, "doomed", b"value")
+            deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")])
+            kept = send_batch(line, "kept", b"%d" % number)
+            for _ in range(number % 6):
+                stage.loop.turn()
+            assert not admin.call(ApiKey.DELETE_TOPICS, 6, deletion).responses[0].error_code
+            line.reply(ApiKey.PRODUCE, PRODUCE_VERSION, written)
+            line.reply(ApiKey.PRODUCE, PRODUCE_VERSION, kept)
+        assert read_topic(stage, "kept") == [b"%d" % number for number in range(30)]
+
+
+@pytest.mark.parametrize("call", range(1, 4))
+def test_a_sync_that_fails_ends_the_broker_and_acknowledges_nothing(call: int) -> None:
+    stage = Stage().start()
+    create_topic(stage, "t")
+    produce(stage, "t", batch_of(b"safe"))
+    line = stage.connect()
+    written = send_batch(line, "t", b"unsure")
+    stage.disk.fail_call(2, errno.EIO)  # The file is opened, then the sync fails.
+    with pytest.raises(DiedError, match="disk"):
+        line.reply(ApiKey.PRODUCE, PRODUCE_VERSION, written)
+    again = stage.lose_power().again()
+    assert read_topic(again, "t") == [b"safe"]
+    again.stop()
+
+
+def test_a_stop_with_requests_under_way_is_a_clean_one() -> None:
+    traced = io.StringIO()
+    stage = Stage(trace=traced).start()
+    create_topic(stage, "t")
+    line = stage.connect()
+    send_batch(line, "t", b"value")
+    stage.loop.turn()
+    stage.stop()
+    assert (stage.fatal, stage.problems) == ([], [])
+    again = stage.again()
+    assert again.node.layout.clean
+    assert read_topic(again, "t") == [b"value"]
+    again.stop()
+
+
+def test_acks_zero_becomes_visible_without_anybody_waiting() -> None:
+    with Stage() as stage:
+        create_topic(stage, "t")
+        line = stage.connect()
+        line.send(
+            ApiKey.PRODUCE, PRODUCE_VERSION, produce_request("t", batch_of(b"value"), acks=0)
+        )
+        stage.settle()
+        assert read_topic(stage, "t") == [b"value"]
+
+
+def test_a_duplicate_of_a_batch_that_is_not_durable_yet_waits_like_the_first() -> None:
+    with Stage() as stage:
+        create_topic(stage, "t")
+        first, second = stage.connect(), stage.connect()
+        batch = {"producer_id": 7, "epoch": 0, "sequence": 0}
+        request = produce_request("t", batch_of(b"once", **batch))
+        written = first.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+        repeated = second.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)
+        assert (written in first.replies, repeated in second.replies) == (False, False)
+        replies = [
+            line.reply(ApiKey.PRODUCE, PRODUCE_VERSION, number).responses[0].partition_responses[0]
+            for line, number in ((first, written), (second, repeated))
+        ]
+        assert [(reply.error_code, reply.base_offset) for reply in replies] == [
+            (ErrorCode.NONE, 0)
+        ] * 2
+        assert read_topic(stage, "t") == [b"once"]

@@ -1,0 +1,79 @@
+"""One Apache Kafka and one fencepost of their own, with the same settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.describe_groups import DescribeGroupsRequest
+from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
+from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
+from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
+from tests.compat.conftest import Side
+from tests.compat.twin.talk import Ask, Talk, Twins
+from tools.apache_kafka import ApacheKafka
+from tools.fencepost_process import FencepostProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tools.java_tools import JavaTools
+
+SETTINGS = {
+    # Nobody wants to wait ten seconds for a transaction that is past its timeout.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "group.initial.rebalance.delay.ms": "0",
+    # A member that does not come back within a script must not hold up its group for long.
+    "group.min.session.timeout.ms": "500",
+}
+
+
+@pytest.fixture(scope="package")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Iterator[Side]:
+    with ApacheKafka(tmp_path_factory.mktemp("twin-kafka") / "data", settings=SETTINGS) as broker:
+        yield Side("apache kafka", broker.bootstrap_servers, broker.data, tools)
+
+
+@pytest.fixture(scope="package")
+def fencepost_broker(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Iterator[Side]:
+    options = [word for each in SETTINGS.items() for word in ("--config", "=".join(each))]
+    data = tmp_path_factory.mktemp("twin-fencepost") / "data"
+    with FencepostProcess(data, options=options) as broker:
+        yield Side("fencepost", broker.bootstrap_servers, broker.data, tools)
+
+
+@pytest.fixture(scope="package")
+def twins(apache_kafka: Side, fencepost_broker: Side) -> Twins:
+    """Both brokers, with their coordinators awake."""
+    for side in (apache_kafka, fencepost_broker):
+        _wake(side)
+    return Twins(apache_kafka, fencepost_broker)
+
+
+def _wake(side: Side) -> None:
+    """The first question for a coordinator creates its topic; its partitions are loaded one after the other."""
+    talk = Talk(side)
+    for key_type in (0, 1):
+        question = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["anybody"])
+        talk.until(
+            Ask(ApiKey.FIND_COORDINATOR, question), lambda r: r.coordinators[0].error_code == 0
+        )
+    # Enough names for every partition to get one of them.
+    names = [f"wake-{number}" for number in range(500)]
+    talk.until(
+        Ask(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest(transactional_ids=names)),
+        lambda r: all(
+            state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            for state in r.transaction_states
+        ),
+    )
+    talk.until(
+        Ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=names)),
+        lambda r: all(group.error_code == ErrorCode.GROUP_ID_NOT_FOUND for group in r.groups),
+    )
+    # And the first producer id of a broker has to be reserved.
+    talk.until(Ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest()), lambda r: r.error_code == 0)
+    talk.close()

@@ -1,0 +1,244 @@
+"""A script's side of the conversation: steps that are sent, and what came back, written down."""
+
+from __future__ import annotations
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
+from fencepost.wire.forms.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from fencepost.wire.forms.metadata import MetadataRequest
+from tests.broker.raw import ClosedError, RawClient
+from tests.compat.twin.likeness import Likeness, differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.compat.conftest import Side
+
+COMPATIBILITY: Final = Path(__file__).parents[3] / "docs" / "compatibility.md"
+PATIENCE_SECONDS: Final = 30.0
+POLL_SECONDS: Final = 0.01
+CLOSED: Final = "the connection is closed"
+
+
+class Ask(NamedTuple):
+    """One request: an API and its form in the newest shape."""
+
+    api: ApiKey
+    form: Any
+
+
+class Step(NamedTuple):
+    """What a broker said to one step of a script."""
+
+    name: str
+    reply: Any
+    differs: str | None = None
+    """The row of docs/compatibility.md that says why the two brokers differ here."""
+
+
+class Later(NamedTuple):
+    """A step that was sent and whose reply is not read yet."""
+
+    name: str
+    ask: Ask
+    version: int
+    connection: str
+    correlation_id: int
+
+
+class Talk:
+    """One script talking to one broker."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.transcript: list[Step] = []
+        self._connections: dict[str, RawClient] = {}
+        brokers = self.quiet(Ask(ApiKey.METADATA, MetadataRequest(topics=[]))).brokers
+        self.node_id: int = brokers[0].node_id
+        self.eyes = Likeness(self.node_id)
+
+    # -- steps ---------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        step: str,
+        ask: Ask,
+        version: int | None = None,
+        *,
+        on: str = "first",
+        differs: str | None = None,
+        see: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Sends a request and writes the reply down, or what `see` finds of it; the reply as it came."""
+        return self.hear(self.send(step, ask, version, on=on), differs=differs, see=see)
+
+    def send(self, step: str, ask: Ask, version: int | None = None, *, on: str = "first") -> Later:
+        """Sends a request whose reply may have to wait for others."""
+        chosen = API[ask.api].max_version if version is None else version
+        correlation_id = self._connection(on).send(ask.api, chosen, ask.form)
+        return Later(step, ask, chosen, on, correlation_id)
+
+    def hear(
+        self,
+        later: Later,
+        *,
+        differs: str | None = None,
+        see: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Reads the reply to what was sent, and writes it down under the name of its step."""
+        try:
+            reply = self._connection(later.connection).reply(
+                later.ask.api, later.version, later.correlation_id
+            )
+        except ClosedError:
+            self._connections.pop(later.connection).close()
+            self.note(later.name, CLOSED, differs=differs)
+            return None
+        self.note(later.name, reply if see is None else see(reply), differs=differs)
+        return reply
+
+    def note(self, step: str, value: Any, *, differs: str | None = None) -> None:
+        """Writes anything down that must be alike."""
+        self.transcript.append(Step(step, self.eyes.of(value), differs))
+
+    def note_bytes(self, step: str, frame: bytes, *, on: str = "first") -> None:
+        """Sends bytes that may be no request at all: the reply's bytes without the correlation id, or the end."""
+        client = self._connection(on)
+        client.send_bytes(frame)
+        try:
+            self.transcript.append(Step(step, client.read_frame()[4:]))
+        except ClosedError:
+            self._connections.pop(on).close()
+            self.transcript.append(Step(step, CLOSED))
+
+    # -- what is not compared ------------------------------------------------------------------------------
+
+    def quiet(self, ask: Ask, version: int | None = None, *, on: str = "first") -> Any:
+        """A request whose reply is not compared."""
+        chosen = API[ask.api].max_version if version is None else version
+        return self._connection(on).call(ask.api, chosen, ask.form)
+
+    def until(self, ask: Ask, holds: Callable[[Any], bool], version: int | None = None) -> Any:
+        """Asks until the reply is as it should be; the reply."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not holds(reply := self.quiet(ask, version)):
+            assert time.monotonic() < deadline, f"{self.side.name} still says {reply}"
+            time.sleep(POLL_SECONDS)
+        return reply
+
+    def settle(self, *transactional_ids: str) -> None:
+        """Waits until no transaction of these ids is between Prepare and Complete."""
+        wanted = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
+        self.until(
+            Ask(ApiKey.DESCRIBE_TRANSACTIONS, wanted),
+            lambda reply: not any(
+                state.transaction_state.startswith("Prepare") for state in reply.transaction_states
+            ),
+        )
+
+    def topic(
+        self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+    ) -> bytes:
+        """Creates a topic and waits until it serves; its id."""
+        configs = [CreatableTopicConfig(name=k, value=v) for k, v in (settings or {}).items()]
+        wanted = CreatableTopic(
+            name=name, num_partitions=partitions, replication_factor=1, configs=configs
+        )
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)
+        (made,) = self.quiet(Ask(ApiKey.CREATE_TOPICS, request)).topics
+        assert made.error_code == 0, made
+        self.await_topic(name, partitions)
+        topic_id: bytes = made.topic_id
+        return topic_id
+
+    def await_topic(self, name: str, partitions: int = 1) -> None:
+        """A broker may answer before every part of it knows the topic."""
+        asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(partitions)]
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=asked)]
+        )
+        self.until(
+            Ask(ApiKey.LIST_OFFSETS, request),
+            lambda reply: all(p.error_code == 0 for t in reply.topics for p in t.partitions),
+        )
+
+    # -- connections ---------------------------------------------------------------------------------------
+
+    def _connection(self, name: str) -> RawClient:
+        if name not in self._connections:
+            self._connections[name] = RawClient(self.side.bootstrap_servers)
+        return self._connections[name]
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+
+Script = "Callable[[Talk], None]"
+
+
+class Twins:
+    """The two brokers, and a run of a script on both at once."""
+
+    def __init__(self, theirs: Side, ours: Side) -> None:
+        self.theirs = theirs
+        self.ours = ours
+
+    def compare(self, script: Callable[[Talk], None]) -> None:
+        """Fails with every place in which the two transcripts differ and no row of the table says why."""
+        with ThreadPoolExecutor(2) as pool:
+            runs = [pool.submit(_run, script, side) for side in (self.theirs, self.ours)]
+            theirs, ours = (run.result() for run in runs)
+        assert theirs, "a script without a step compares nothing"
+        problems = list(_compare(theirs, ours))
+        assert not problems, "\n".join(["the two brokers differ:", *problems])
+
+
+def _run(script: Callable[[Talk], None], side: Side) -> list[Step]:
+    talk = Talk(side)
+    try:
+        script(talk)
+    finally:
+        talk.close()
+    return talk.transcript
+
+
+def _compare(theirs: list[Step], ours: list[Step]) -> list[str]:
+    problems = []
+    if [step.name for step in theirs] != [step.name for step in ours]:
+        problems.append(
+            f"the scripts took different ways: {[s.name for s in theirs]}, {[s.name for s in ours]}"
+        )
+    for kafka, fencepost in zip(theirs, ours, strict=False):
+        found = list(differences(kafka.reply, fencepost.reply))
+        row = kafka.differs
+        if row is None:
+            problems += [f"  {kafka.name}: {line}" for line in found]
+        elif not found:
+            problems.append(f"  {kafka.name}: no difference, though {row!r} is said to be one")
+        elif row not in listed_differences():
+            problems.append(f"  {kafka.name}: {row!r} is not in {COMPATIBILITY.name}")
+    return problems
+
+
+@cache
+def listed_differences() -> frozenset[str]:
+    """The first column of the table of differences."""
+    _, _, section = COMPATIBILITY.read_text().partition("## Behaviour that differs on purpose")
+    return frozenset(re.findall(r"^\| ([^|]+?) \|", section, re.MULTILINE))

@@ -1,0 +1,389 @@
+"""Requests of transactional producers, in one line each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.records.builder import build_batch
+from fencepost.records.opened import Record
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.add_offsets_to_txn import AddOffsetsToTxnRequest
+from fencepost.wire.forms.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
+from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
+from fencepost.wire.forms.end_txn import EndTxnRequest
+from fencepost.wire.forms.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
+from fencepost.wire.forms.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from fencepost.wire.forms.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.wire.forms.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from fencepost.wire.forms.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from tests.compat.twin.likeness import EPOCH_MS
+from tests.compat.twin.talk import Ask, Talk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fencepost.base.seams import Buffer
+
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """The request versions by which a client speaks one of the two transaction protocols."""
+
+    name: str
+    produce: int
+    offsets: int
+    end: int
+
+    @property
+    def adds_by_itself(self) -> bool:
+        """Whether a write makes its partition a part of the transaction."""
+        return self.produce >= 12
+
+
+TV1: Final = Protocol("TV1", produce=11, offsets=4, end=4)
+TV2: Final = Protocol("TV2", produce=12, offsets=5, end=5)
+
+
+@dataclass(slots=True)
+class Producer:
+    """A transactional producer as its client knows it; sequences are counted per partition and epoch."""
+
+    transactional_id: str
+    producer_id: int = -1
+    epoch: int = -1
+    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def at(self, *, producer_id: int | None = None, epoch: int | None = None) -> Producer:
+        """The same producer with another identity: stale, from the future, or somebody else's."""
+        return Producer(
+            self.transactional_id,
+            self.producer_id if producer_id is None else producer_id,
+            self.epoch if epoch is None else epoch,
+        )
+
+    def take(self, reply: Any) -> None:
+        """Goes on with the identity of a reply, if it has one."""
+        if reply.error_code == 0 and reply.producer_id >= 0:
+            if (reply.producer_id, reply.producer_epoch) != (self.producer_id, self.epoch):
+                self.sequences.clear()
+            self.producer_id, self.epoch = reply.producer_id, reply.producer_epoch
+
+    def batch(
+        self, *values: bytes, sequence: int, transactional: bool = True, **more: Any
+    ) -> bytearray:
+        """A batch of these values at a chosen sequence."""
+        return batch(
+            *values,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+            **more,
+        )
+
+
+def batch(*values: bytes, time_ms: int = EPOCH_MS, **more: Any) -> bytearray:
+    """A batch as a client sends it."""
+    records = [Record(0, time_ms, None, value, ()) for value in values]
+    return build_batch(records, timestamp_ms=time_ms, **more)
+
+
+# -- the coordinator ------------------------------------------------------------------------------------------
+
+
+def init(
+    transactional_id: str | None,
+    *,
+    timeout_ms: int = 60_000,
+    producer_id: int = -1,
+    epoch: int = -1,
+) -> Ask:
+    return Ask(
+        ApiKey.INIT_PRODUCER_ID,
+        InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        ),
+    )
+
+
+def transaction(
+    producer: Producer, partitions: Mapping[str, Sequence[int]], *, verify_only: bool = False
+) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        verify_only=verify_only,
+        topics=[
+            AddPartitionsToTxnTopic(name=name, partitions=list(indexes))
+            for name, indexes in partitions.items()
+        ],
+    )
+
+
+def add_all(*transactions: AddPartitionsToTxnTransaction) -> Ask:
+    return Ask(
+        ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest(transactions=list(transactions))
+    )
+
+
+def add(producer: Producer, topic: str, *indexes: int, verify_only: bool = False) -> Ask:
+    return add_all(transaction(producer, {topic: indexes or (0,)}, verify_only=verify_only))
+
+
+def add_offsets(producer: Producer, group: str) -> Ask:
+    return Ask(
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        AddOffsetsToTxnRequest(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            group_id=group,
+        ),
+    )
+
+
+def end(producer: Producer, *, commit: bool) -> Ask:
+    return Ask(
+        ApiKey.END_TXN,
+        EndTxnRequest(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            committed=commit,
+        ),
+    )
+
+
+def describe(*transactional_ids: str) -> Ask:
+    request = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
+    return Ask(ApiKey.DESCRIBE_TRANSACTIONS, request)
+
+
+# -- partitions -----------------------------------------------------------------------------------------------
+
+
+def produce(
+    topic: str,
+    records: Buffer | None,
+    *,
+    transactional_id: str | None = None,
+    index: int = 0,
+    acks: int = -1,
+) -> Ask:
+    data = PartitionProduceData(index=index, records=records)
+    return produce_all([TopicProduceData(name=topic, partition_data=[data])], transactional_id, acks)
+
+
+def produce_all(
+    topics: list[TopicProduceData], transactional_id: str | None, acks: int = -1
+) -> Ask:
+    request = ProduceRequest(
+        transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topic_data=topics
+    )
+    return Ask(ApiKey.PRODUCE, request)
+
+
+def marker(
+    producer: Producer,
+    partitions: Mapping[str, Sequence[int]],
+    *,
+    commit: bool,
+    coordinator_epoch: int = 0,
+    transaction_version: int = 0,
+) -> Ask:
+    return Ask(
+        ApiKey.WRITE_TXN_MARKERS,
+        WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    transaction_result=commit,
+                    topics=[
+                        WritableTxnMarkerTopic(name=name, partition_indexes=list(indexes))
+                        for name, indexes in partitions.items()
+                    ],
+                    coordinator_epoch=coordinator_epoch,
+                    transaction_version=transaction_version,
+                )
+            ]
+        ),
+    )
+
+
+def fetch(
+    topic: str,
+    offset: int = 0,
+    *,
+    index: int = 0,
+    isolation: int = READ_COMMITTED,
+    max_bytes: int = 1 << 20,
+) -> Ask:
+    asked = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        isolation_level=isolation,
+        topics=[FetchTopic(topic=topic, partitions=[asked])],
+    )
+    return Ask(ApiKey.FETCH, request)
+
+
+def list_offsets(
+    topic: str, time_ms: int = -1, *, index: int = 0, isolation: int = READ_UNCOMMITTED
+) -> Ask:
+    asked = ListOffsetsPartition(partition_index=index, timestamp=time_ms)
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
+    )
+    return Ask(ApiKey.LIST_OFFSETS, request)
+
+
+def producers(topic: str, *indexes: int) -> Ask:
+    asked = TopicRequest(name=topic, partition_indexes=list(indexes or (0,)))
+    return Ask(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest(topics=[asked]))
+
+
+# -- offsets of groups ----------------------------------------------------------------------------------------
+
+
+def commit_offsets(
+    producer: Producer,
+    group: str,
+    offsets: Mapping[tuple[str, int], int],
+    *,
+    member_id: str = "",
+    generation: int = -1,
+    instance_id: str | None = None,
+    metadata: str | None = "",
+) -> Ask:
+    topics = [
+        TxnOffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                TxnOffsetCommitRequestPartition(
+                    partition_index=index,
+                    committed_offset=offset,
+                    committed_metadata=metadata,
+                )
+            ],
+        )
+        for (topic, index), offset in offsets.items()
+    ]
+    return Ask(
+        ApiKey.TXN_OFFSET_COMMIT,
+        TxnOffsetCommitRequest(
+            transactional_id=producer.transactional_id,
+            group_id=group,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=topics,
+        ),
+    )
+
+
+def offsets_of(group: str, topic: str | None, *indexes: int, stable: bool = False) -> Ask:
+    """The committed offsets of some partitions, or of all for None."""
+    topics = None
+    if topic is not None:
+        topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(indexes or (0,)))]
+    groups = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
+    return Ask(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=groups, require_stable=stable))
+
+
+OFFSET_FETCH_BY_NAME: Final = 9
+FETCH_BY_NAME: Final = 12
+
+
+# -- steps that scripts share ---------------------------------------------------------------------------------
+
+
+def start(talk: Talk, transactional_id: str, *, timeout_ms: int = 60_000) -> Producer:
+    """A producer with a fresh epoch."""
+    producer = Producer(transactional_id)
+    request = init(transactional_id, timeout_ms=timeout_ms)
+    reply = talk.until(request, lambda r: r.error_code != 51)
+    assert reply.error_code == 0, reply
+    talk.note(f"{transactional_id} starts", reply)
+    producer.take(reply)
+    return producer
+
+
+def write(
+    talk: Talk, producer: Producer, protocol: Protocol, topic: str, *values: bytes, index: int = 0
+) -> Any:
+    """Writes values in the transaction, which begins with it; in TV1 the partition is added first."""
+    name = f"{producer.transactional_id} writes to {topic}-{index}"
+    if not protocol.adds_by_itself:
+        talk.ask(f"{name}: added", add(producer, topic, index), 3)
+    sequence = producer.sequences.get((topic, index), 0)
+    records = producer.batch(*values, sequence=sequence)
+    ask = produce(topic, records, transactional_id=producer.transactional_id, index=index)
+    reply = talk.ask(name, ask, protocol.produce)
+    if reply.responses[0].partition_responses[0].error_code == 0:
+        producer.sequences[topic, index] = sequence + len(values)
+    return reply
+
+
+def finish(talk: Talk, producer: Producer, protocol: Protocol, *, commit: bool) -> Any:
+    """Commits or aborts, and waits until it is done."""
+    word = "commits" if commit else "aborts"
+    ask = end(producer, commit=commit)
+    reply = talk.ask(f"{producer.transactional_id} {word}", ask, protocol.end)
+    talk.settle(producer.transactional_id)
+    producer.take(reply)
+    return reply
+
+
+def look(talk: Talk, moment: str, topic: str, *, index: int = 0) -> None:
+    """Everything that a reader or an administrator can see of a partition."""
+    for isolation, word in ((READ_UNCOMMITTED, "all"), (READ_COMMITTED, "committed")):
+        talk.ask(
+            f"{moment}: {word} of {topic}-{index}",
+            fetch(topic, index=index, isolation=isolation),
+            FETCH_BY_NAME,
+        )
+        ask = list_offsets(topic, index=index, isolation=isolation)
+        talk.ask(f"{moment}: end of {word} of {topic}-{index}", ask)
+    talk.ask(f"{moment}: producers of {topic}-{index}", producers(topic, index))
+
+
+def look_at_id(talk: Talk, moment: str, transactional_id: str) -> None:
+    """What the coordinator knows of an id."""
+    talk.ask(f"{moment}: {transactional_id}", describe(transactional_id))

@@ -1,0 +1,470 @@
+"""Produce in a transaction, over the wire: first writes, fences, expiries (cases 37 to 39 and 60 to 63)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
+from tests.broker.node_stage import Stage
+from tests.broker.requests import batch_of, create_topic
+from tests.transactions.wire import (
+    NONE,
+    PROTOCOLS,
+    TV1,
+    TV2,
+    Protocol,
+    WireProducer,
+    consume,
+    describe,
+    end_offset,
+    logged_states,
+    produce_request,
+    state_of,
+    values,
+)
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+OLD_PRODUCE_VERSIONS = range(3, 12)
+NEW_PRODUCE_VERSIONS = (12, 13)
+
+
+@pytest.fixture(autouse=True)
+def _topic(stage: Stage) -> None:
+    create_topic(stage, "t", 2, {"retention.ms": "-1"})
+
+
+def producer(stage: Stage, protocol: Protocol, name: str = "a", **given: Any) -> WireProducer:
+    return WireProducer(stage, name, protocol).initialise(**given)
+
+
+def write_versions(stage: Stage, one: WireProducer, version: int) -> Any:
+    """Produce of one batch in any version, by name or by id."""
+    request = one.produce_request("t", b"v")
+    if version >= 13:
+        request.topic_data[0].name = ""
+        request.topic_data[0].topic_id = stage.node.metadata.topic_id("t")
+    return stage.call(ApiKey.PRODUCE, version, request).responses[0].partition_responses[0]
+
+
+# -- case 60: who may write first ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", NEW_PRODUCE_VERSIONS)
+def test_case_60_a_first_write_of_tv2_adds_its_partition(stage: Stage, version: int) -> None:
+    one = producer(stage, TV2)
+    assert write_versions(stage, one, version).error_code == NONE
+    told = describe(stage, "a")
+    assert told.transaction_state == "Ongoing"
+    assert [(topic.topic, topic.partitions) for topic in told.topics] == [("t", [0])]
+
+
+@pytest.mark.parametrize("version", OLD_PRODUCE_VERSIONS)
+def test_case_60_a_first_write_of_tv1_to_a_partition_that_was_not_added_is_refused(
+    stage: Stage, version: int
+) -> None:
+    one = producer(stage, TV1)
+    assert one.add_one("t", 1) == NONE
+    refused = write_versions(stage, one, version)
+    assert refused.error_code == (
+        ErrorCode.TRANSACTION_ABORTABLE if version >= 11 else ErrorCode.INVALID_TXN_STATE
+    )
+    assert end_offset(stage, "t", committed=False) == 0
+    assert one.add_one("t", 0) == NONE
+    assert write_versions(stage, one, version).error_code == NONE
+
+
+@pytest.mark.parametrize("version", [10, 11, 12])
+@pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
+def test_case_60_without_an_open_transaction_only_tv2_may_begin_one_by_writing(
+    stage: Stage, version: int, state: str
+) -> None:
+    one = producer(stage, TV2)
+    if state != "Empty":
+        one.send("t", b"before", index=1)
+        assert one.end(commit=state == "CompleteCommit") == NONE
+    assert state_of(stage, "a") == state
+    expected = {10: ErrorCode.INVALID_TXN_STATE, 11: ErrorCode.TRANSACTION_ABORTABLE, 12: NONE}
+    assert one.produce("t", b"v", version=version).error_code == expected[version]
+    assert state_of(stage, "a") == ("Ongoing" if version == 12 else state)
+
+
+@pytest.mark.parametrize("version", [3, 8, 11, 12])
+@pytest.mark.parametrize("trouble", ["not owner", "loading"])
+def test_case_60_a_coordinator_that_cannot_be_asked_is_told_as_too_few_replicas(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, version: int, trouble: str
+) -> None:
+    """The one code that old clients retry with the same batch (KAFKA-15459)."""
+    one = producer(stage, TV1)
+    assert one.add_one("t") == NONE
+    transactions = stage.node.transactions
+    index = transactions.partition_for("a")
+    assert index is not None
+    monkeypatch.setattr("fencepost.broker.transaction_loading.ENTRIES_PER_TURN", 1)
+    transactions.unload(index)
+    if trouble == "loading":
+        partition = stage.node.partition("__transaction_state", index)
+        assert partition is not None
+        transactions.load(index, partition)
+    assert one.produce("t", b"v", version=version).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert end_offset(stage, "t", committed=False) == 0
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_case_60_a_write_while_the_last_transaction_is_being_ended(version: int) -> None:
+    """With fsync the markers take a turn of the loop each, so the next write may meet them."""
+    with Stage(durability="fsync") as stage:
+        create_topic(stage, "t", 2, {"retention.ms": "-1"})
+        one = producer(stage, TV1)
+        one.send("t", b"first")
+        hold_syncs(stage)
+        ending, writing = stage.connect(), stage.connect()
+        ended = ending.send(ApiKey.END_TXN, 4, one.end_request(commit=True))
+        stage.settle()
+        assert state_of(stage, "a") == "PrepareCommit"
+        request = one.produce_request("t", b"next", index=1)
+        started_ms = stage.clock.now_ms()
+        reply = writing.call(ApiKey.PRODUCE, version, request)
+        refused = reply.responses[0].partition_responses[0].error_code
+        waited_ms = stage.clock.now_ms() - started_ms
+        if version == 11:
+            assert refused == ErrorCode.NOT_ENOUGH_REPLICAS
+            assert waited_ms == 0
+        else:
+            assert refused == ErrorCode.CONCURRENT_TRANSACTIONS
+            assert 100 <= waited_ms <= 110
+        assert ended not in ending.replies
+
+
+def hold_syncs(stage: Stage) -> None:
+    """From now on nothing becomes durable."""
+    stage.node.shard.when_durable = lambda *_: None  # type: ignore[method-assign]
+
+
+def test_case_60_a_write_of_tv2_waits_for_the_end_of_the_last_transaction() -> None:
+    with Stage(durability="fsync") as stage:
+        create_topic(stage, "t", 2, {"retention.ms": "-1"})
+        one = producer(stage, TV2)
+        one.send("t", b"first")
+        ending, writing = stage.connect(), stage.connect()
+        ended = ending.send(ApiKey.END_TXN, 5, one.end_request(commit=True))
+        following = one.twin()
+        following.epoch += 1
+        following.sequences.clear()
+        wrote = writing.send(ApiKey.PRODUCE, 12, following.produce_request("t", b"next"))
+        assert ended not in ending.replies, "the write comes while the markers are on their way"
+        reply = writing.reply(ApiKey.PRODUCE, 12, wrote)
+        assert reply.responses[0].partition_responses[0].error_code == NONE
+        assert ending.reply(ApiKey.END_TXN, 5, ended).error_code == NONE
+        assert values(stage, "t") == [b"first"]
+        assert values(stage, "t", committed=False) == [b"first", b"next"]
+
+
+# -- case 25: two first writes of one id at a time ----------------------------------------------------------
+
+
+def test_case_25_two_first_writes_of_one_producer_that_come_together_are_both_taken() -> None:
+    """Kafka's broker keeps one question per id and sends the older one away; here each is answered by itself."""
+    with Stage(durability="fsync") as stage:
+        create_topic(stage, "t", 2, {"retention.ms": "-1"})
+        one = producer(stage, TV2)
+        lines = stage.connect(), stage.connect()
+        sent = [
+            line.send(ApiKey.PRODUCE, 12, one.produce_request("t", b"v", index=index))
+            for index, line in enumerate(lines)
+        ]
+        for line, number in zip(lines, sent, strict=True):
+            reply = line.reply(ApiKey.PRODUCE, 12, number)
+            assert reply.responses[0].partition_responses[0].error_code == NONE
+        one.commit()
+        assert [values(stage, "t", index=index) for index in (0, 1)] == [[b"v"], [b"v"]]
+
+
+def test_case_25_of_two_epochs_that_write_first_together_the_older_is_fenced(
+    protocol: Protocol,
+) -> None:
+    with Stage(durability="fsync") as stage:
+        create_topic(stage, "t", 2, {"retention.ms": "-1"})
+        old = producer(stage, protocol)
+        new = producer(stage, protocol)
+        if protocol is TV1:
+            assert new.add_one("t") == NONE
+        lines = stage.connect(), stage.connect()
+        version = protocol.produce
+        for first, second in ((old, new), (new, old)):
+            sent = [
+                line.send(ApiKey.PRODUCE, version, each.produce_request("t", b"v"))
+                for line, each in zip(lines, (first, second), strict=True)
+            ]
+            told = {
+                each.epoch: line.reply(ApiKey.PRODUCE, version, number)
+                .responses[0]
+                .partition_responses[0]
+                .error_code
+                for line, each, number in zip(lines, (first, second), sent, strict=True)
+            }
+            assert told == {new.epoch: NONE, old.epoch: ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+# -- cases 61 to 63: what is refused whatever the coordinator says -------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 10, 11, 12])
+def test_case_61_a_stale_epoch_after_a_timeout_is_told_as_such(
+    stage: Stage, protocol: Protocol, version: int
+) -> None:
+    """47 and never 48: the client must learn that it was fenced (KAFKA-19690), and never 90 (KAFKA-10687)."""
+    one = producer(stage, protocol, timeout_ms=1_000)
+    one.send("t", b"late")
+    stage.advance(12_000)
+    assert state_of(stage, "a") == "CompleteAbort"
+    refused = one.produce("t", b"later", version=version)
+    assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    other_partition = one.produce("t", b"later", index=1, version=version)
+    assert other_partition.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.parametrize("knows", ["the partition", "only the coordinator"])
+def test_a_fenced_write_names_both_epochs_in_its_message_and_in_one_line_of_the_log(
+    stage: Stage, protocol: Protocol, knows: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = producer(stage, protocol)
+    if knows == "the partition":
+        old.send("t", b"v")
+    new = producer(stage, protocol)
+    with caplog.at_level(logging.WARNING, logger="fencepost"):
+        refused = old.produce("t", b"zombie", version=12 if protocol is TV2 else 11)
+    assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    aborted_at = old.epoch + 1 if knows == "the partition" else new.epoch
+    assert f"is {old.epoch}, " in refused.error_message
+    assert f"epoch {aborted_at}" in refused.error_message
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert refused.error_message in line
+    assert old.produce("t", b"zombie", version=7).error_message is None
+
+
+def test_case_62_two_producers_in_one_transactional_request(
+    stage: Stage, protocol: Protocol
+) -> None:
+    one, two = producer(stage, protocol), producer(stage, protocol, "b")
+    for each in (one, two):
+        each.join(("t", 0), ("t", 1))
+    request = produce_request(
+        {("t", 0): one.batch(b"x"), ("t", 1): two.batch(b"y"), ("nowhere", 0): one.batch(b"z")},
+        transactional_id="a",
+    )
+    reply = stage.call(ApiKey.PRODUCE, protocol.produce, request)
+    errors = [p.error_code for topic in reply.responses for p in topic.partition_responses]
+    assert errors == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3
+    assert [end_offset(stage, "t", index=n, committed=False) for n in (0, 1)] == [0, 0]
+
+
+def test_case_62_two_epochs_of_one_producer_in_one_request(
+    stage: Stage, protocol: Protocol
+) -> None:
+    one = producer(stage, protocol)
+    one.join(("t", 0), ("t", 1))
+    request = produce_request(
+        {("t", 0): one.batch(b"x"), ("t", 1): one.batch(b"y", epoch=one.epoch + 1)},
+        transactional_id="a",
+    )
+    reply = stage.call(ApiKey.PRODUCE, protocol.produce, request)
+    errors = {p.error_code for topic in reply.responses for p in topic.partition_responses}
+    assert errors == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+
+def test_case_63_a_control_batch_of_a_client_is_refused(stage: Stage, protocol: Protocol) -> None:
+    one = producer(stage, protocol)
+    one.send("t", b"v")
+    refused = one.produce("t", b"\x00\x00\x00\x01", control=True)
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert consume(stage, "t", committed=False).markers == []
+    one.commit()
+    assert values(stage, "t") == [b"v"]
+
+
+def test_two_batches_for_one_partition_are_refused(stage: Stage, protocol: Protocol) -> None:
+    one = producer(stage, protocol)
+    one.join(("t", 0))
+    both = one.batch(b"x") + one.batch(b"y", sequence=1)
+    request = produce_request({("t", 0): both}, transactional_id="a")
+    reply = stage.call(ApiKey.PRODUCE, protocol.produce, request)
+    assert reply.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
+    assert end_offset(stage, "t", committed=False) == 0
+
+
+def test_a_transactional_batch_without_a_sequence_is_refused(
+    stage: Stage, protocol: Protocol
+) -> None:
+    one = producer(stage, protocol)
+    one.join(("t", 0))
+    assert one.produce("t", b"v", sequence=-1).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_a_write_outside_of_the_open_transaction_is_refused(
+    stage: Stage, protocol: Protocol
+) -> None:
+    """Case 56, over the wire."""
+    one = producer(stage, protocol)
+    one.send("t", b"inside")
+    outside = one.produce("t", b"outside", transactional=False)
+    assert outside.error_code == ErrorCode.INVALID_TXN_STATE
+    one.abort()
+    assert values(stage, "t") == []
+
+
+def test_a_retry_of_a_batch_gets_its_first_offsets(stage: Stage, protocol: Protocol) -> None:
+    one = producer(stage, protocol)
+    again = one.twin()
+    assert one.send("t", b"v") == 0
+    assert again.produce("t", b"v").base_offset == 0
+    one.commit()
+    assert values(stage, "t", committed=False) == [b"v"]
+
+
+@pytest.mark.parametrize("epoch", [-1, 7])
+def test_a_write_with_an_epoch_that_was_never_given_out(
+    stage: Stage, protocol: Protocol, epoch: int
+) -> None:
+    one = producer(stage, protocol)
+    one.join(("t", 0))
+    assert one.produce("t", b"v", epoch=epoch).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert end_offset(stage, "t", committed=False) == 0
+
+
+def test_an_idempotent_producer_is_not_asked_for_a_transaction(stage: Stage) -> None:
+    records = batch_of(b"v", producer_id=4711, epoch=0, sequence=0)
+    request = produce_request({("t", 0): records}, transactional_id=None)
+    reply = stage.call(ApiKey.PRODUCE, 11, request)
+    assert reply.responses[0].partition_responses[0].error_code == NONE
+    assert values(stage, "t") == [b"v"]
+
+
+# -- cases 37 to 39: time ------------------------------------------------------------------------------------
+
+
+def test_case_37_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(
+    stage: Stage, protocol: Protocol
+) -> None:
+    one = producer(stage, protocol, timeout_ms=5_000)
+    one.send("t", b"late")
+    stage.advance(4_900)
+    assert state_of(stage, "a") == "Ongoing"
+    stage.advance(10_200)
+    assert one.produce("t", b"more").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert values(stage, "t") == []
+    assert values(stage, "t", committed=False) == [b"late"]
+    assert logged_states(stage, "a") == ["Empty", "Ongoing", "PrepareAbort", "CompleteAbort"]
+
+
+def test_case_37_after_its_timeout_a_producer_recovers_as_its_protocol_says(
+    stage: Stage, protocol: Protocol
+) -> None:
+    one = producer(stage, protocol, timeout_ms=5_000)
+    one.send("t", b"late")
+    stage.advance(20_000)
+    assert one.end(commit=True) == (
+        ErrorCode.PRODUCER_FENCED if protocol is TV1 else ErrorCode.INVALID_TXN_STATE
+    )
+    if protocol is TV1:
+        assert one.end(commit=False) == ErrorCode.PRODUCER_FENCED
+        one.initialise()
+    else:
+        one.abort()
+    one.send("t", b"again")
+    one.commit()
+    assert values(stage, "t") == [b"again"]
+
+
+@pytest.mark.parametrize("ends_with", ["commit", "abort"])
+def test_case_38_an_id_that_expired_is_unknown_and_a_new_producer_begins_afresh(
+    stage: Stage, protocol: Protocol, ends_with: str
+) -> None:
+    one = producer(stage, protocol)
+    one.send("t", b"before")
+    assert one.end(commit=ends_with == "commit") == NONE
+    stage.advance(8 * DAY_MS)
+    assert logged_states(stage, "a")[-1] is None, "the tombstone is the last record"
+    unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if protocol is TV1:
+        assert one.add_one("t") == unknown
+    assert one.produce("t", b"late", version=12).error_code == unknown
+    assert one.end(commit=True) == unknown
+    assert describe(stage, "a").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    fresh = producer(stage, protocol)
+    assert fresh.producer_id != one.producer_id
+    assert fresh.epoch == 0
+    fresh.send("t", b"after")
+    fresh.commit()
+    assert values(stage, "t") == [b"before", b"after"][ends_with == "abort" :]
+
+
+def test_case_39_a_producer_that_only_its_partition_has_forgotten_keeps_its_producer_id(
+    protocol: Protocol,
+) -> None:
+    with Stage(durability="os", settings={"producer.id.expiration.ms": "60000"}) as stage:
+        create_topic(stage, "t")
+        one = producer(stage, protocol)
+        first_epoch = one.epoch
+        one.send("t", b"1")
+        one.commit()
+        stage.advance(HOUR_MS)
+        partition = stage.node.partition("t", 0)
+        assert partition is not None
+        assert len(partition.producers) == 0, "forgotten"
+        two = producer(stage, protocol)
+        assert two.producer_id == one.producer_id
+        assert two.epoch == first_epoch + (1 if protocol is TV1 else 2)
+        two.send("t", b"2")
+        two.commit()
+        assert values(stage, "t") == [b"1", b"2"]
+
+
+def test_case_39_an_id_that_expired_before_its_partition_forgot_it(protocol: Protocol) -> None:
+    settings = {"transactional.id.expiration.ms": "60000"}
+    with Stage(durability="os", settings=settings) as stage:
+        create_topic(stage, "t")
+        one = producer(stage, protocol)
+        one.send("t", b"1")
+        one.commit()
+        stage.advance(2 * HOUR_MS)
+        partition = stage.node.partition("t", 0)
+        assert partition is not None
+        assert len(partition.producers) == 1, "still known to the partition"
+        if protocol is TV1:
+            assert one.add_one("t") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        else:
+            refused = one.produce("t", b"late")
+            assert refused.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        two = producer(stage, protocol)
+        two.send("t", b"2")
+        two.commit()
+        assert values(stage, "t") == [b"1", b"2"]
+
+
+def test_an_open_transaction_keeps_its_producer_known_however_long_it_takes(
+    protocol: Protocol,
+) -> None:
+    settings = {"producer.id.expiration.ms": "1000", "transaction.max.timeout.ms": "86400000"}
+    with Stage(durability="os", settings=settings) as stage:
+        create_topic(stage, "t")
+        one = producer(stage, protocol, timeout_ms=DAY_MS)
+        one.send("t", b"1")
+        stage.advance(20 * HOUR_MS)
+        one.send("t", b"2")
+        one.commit()
+        assert values(stage, "t") == [b"1", b"2"]
+
+
+def test_both_protocols_may_be_mixed_by_one_producer(stage: Stage) -> None:
+    one = producer(stage, TV1)
+    for number, protocol in enumerate((TV1, TV2, TV1, TV2, *PROTOCOLS)):
+        one.protocol = protocol
+        one.send("t", b"%d" % number)
+        one.commit()
+    assert values(stage, "t") == [b"%d" % number for number in range(6)]
