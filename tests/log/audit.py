@@ -59,7 +59,7 @@ def _audit_offsets(data: bytes, base: int, batches: list[SealedBatch]) -> None:
 
 
 def _audit_times(data: bytes, base: int, batches: list[SealedBatch]) -> None:
-    entries = decode_time_index(data)
+    entries = list(zip(*decode_time_index(data), strict=True))
     by_last_offset = {batch.last_offset: batch for batch in batches}
     previous = -1
     for timestamp, offset in entries:

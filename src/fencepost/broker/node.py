@@ -131,6 +131,7 @@ class Node:
         self._housekeeping.stop()
         if self._server is not None:
             await self._server.close()
+        await self.shard.settle()
         self.groups.close()
         self.transactions.close()
         if self._started:
@@ -146,10 +147,11 @@ class Node:
             except StorageError as problem:
                 log.error("closing %s failed: %s", partition.name, problem)
                 clean = False
+        if not clean:
+            return
         try:
             self.layout.save_checkpoints(partitions)
-            if clean:
-                self.layout.mark_clean()
+            self.layout.mark_clean()
         except (OSError, StorageError) as problem:
             log.error("the stop is not recorded as a clean one: %s", problem)
 

@@ -49,6 +49,7 @@ class Shard:
         self._dirty: dict[Partition, None] = {}
         self._waiting: defaultdict[Partition, list[tuple[int, Callback]]] = defaultdict(list)
         self._sync_running = False
+        self._last_sync: asyncio.Future[None] | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """From now on syncs and wake-ups go through this loop."""
@@ -117,6 +118,13 @@ class Shard:
             return
         future = self._loop.run_in_executor(None, _run_all, [each for _, each in pending])
         future.add_done_callback(lambda done: self._synced(pending, done))
+        self._last_sync = future
+
+    async def settle(self) -> None:
+        """Returns when no sync is under way: then the logs may be closed."""
+        await asyncio.sleep(0)  # One that was asked for in this turn begins now.
+        while self._last_sync is not None and not self._last_sync.done():
+            await asyncio.wait((self._last_sync,))
 
     def _synced(
         self, pending: list[tuple[Partition, PendingSync]], done: asyncio.Future[None]

@@ -1,8 +1,8 @@
 """The offset and time index of one segment, in memory.
 
-Two arrays and a list: for the active segment they grow as batches are appended and reach the disk when
-the segment is sealed or the log is closed; for a sealed one they are read when somebody asks. After a crash
-the indexes of what was not sealed are made again by the scan that has to happen anyway.
+Four columns: for the active segment they grow as batches are appended and reach the disk when the segment
+is sealed or the log is closed; for a sealed one they are read when somebody asks. After a crash the indexes
+of what was not sealed are made again by the scan that has to happen anyway.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from fencepost.records.index import (
 class SegmentIndex:
     """Offsets here are relative to the segment's base offset, as in the files."""
 
-    __slots__ = ("offsets", "positions", "times")
+    __slots__ = ("offsets", "positions", "time_offsets", "times")
 
     def __init__(self) -> None:
         self.offsets: array[int] = array("i")
         self.positions: array[int] = array("i")
-        self.times: list[tuple[int, int]] = []
+        self.times: array[int] = array("q")
+        self.time_offsets: array[int] = array("i")
 
     def add(self, last_offset: int, position: int, timestamp: int, timestamp_offset: int) -> None:
         """Notes the batch at `position`, and the newest time up to and including it."""
@@ -40,8 +41,9 @@ class SegmentIndex:
 
     def add_time(self, timestamp: int, offset: int) -> None:
         """Notes the newest time so far unless the last entry says the same."""
-        if timestamp > (self.times[-1][0] if self.times else NO_TIMESTAMP):
-            self.times.append((timestamp, offset))
+        if timestamp > (self.times[-1] if self.times else NO_TIMESTAMP):
+            self.times.append(timestamp)
+            self.time_offsets.append(offset)
 
     def is_full(self, max_bytes: int) -> bool:
         return (
@@ -62,49 +64,42 @@ class SegmentIndex:
     def offset_before_time(self, timestamp: int) -> int:
         """An offset before which everything is older than `timestamp`."""
         # The entry with the largest time below the one we look for: nothing up to it is new enough.
-        entry = bisect_left(self.times, (timestamp, -1))
-        return self.times[entry - 1][1] if entry else 0
+        entry = bisect_left(self.times, timestamp)
+        return self.time_offsets[entry - 1] if entry else 0
 
     def newest(self) -> tuple[int, int]:
         """The largest time that was noted, and its offset."""
-        return self.times[-1] if self.times else (NO_TIMESTAMP, 0)
+        return (self.times[-1], self.time_offsets[-1]) if self.times else (NO_TIMESTAMP, 0)
 
     def truncate(self, next_offset: int, size_bytes: int) -> None:
         """Forgets what lies at or after an offset."""
         keep = min(bisect_left(self.offsets, next_offset), bisect_left(self.positions, size_bytes))
         del self.offsets[keep:]
         del self.positions[keep:]
-        while self.times and self.times[-1][1] >= next_offset:
-            self.times.pop()
+        keep = bisect_left(self.time_offsets, next_offset)
+        del self.times[keep:]
+        del self.time_offsets[keep:]
 
     def encode(self) -> tuple[bytes, bytes]:
         """The contents of `.index` and `.timeindex`."""
-        return encode_offset_index(self.offsets, self.positions), encode_time_index(self.times)
+        return (
+            encode_offset_index(self.offsets, self.positions),
+            encode_time_index(self.times, self.time_offsets),
+        )
 
     @classmethod
     def decode(cls, offset_index: bytes, time_index: bytes, size_bytes: int) -> SegmentIndex:
-        """The index of a segment of `size_bytes`; ValueError when the files cannot belong to it."""
+        """The index of a segment of `size_bytes`; ValueError when the files cannot belong to it.
+
+        Only the ends are looked at, as Kafka does: a file that was not written to its end, or that the file
+        system filled up with zeros, shows it there.
+        """
         index = cls()
         index.offsets, index.positions = decode_offset_index(offset_index)
-        index.times = decode_time_index(time_index)
-        if index.offsets:
-            _check_columns(index.offsets, index.positions, size_bytes)
-        if index.times:
-            _check_times(index.times)
+        index.times, index.time_offsets = decode_time_index(time_index)
+        if index.positions and not 0 < index.positions[0] <= index.positions[-1] < size_bytes:
+            raise ValueError("the offset index points outside the segment")
+        for column in (index.offsets, index.positions, index.times, index.time_offsets):
+            if column and (column[0] < 0 or (len(column) > 1 and column[-2] >= column[-1])):
+                raise ValueError("the index does not increase")
         return index
-
-
-def _check_columns(offsets: array[int], positions: array[int], size_bytes: int) -> None:
-    if offsets[0] < 0 or positions[0] < 0 or positions[-1] >= size_bytes:
-        raise ValueError("the offset index points outside the segment")
-    # Kafka looks at the last entry only; two passes over an array cost little and find stale files.
-    if any(map(int.__ge__, offsets, offsets[1:])) or any(map(int.__ge__, positions, positions[1:])):
-        raise ValueError("the offset index does not increase")
-
-
-def _check_times(times: list[tuple[int, int]]) -> None:
-    last_time, last_offset = -1, -1
-    for time, offset in times:
-        if time <= last_time or offset < last_offset:
-            raise ValueError("the time index does not increase")
-        last_time, last_offset = time, offset

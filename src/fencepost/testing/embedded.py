@@ -66,6 +66,7 @@ class Broker:
         self._node: Node | None = None
         self._address = ""
         self._failure: str | None = None
+        self._discard = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -140,9 +141,12 @@ class Broker:
 
     def close(self) -> None:
         """Stops, and deletes the data if they are in a temporary directory of ours."""
+        # What is deleted anyway need not reach the disk first.
+        self._discard = self._temporary is not None
         try:
             self.stop()
         finally:
+            self._discard = False
             self._delete_temporary()
 
     def call(self, function: Callable[[Node], T]) -> T:
@@ -189,7 +193,7 @@ class Broker:
                 ready.set_result(await node.start())
                 await stopping.wait()
             finally:
-                await node.stop(clean=self._failure is None)
+                await node.stop(clean=self._failure is None and not self._discard)
         finally:
             lock.release()
 

@@ -55,25 +55,27 @@ def twins(apache_kafka: Side, fencepost_broker: Side) -> Twins:
 
 def _wake(side: Side) -> None:
     """The first question for a coordinator creates its topic; its partitions are loaded one after the other."""
-    talk = Talk(side)
-    for key_type in (0, 1):
-        question = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["anybody"])
+    with Talk(side) as talk:
+        for key_type in (0, 1):
+            question = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["anybody"])
+            talk.until(
+                Ask(ApiKey.FIND_COORDINATOR, question), lambda r: r.coordinators[0].error_code == 0
+            )
+        # Enough names for every partition to get one of them.
+        names = [f"wake-{number}" for number in range(500)]
         talk.until(
-            Ask(ApiKey.FIND_COORDINATOR, question), lambda r: r.coordinators[0].error_code == 0
+            Ask(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest(transactional_ids=names)),
+            lambda r: all(
+                state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+                for state in r.transaction_states
+            ),
         )
-    # Enough names for every partition to get one of them.
-    names = [f"wake-{number}" for number in range(500)]
-    talk.until(
-        Ask(ApiKey.DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest(transactional_ids=names)),
-        lambda r: all(
-            state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-            for state in r.transaction_states
-        ),
-    )
-    talk.until(
-        Ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=names)),
-        lambda r: all(group.error_code == ErrorCode.GROUP_ID_NOT_FOUND for group in r.groups),
-    )
-    # And the first producer id of a broker has to be reserved.
-    talk.until(Ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest()), lambda r: r.error_code == 0)
-    talk.close()
+        talk.until(
+            Ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=names)),
+            lambda r: all(group.error_code == ErrorCode.GROUP_ID_NOT_FOUND for group in r.groups),
+        )
+        # And the first producer id of a broker has to be reserved.
+        talk.until(
+            Ask(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None)),
+            lambda r: r.error_code == 0,
+        )

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.create_topics import (
@@ -147,8 +147,11 @@ class Talk:
         wanted = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
         self.until(
             Ask(ApiKey.DESCRIBE_TRANSACTIONS, wanted),
-            lambda reply: not any(
-                state.transaction_state.startswith("Prepare") for state in reply.transaction_states
+            lambda reply: (
+                not any(
+                    state.transaction_state.startswith("Prepare")
+                    for state in reply.transaction_states
+                )
             ),
         )
 
@@ -189,8 +192,11 @@ class Talk:
         for connection in self._connections.values():
             connection.close()
 
+    def __enter__(self) -> Self:
+        return self
 
-Script = "Callable[[Talk], None]"
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Twins:
@@ -211,12 +217,9 @@ class Twins:
 
 
 def _run(script: Callable[[Talk], None], side: Side) -> list[Step]:
-    talk = Talk(side)
-    try:
+    with Talk(side) as talk:
         script(talk)
-    finally:
-        talk.close()
-    return talk.transcript
+        return talk.transcript
 
 
 def _compare(theirs: list[Step], ours: list[Step]) -> list[str]:

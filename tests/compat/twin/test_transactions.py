@@ -88,9 +88,19 @@ def test_a_producer_comes_back_with_its_epoch(twins: Twins, outcome: str) -> Non
             finish(talk, producer, TV1, commit=outcome == "committed")
         pid, epoch = producer.producer_id, producer.epoch
         for version in (3, 4, 5):
-            talk.ask(f"an older epoch, v{version}", init(name, producer_id=pid, epoch=epoch - 1 if epoch else 9), version)
-            talk.ask(f"a later epoch, v{version}", init(name, producer_id=pid, epoch=epoch + 1), version)
-            talk.ask(f"another's id, v{version}", init(name, producer_id=pid + 1000, epoch=epoch), version)
+            talk.ask(
+                f"an older epoch, v{version}",
+                init(name, producer_id=pid, epoch=epoch - 1 if epoch else 9),
+                version,
+            )
+            talk.ask(
+                f"a later epoch, v{version}", init(name, producer_id=pid, epoch=epoch + 1), version
+            )
+            talk.ask(
+                f"another's id, v{version}",
+                init(name, producer_id=pid + 1000, epoch=epoch),
+                version,
+            )
         talk.ask("its own epoch", init(name, producer_id=pid, epoch=epoch))
         talk.ask("the same once more", init(name, producer_id=pid, epoch=epoch))
         look_at_id(talk, "came back", name)

@@ -202,7 +202,9 @@ def produce(
     acks: int = -1,
 ) -> Ask:
     data = PartitionProduceData(index=index, records=records)
-    return produce_all([TopicProduceData(name=topic, partition_data=[data])], transactional_id, acks)
+    return produce_all(
+        [TopicProduceData(name=topic, partition_data=[data])], transactional_id, acks
+    )
 
 
 def produce_all(

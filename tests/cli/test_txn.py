@@ -1,0 +1,122 @@
+"""`fencepost txn` as a person uses it, on an embedded broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka
+import pytest
+from typer.testing import CliRunner
+
+import fencepost
+from fencepost.base.failures import FencepostError
+from fencepost.cli.app import app
+from fencepost.cli.duration import for_people
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    """A broker with one open transaction, one that was committed, and one id that was never used."""
+    with fencepost.Broker() as broker:
+        producers = {
+            name: confluent_kafka.Producer(
+                {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name}
+            )
+            for name in ("open", "committed", "fresh")
+        }
+        for producer in producers.values():
+            producer.init_transactions(30)
+        for name in ("open", "committed"):
+            producers[name].begin_transaction()
+            producers[name].produce("refunds", b"v")
+            producers[name].flush(30)
+        producers["committed"].commit_transaction(30)
+        yield broker.bootstrap_servers
+        producers["open"].abort_transaction(30)
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["txn", *arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def listed(servers: str, *arguments: str) -> dict[str, dict[str, Any]]:
+    rows = json.loads(run("list", "--json", "--bootstrap-servers", servers, *arguments))
+    return {row["transactional_id"]: row for row in rows}
+
+
+def test_list_shows_state_and_age_of_every_id(servers: str) -> None:
+    rows = listed(servers)
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "open": "Ongoing",
+        "committed": "CompleteCommit",
+        "fresh": "Empty",
+    }
+    assert rows["open"]["age"] >= 0
+    assert rows["committed"]["age"] is None
+    assert rows["open"]["partitions"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--state", "Ongoing"], {"open"}),
+        (["--state", "Ongoing", "--state", "Empty"], {"open", "fresh"}),
+        (["--pattern", "com.*"], {"committed"}),
+        (["--older-than-ms", "3600000"], set()),
+    ],
+)
+def test_list_filters(servers: str, arguments: list[str], expected: set[str]) -> None:
+    assert set(listed(servers, *arguments)) == expected
+
+
+def test_list_filters_by_producer_id(servers: str) -> None:
+    wanted = listed(servers)["fresh"]["producer_id"]
+    assert set(listed(servers, "--producer-id", str(wanted))) == {"fresh"}
+
+
+def test_list_as_a_table_has_a_row_per_id_and_a_sentence_for_none(servers: str) -> None:
+    table = run("list", "--bootstrap-servers", servers)
+    assert "Ongoing" in table
+    assert len(table.strip().splitlines()) == 4
+    nothing = run("list", "--bootstrap-servers", servers, "--pattern", "nobody")
+    assert nothing.strip() == "No transactional id fits."
+
+
+def test_describe_joins_the_coordinator_and_the_log(servers: str) -> None:
+    shown = json.loads(run("describe", "open", "--json", "--bootstrap-servers", servers))
+    assert shown["state"] == "Ongoing"
+    assert shown["partitions"] == ["refunds-0"]
+    assert 0 < shown["times_out_in"] <= shown["timeout_ms"]
+    assert shown["log_partition"].startswith("__transaction_state-")
+    assert shown["log_offset"] >= 1
+    assert shown["last_producer_id"] == shown["producer_id"]
+    assert shown["client_transaction_version"] == 0
+
+
+def test_describe_of_an_unknown_id_says_why_it_may_be_unknown(servers: str) -> None:
+    with pytest.raises(FencepostError, match=r"transactional\.id\.expiration\.ms"):
+        run("describe", "nobody", "--bootstrap-servers", servers)
+
+
+def test_a_client_setting_that_is_none_is_refused(servers: str) -> None:
+    with pytest.raises(FencepostError, match="name=value"):
+        run("list", "--bootstrap-servers", servers, "--client-config", "nonsense")
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "words"),
+    [
+        (850, "850 ms"),
+        (12_345, "12.3 s"),
+        (250_000, "4 min 10 s"),
+        (11_100_000, "3 h 5 min"),
+        (187_200_000, "2 d 4 h"),
+    ],
+)
+def test_durations_are_said_shortly(duration_ms: int, words: str) -> None:
+    assert for_people(duration_ms) == words
