@@ -60,6 +60,8 @@ def list_command(
     for each in sorted(listed, key=lambda one: one.transactional_id):
         view = views.get(each.transactional_id)
         age_ms = age_of(view, now_ms)
+        if older_than_ms >= 0 and age_ms is None:
+            continue  # The broker counts from the last transaction, or from 1970 when there was none.
         rows.append(
             {
                 "transactional_id": each.transactional_id,

@@ -28,7 +28,7 @@ from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.partition import Appended, Partition
 from fencepost.partition.producers import Refusal
 from fencepost.partition.verification import Guard
-from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.batch import BatchError, SealedBatch, read_header
 from fencepost.records.compression import Codec
 from fencepost.records.produced import read_produced
 from fencepost.wire.forms.produce import (
@@ -106,9 +106,14 @@ def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, l
         responses.append(
             TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=partitions)
         )
-    if request.transactional_id is not None or any(w.batch.is_transactional for w in writes):
-        writes = refuse_foreign_transactions(request, writes, context)
-    return ProduceResponse(responses=responses), writes
+    response = ProduceResponse(responses=responses)
+    if is_foreign_transaction(request, writes, context):
+        refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return response, []
+    if request.transactional_id is not None and has_several_producers(writes):
+        refuse_all(response, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return response, []
+    return response, writes
 
 
 def refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
@@ -147,25 +152,45 @@ def admit_partition(
     return Write(partition, batch, data.index)
 
 
-def refuse_foreign_transactions(
+def is_foreign_transaction(
     request: ProduceRequest, writes: list[Write], context: Context
-) -> list[Write]:
-    """A transactional batch needs its transactional id, and all of them one producer."""
-    transactional = [write for write in writes if write.batch.is_transactional]
-    error = ErrorCode.NONE
-    identities = {(w.batch.producer_id, w.batch.producer_epoch) for w in transactional}
-    if len(identities) > 1:
-        error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    elif transactional and (
-        request.transactional_id is None
-        or not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id)
-    ):
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if error is ErrorCode.NONE:
-        return writes
-    for write in writes:
-        write.reply.error_code = error
-    return []
+) -> bool:
+    """Whether there are transactional batches without a transactional id that this client may use."""
+    name = request.transactional_id
+    if name is not None and context.authorize("WRITE", "TRANSACTIONAL_ID", name):
+        return False
+    return any(write.batch.is_transactional for write in writes) or any(
+        claims_transaction(data)
+        for topic in request.topic_data
+        if context.node.metadata.topic_id(topic.name) is None
+        for data in topic.partition_data
+    )
+
+
+def claims_transaction(data: PartitionProduceData) -> bool:
+    """Of a batch that goes nowhere: Kafka looks at the request before it looks for its partitions."""
+    try:
+        return bool(data.records) and read_header(data.records).is_transactional
+    except BatchError:
+        return False
+
+
+def has_several_producers(writes: list[Write]) -> bool:
+    """All transactional batches of a request belong to one transaction, and so to one producer."""
+    identities = {
+        (write.batch.producer_id, write.batch.producer_epoch)
+        for write in writes
+        if write.batch.is_transactional
+    }
+    return len(identities) > 1
+
+
+def refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
+    """The whole request is refused, also where a partition had a reason of its own."""
+    for topic in response.responses:
+        for reply in topic.partition_responses:
+            reply.error_code = error
+            reply.error_message = None
 
 
 # -- the coordinator's word about first writes -----------------------------------------------------------
@@ -205,13 +230,13 @@ def verify(
     def answered(errors: list[ErrorCode]) -> None:
         for write, error in zip(waiting, errors, strict=True):
             if error is not ErrorCode.NONE:
-                refuse(write, explain_verification(write, error, context.api_version), context)
+                refuse(write, explain_verification(request, write, error, context), context)
                 writes.remove(write)
         reply = finish(request, response, writes, context, parked)
         if reply is not parked:
             parked.answer(reply)
 
-    first = waiting[0].batch  # All of them have the same producer: `refuse_foreign_transactions`.
+    first = waiting[0].batch  # All of them have the same producer: `has_several_producers`.
     context.node.transactions.verify_all(
         [write.partition.name for write in waiting],
         request.transactional_id,
@@ -222,14 +247,14 @@ def verify(
     )
 
 
-def explain_verification(write: Write, error: ErrorCode, version: int) -> Refusal:
+def explain_verification(
+    request: ProduceRequest, write: Write, error: ErrorCode, context: Context
+) -> Refusal:
     """The coordinator's error in the words that a producer of this version understands."""
-    producer = f"producer {write.batch.producer_id} at epoch {write.batch.producer_epoch}"
     if error is ErrorCode.PRODUCER_FENCED:
-        return Refusal(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"The coordinator of the transaction knows a newer epoch than that of {producer}.",
-        )
+        return explain_fence(request, write, context)
+    version = context.api_version
+    producer = f"producer {write.batch.producer_id} at epoch {write.batch.producer_epoch}"
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
         error = ErrorCode.INVALID_TXN_STATE
     elif error in (
@@ -241,6 +266,18 @@ def explain_verification(write: Write, error: ErrorCode, version: int) -> Refusa
         # An old client retries this code with the same batch and gives up on the others (KAFKA-15459).
         error = ErrorCode.NOT_ENOUGH_REPLICAS
     return Refusal(error, f"The transaction of {producer} could not be verified: {error.name}.")
+
+
+def explain_fence(request: ProduceRequest, write: Write, context: Context) -> Refusal:
+    """47 in a produce reply, never 90 (KAFKA-10687); both epochs, because that is what one asks first."""
+    batch = write.batch
+    message = f"Epoch of producer {batch.producer_id} is {batch.producer_epoch}, which is not "
+    known = context.node.transactions.describe(request.transactional_id or "")
+    if known.error is ErrorCode.NONE:
+        message += f"the epoch {known.producer_epoch} that its coordinator knows."
+    else:  # It has moved since it answered.
+        message += "the epoch that its coordinator knows."
+    return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message)
 
 
 # -- the append ------------------------------------------------------------------------------------------

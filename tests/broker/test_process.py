@@ -1,0 +1,258 @@
+"""`fencepost serve` as users start it: a real process, seen from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.base.failures import ConfigError
+from fencepost.broker.process import refuse_remote
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.raw import RawClient
+from tests.broker.requests import batch_of, create_topic, produce, read_topic
+from tools.fencepost_process import ROOT, FencepostProcess
+
+PATIENCE_SECONDS = 30
+
+
+def run_serve(data: Path, *options: str, python: tuple[str, ...] = ()) -> Any:
+    """A start that ends by itself."""
+    command = [sys.executable, *python, "-m", "fencepost", "serve", "--data", str(data), *options]
+    if "--listen" not in options:
+        command += ["--listen", "127.0.0.1:0"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment
+    )
+
+
+def refusal(data: Path, *options: str, python: tuple[str, ...] = ()) -> str:
+    """The one line with which a start is refused."""
+    ended = run_serve(data, *options, python=python)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stdout == ""
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("fencepost: ")]
+    assert "Traceback" not in ended.stderr
+    return line
+
+
+@contextmanager
+def client_of(process: FencepostProcess) -> Iterator[RawClient]:
+    with RawClient(process.bootstrap_servers) as client:
+        yield client
+
+
+# -- start and stop --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_and_the_next_start_has_everything(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    first = FencepostProcess(tmp_path)
+    with client_of(first) as client:
+        create_topic(client, "kept", 2)
+        produce(client, "kept", batch_of(b"value"), index=1)
+    os.kill(first.process.pid, number)
+    assert first.stop() == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    with FencepostProcess(tmp_path) as second, client_of(second) as client:
+        assert not (tmp_path / ".kafka_cleanshutdown").exists()
+        assert read_topic(client, "kept", 1) == [b"value"]
+
+
+def test_port_zero_is_announced_as_the_port_that_it_became(tmp_path: Path) -> None:
+    with FencepostProcess(tmp_path, listen="127.0.0.1:0") as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        assert host == "127.0.0.1"
+        assert int(port) > 0
+        ready = [line for line in broker.process.output.splitlines() if "ready" in line]
+        assert ready == [f"fencepost is ready at {broker.bootstrap_servers}"]
+        with client_of(broker) as client:
+            (node,) = client.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+            assert (node.host, node.port) == (host, int(port))
+
+
+def test_a_stop_with_clients_in_the_middle_of_their_requests_is_clean(tmp_path: Path) -> None:
+    broker = FencepostProcess(tmp_path, options=["--durability", "fsync"])
+    with client_of(broker) as client:
+        create_topic(client, "busy")
+        for _ in range(50):
+            client.send(ApiKey.METADATA, 9, MetadataRequest(topics=None))
+        assert broker.stop() == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_second_broker_on_the_same_data_is_refused_and_the_first_one_serves_on(
+    tmp_path: Path,
+) -> None:
+    with FencepostProcess(tmp_path) as first, client_of(first) as client:
+        line = refusal(tmp_path)
+        assert str(tmp_path) in line
+        assert f"process {first.process.pid}" in line
+        assert create_topic(client, "still-here")
+
+
+def test_a_port_that_is_taken_is_refused_and_the_data_stay_clean(tmp_path: Path) -> None:
+    with FencepostProcess(tmp_path) as first, client_of(first) as client:
+        create_topic(client, "kept")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert address in refusal(tmp_path, "--listen", address)
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    with FencepostProcess(tmp_path) as again, client_of(again) as client:
+        assert read_topic(client, "kept") == []
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:0", "[::]:0", "example.invalid:0"])
+def test_an_address_that_others_can_reach_is_refused(tmp_path: Path, address: str) -> None:
+    host = address.rpartition(":")[0].strip("[]")
+    with pytest.raises(ConfigError, match="allow-remote"):
+        refuse_remote(host, allow_remote=False)
+    refuse_remote(host, allow_remote=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_loopback_needs_no_permission(host: str) -> None:
+    refuse_remote(host, allow_remote=False)
+
+
+def test_the_command_refuses_a_remote_address_before_it_touches_the_data(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert "--allow-remote" in refusal(data, "--listen", "192.0.2.1:0")
+    assert not data.exists()
+
+
+def test_assertions_may_not_be_switched_off(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert "python -O" in refusal(data, python=("-O",))
+    assert not data.exists()
+
+
+def test_a_setting_that_nobody_knows_is_refused_with_the_closest_name(tmp_path: Path) -> None:
+    line = refusal(tmp_path / "data", "--config", "num.partition=3")
+    assert "'num.partition'" in line
+    assert "'num.partitions'" in line
+
+
+@pytest.mark.parametrize("setting", ["num.partitions", "num.partitions=many", "=3"])
+def test_a_setting_that_cannot_be_read_is_refused(tmp_path: Path, setting: str) -> None:
+    assert refusal(tmp_path / "data", "--config", setting)
+
+
+def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "file"
+    data.write_text("not a directory")
+    assert str(data) in refusal(data)
+
+
+def test_a_trace_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    trace = tmp_path / "nowhere" / "trace.jsonl"
+    assert str(trace) in refusal(tmp_path / "data", "--trace", str(trace))
+
+
+def kafkas_directory(folder: Path) -> dict[str, bytes]:
+    """A data directory as Apache Kafka leaves it after a clean stop."""
+    files = {
+        "meta.properties": b"version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qk\nnode.id=1\n"
+        b"directory.id=Xnq4bBqQTu6hs0Z0KQAAAA\n",
+        ".kafka_cleanshutdown": b'{"version":0,"brokerEpoch":4}',
+        "recovery-point-offset-checkpoint": b"0\n1\norders 0 5\n",
+        "log-start-offset-checkpoint": b"0\n0\n",
+        "orders-0/00000000000000000000.log": b"",
+        "orders-0/partition.metadata": b"version: 0\ntopic_id: Xnq4bBqQTu6hs0Z0KQAAAA",
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return files
+
+
+def test_a_data_directory_of_apache_kafka_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    files = kafkas_directory(tmp_path)
+    assert "Apache Kafka" in refusal(tmp_path, "--config", "node.id=1")
+    left = {
+        str(path.relative_to(tmp_path)): path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+    assert left == files
+
+
+def test_a_start_that_is_refused_does_not_use_up_the_mark_of_a_clean_stop(tmp_path: Path) -> None:
+    FencepostProcess(tmp_path).stop()
+    assert "node.id=1" in refusal(tmp_path, "--config", "node.id=7")
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+# -- settings and trace ----------------------------------------------------------------------------------
+
+
+def partitions_of_a_new_topic(client: RawClient) -> int:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="made-by-asking")])
+    client.call(ApiKey.METADATA, 9, request)
+    (topic,) = client.call(ApiKey.METADATA, 9, request).topics
+    return len(topic.partitions)
+
+
+def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text("# a comment\nnum.partitions = 7\nlog.retention.hours: 24\n")
+    for options, count in (([], 7), (["--config", "num.partitions=3"], 3)):
+        data = tmp_path / f"data-{count}"
+        options = ["--config-file", str(settings), *options]
+        with FencepostProcess(data, options=options) as broker, client_of(broker) as client:
+            assert partitions_of_a_new_topic(client) == count
+
+
+def test_a_settings_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    missing = tmp_path / "server.properties"
+    assert str(missing) in refusal(tmp_path / "data", "--config-file", str(missing))
+
+
+def test_the_trace_has_every_request_and_reply_as_a_line_of_json(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    options = ["--trace", str(trace)]
+    with FencepostProcess(tmp_path / "data", options=options) as broker:
+        with client_of(broker) as client:
+            create_topic(client, "traced")
+            produce(client, "traced", batch_of(b"a secret"))
+        lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    shape = [(line["kind"], line["api"], line["version"], line["client_id"]) for line in lines]
+    assert shape == [
+        ("request", "CreateTopics", 7, "raw"),
+        ("reply", "CreateTopics", 7, "raw"),
+        ("request", "Produce", 11, "raw"),
+        ("reply", "Produce", 11, "raw"),
+    ]
+    for line in lines:
+        assert line.keys() >= {"time_ms", "client", "correlation_id"}
+    (sent,) = lines[2]["topic_data"]
+    assert sent["name"] == "traced"
+    assert "secret" not in trace.read_text()
+
+
+def test_the_trace_is_whole_after_a_kill(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    broker = FencepostProcess(tmp_path / "data", options=["--trace", str(trace)])
+    with client_of(broker) as client:
+        create_topic(client, "traced")
+        broker.kill()
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert lines[-1]["kind"] == "reply"
