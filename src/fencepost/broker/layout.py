@@ -43,6 +43,7 @@ class Layout:
         self._disk = disk
         self.folder = folder
         self.clean = False
+        self._is_in_use = False
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._first_dirty: dict[TopicPartition, int] = {}
@@ -51,21 +52,29 @@ class Layout:
         return f"{self.folder}/{name}"
 
     def load(self) -> None:
-        """Reads what a stop left behind; the mark of a clean stop is used up by this."""
+        """Reads what a stop left behind. Nothing is changed yet: the directory may turn out not to be ours."""
         disk = self._disk
         try:
             disk.make_dir(self.folder)
             fresh = not disk.exists(self._path("meta.properties"))
             self.clean = fresh or disk.exists(self._path(CLEAN_SHUTDOWN))
-            disk.remove(self._path(CLEAN_SHUTDOWN))
-            disk.sync_dir(self.folder)
         except OSError as problem:
-            raise ConfigError(
-                f"The data directory {self.folder} cannot be used: {problem.strerror}."
-            ) from problem
+            raise self._unusable(problem) from problem
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._log_starts = self._read_offsets(LOG_STARTS)
         self._first_dirty = self._read_offsets(FIRST_DIRTY)
+
+    def _unusable(self, problem: OSError) -> ConfigError:
+        return ConfigError(f"The data directory {self.folder} cannot be used: {problem.strerror}.")
+
+    def _use_up_mark(self) -> None:
+        """From now on only the end of this life can say that it was a clean one."""
+        try:
+            self._disk.remove(self._path(CLEAN_SHUTDOWN))
+            self._disk.sync_dir(self.folder)
+        except OSError as problem:
+            raise self._unusable(problem) from problem
+        self._is_in_use = True
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -89,6 +98,8 @@ class Layout:
 
     def claim(self, name: TopicPartition, topic_id: bytes) -> str:
         """The folder of a partition, made now if it is not there; a stranger in its place is moved away."""
+        if not self._is_in_use:
+            self._use_up_mark()
         folder = self._path(str(name))
         marker = f"{folder}/{PARTITION_METADATA}"
         try:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from fencepost.base.failures import StorageError
+from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import (
     CLUSTER_METADATA_TOPIC,
     CONSUMER_OFFSETS_TOPIC,
@@ -84,7 +85,7 @@ class Node:
         self._housekeeping = Housekeeping(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
-        self._started = False
+        self._loaded = False
 
     @property
     def metadata(self) -> MetadataState:
@@ -100,6 +101,7 @@ class Node:
         self.shard.attach(loop)
         self.layout.load()
         self.topics.load()
+        self._loaded = True
         config = self.config
         self._server = Server(
             loop,
@@ -108,11 +110,13 @@ class Node:
             max_connections=config.max_connections,
             max_idle_ms=config.connections_max_idle_ms,
         )
-        port = await self._server.listen(config.listen_host, config.listen_port)
+        try:
+            port = await self._server.listen(config.listen_host, config.listen_port)
+        except OSError as problem:
+            raise _cannot_listen(config.listen_host, config.listen_port, problem) from problem
         self.topics.register(*config.advertised(port))
         self.load_coordinators()
         self._housekeeping.start()
-        self._started = True
         return _address(config.listen_host, port)
 
     def load_coordinators(self) -> None:
@@ -134,7 +138,7 @@ class Node:
         await self.shard.settle()
         self.groups.close()
         self.transactions.close()
-        if self._started:
+        if self._loaded:
             self._close_partitions(clean)
         if self.trace is not None:
             self.trace.close()
@@ -217,6 +221,12 @@ class Node:
 
 def _no_crash(point: str) -> None:
     """The default of `crash_points`: nothing dies."""
+
+
+def _cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
+    known = problem.errno is not None and problem.errno > 0
+    reason = os.strerror(problem.errno) if known else problem.strerror
+    return ConfigError(f"{_address(host, port)} cannot be listened on: {reason}.")
 
 
 def _address(host: str, port: int) -> str:

@@ -20,6 +20,10 @@ Theory of operation.
   damage only what lies above. A clean open reads no batch but those behind the last index entry.
 - Sealed segments never change. Compaction writes new files beside them and swaps them in; the names
   (.cleaned, .swap) say how far it got (`recovery.py`).
+- A segment ends where the next one begins. Inside a segment offsets may jump, because compaction takes
+  records out; between two segments a jump means that a crash took a tail and left a later file.
+- A disk that fails in the middle of a truncation or a swap leaves files and memory apart: such a log raises
+  StorageError for everything until it is opened again.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ and the range of the batch it thins out, uses `rebuild_batch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from crc32c import crc32c
@@ -201,8 +201,3 @@ def _encode_headers(headers: Headers) -> bytes:
         parts += (write_varint(len(encoded)), encoded)
         parts += (_NULL,) if value is None else (write_varint(len(value)), value)
     return b"".join(parts)
-
-
-def sealed(chunks: Iterable[bytes]) -> bytearray:
-    """Several batches as one records field."""
-    return bytearray(b"".join(chunks))

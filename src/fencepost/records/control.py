@@ -13,7 +13,7 @@ import struct
 from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
-from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
 from fencepost.records.builder import build_pairs
 from fencepost.records.opened import Record, open_batch
 
@@ -21,6 +21,11 @@ _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 ABORT_TYPE: Final = 0
 COMMIT_TYPE: Final = 1
+_PLAIN: Final = struct.Struct(">5shhbhib")
+"""A marker's one record as every broker writes it: no deltas, version 0, no headers."""
+_PLAIN_BATCH_BYTES: Final = HEADER_BYTES + _PLAIN.size
+_PLAIN_START: Final = b"\x20\x00\x00\x00\x08"
+_PLAIN_VALUE_LENGTH: Final = 12  # zigzag of 6
 _MARKER_KEYS: Final = {False: _KEY.pack(0, ABORT_TYPE), True: _KEY.pack(0, COMMIT_TYPE)}
 
 
@@ -57,6 +62,14 @@ def read_marker(batch: SealedBatch) -> Marker | None:
     """The marker of a control batch; None for data, for an emptied batch and for KRaft's control records."""
     if not batch.is_control or batch.record_count == 0:
         return None
+    if len(batch.data) == _PLAIN_BATCH_BYTES and batch.codec == 0:
+        start, version, kind, length, value_version, epoch, headers = _PLAIN.unpack_from(
+            batch.data, HEADER_BYTES
+        )
+        if (start, length, headers) == (_PLAIN_START, _PLAIN_VALUE_LENGTH, 0) and (
+            version == value_version == 0 and kind in (ABORT_TYPE, COMMIT_TYPE)
+        ):
+            return Marker(kind == COMMIT_TYPE, epoch)
     return marker_of(open_batch(batch)[0])
 
 

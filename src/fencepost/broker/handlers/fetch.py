@@ -70,7 +70,16 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
 class LongPoll:
     """A fetch that waits for more to read."""
 
-    __slots__ = ("_context", "_names", "_request", "_sizes", "_timer", "_wanted_bytes", "parked")
+    __slots__ = (
+        "_context",
+        "_hidden",
+        "_names",
+        "_request",
+        "_sizes",
+        "_timer",
+        "_wanted_bytes",
+        "parked",
+    )
 
     def __init__(self, request: FetchRequest, context: Context, size_bytes: int) -> None:
         self.parked = Parked(promised_bytes=most_bytes(request, context))
@@ -79,6 +88,7 @@ class LongPoll:
         self._names = names_of(request, context)
         self._wanted_bytes = request.min_bytes - size_bytes
         self._sizes = self._log_sizes()
+        self._hidden = self._hides_something()
         self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
         context.node.shard.fetch_waiters.add(self, self._names)
 
@@ -90,9 +100,22 @@ class LongPoll:
             if (partition := partitions.get(name)) is not None
         )
 
+    def _hides_something(self) -> bool:
+        """Whether an open transaction hides records: its end shows them, however little is appended by it."""
+        partitions = self._context.node.shard.partitions
+        return self._request.isolation_level == READ_COMMITTED and any(
+            partition.last_stable_offset < partition.high_watermark
+            for name in self._names
+            if (partition := partitions.get(name)) is not None
+        )
+
     def wake(self) -> None:
         """A partition has moved. Reads only when enough can have come since, else every append would."""
-        if self._request.min_bytes > 1 and self._log_sizes() - self._sizes < self._wanted_bytes:
+        if (
+            self._request.min_bytes > 1
+            and not self._hidden
+            and self._log_sizes() - self._sizes < self._wanted_bytes
+        ):
             return
         read = read_all(self._request, self._context)
         if read.settled or read.size_bytes >= self._request.min_bytes:

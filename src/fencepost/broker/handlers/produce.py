@@ -23,6 +23,7 @@ from typing import Final
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS, topic_id_text
+from fencepost.base.seams import Buffer
 from fencepost.broker.context import Context
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.partition import Appended, Partition
@@ -152,25 +153,26 @@ def admit_partition(
     return Write(partition, batch, data.index)
 
 
-def is_foreign_transaction(
-    request: ProduceRequest, writes: list[Write], context: Context
-) -> bool:
+def is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:
     """Whether there are transactional batches without a transactional id that this client may use."""
     name = request.transactional_id
     if name is not None and context.authorize("WRITE", "TRANSACTIONAL_ID", name):
         return False
-    return any(write.batch.is_transactional for write in writes) or any(
-        claims_transaction(data)
+    if len(writes) == sum(len(topic.partition_data) for topic in request.topic_data):
+        return any(write.batch.is_transactional for write in writes)
+    # Some were refused for a reason of their own, but Kafka looks at all batches before it looks for their places.
+    return any(
+        claims_transaction(data.records)
         for topic in request.topic_data
-        if context.node.metadata.topic_id(topic.name) is None
         for data in topic.partition_data
     )
 
 
-def claims_transaction(data: PartitionProduceData) -> bool:
-    """Of a batch that goes nowhere: Kafka looks at the request before it looks for its partitions."""
+def claims_transaction(records: Buffer | None) -> bool:
+    if not records:
+        return False
     try:
-        return bool(data.records) and read_header(data.records).is_transactional
+        return read_header(records).is_transactional
     except BatchError:
         return False
 

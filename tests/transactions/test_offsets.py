@@ -1,0 +1,240 @@
+"""Offsets of a group inside a transaction, over the wire (cases 78 to 80, 84 and 85)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from tests.broker.node_stage import Stage
+from tests.broker.requests import create_topic
+from tests.transactions.group import commit_plainly, join, sync
+from tests.transactions.wire import (
+    GROUP,
+    NONE,
+    TV1,
+    TV2,
+    Protocol,
+    WireProducer,
+    await_coordinator,
+    committed_offset,
+    committed_offsets,
+)
+
+ALL_VERSIONS = range(6)
+VERSIONS_WITH_MEMBERS = range(3, 6)
+FOO_1, BAR_0, BAR_1 = ("foo", 1), ("bar", 0), ("bar", 1)
+
+
+@pytest.fixture(autouse=True)
+def _topics(stage: Stage) -> None:
+    create_topic(stage, "foo", 2)
+    create_topic(stage, "bar", 2)
+
+
+def producer(stage: Stage, protocol: Protocol, name: str = "a") -> WireProducer:
+    await_coordinator(stage, "g", GROUP)
+    return WireProducer(stage, name, protocol).initialise()
+
+
+def shown(stage: Stage, *, stable: bool = False) -> list[int]:
+    """The committed offset, or the error, of foo-1, bar-0 and bar-1."""
+    told = committed_offsets(stage, "g", "foo", 1, stable=stable)
+    told += committed_offsets(stage, "g", "bar", 0, 1, stable=stable)
+    return [each.error_code or each.committed_offset for each in told]
+
+
+# -- case 78: who may commit ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_case_78_nobody_in_particular_may_commit_in_every_version(
+    stage: Stage, version: int
+) -> None:
+    one = producer(stage, TV1)
+    if version < 5:
+        assert one.add_offsets("g") == NONE
+    assert one.commit_offsets("g", {FOO_1: 7}, version=version) == {FOO_1: NONE}
+    one.commit()
+    assert committed_offset(stage, "g", "foo", 1) == 7
+
+
+@pytest.mark.parametrize("version", VERSIONS_WITH_MEMBERS)
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 99}, ErrorCode.ILLEGAL_GENERATION),
+        ({"generation_id": 0}, ErrorCode.ILLEGAL_GENERATION),
+        (
+            {"group_instance_id": "static", "member_id": "stranger"},
+            ErrorCode.FENCED_INSTANCE_ID,
+        ),
+    ],
+    ids=["stranger", "later generation", "earlier generation", "fenced instance"],
+)
+def test_case_78_whoever_is_not_the_member_of_this_generation_is_fenced(
+    stage: Stage, version: int, fields: dict[str, Any], error: ErrorCode
+) -> None:
+    member = join(stage, "g", instance="static")
+    sync(stage, member)
+    one = producer(stage, TV1)
+    if version < 5:
+        assert one.add_offsets("g") == NONE
+    given = {**member.fields, **fields}
+    assert one.commit_offsets("g", {FOO_1: 7}, version=version, **given) == {FOO_1: error}
+    right = one.commit_offsets("g", {FOO_1: 8}, version=version, **member.fields)
+    assert right == {FOO_1: NONE}
+    one.commit()
+    assert committed_offset(stage, "g", "foo", 1) == 8
+
+
+@pytest.mark.parametrize("version", VERSIONS_WITH_MEMBERS)
+def test_case_78_a_member_of_a_group_that_is_not_there(stage: Stage, version: int) -> None:
+    one = producer(stage, TV1)
+    if version < 5:
+        assert one.add_offsets("g") == NONE
+    refused = one.commit_offsets(
+        "g", {FOO_1: 7}, version=version, member_id="m", generation_id=3
+    )
+    assert refused == {FOO_1: ErrorCode.ILLEGAL_GENERATION}
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_offsets_without_their_group_in_the_transaction(stage: Stage, version: int) -> None:
+    """Up to v4 the group must have joined; v5 adds it. The code is the one that the version knows."""
+    one = producer(stage, TV1)
+    (error,) = one.commit_offsets("g", {FOO_1: 7}, version=version).values()
+    expected = {4: ErrorCode.TRANSACTION_ABORTABLE, 5: NONE}
+    assert error == expected.get(version, ErrorCode.INVALID_TXN_STATE)
+    assert shown(stage, stable=True)[0] == (88 if version == 5 else -1)
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_offsets_of_a_fenced_producer(stage: Stage, version: int) -> None:
+    old = producer(stage, TV1)
+    assert old.add_offsets("g") == NONE
+    new = producer(stage, TV1)
+    (error,) = old.commit_offsets("g", {FOO_1: 7}, version=version).values()
+    assert error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert new.add_offsets("g") == NONE
+    (error,) = old.commit_offsets("g", {FOO_1: 7}, version=version).values()
+    assert error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert shown(stage, stable=True) == [-1, -1, -1]
+
+
+# -- case 79: late offsets -----------------------------------------------------------------------------------
+
+
+def test_case_79_late_offsets_of_tv1_enter_the_next_transaction_and_those_of_tv2_are_refused(
+    stage: Stage, protocol: Protocol
+) -> None:
+    one = producer(stage, protocol)
+    one.send("foo", b"first")
+    late = one.twin()
+    one.commit()
+    if protocol is TV1:
+        assert one.add_offsets("g") == NONE
+    else:
+        one.send_offsets("g", {BAR_0: 1})
+    (error,) = late.commit_offsets("g", {FOO_1: 7}).values()
+    one.commit()
+    if protocol is TV1:
+        assert error == NONE, "the known hazard: nothing tells the two transactions apart"
+        assert shown(stage) == [7, -1, -1]
+    else:
+        assert error == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert shown(stage) == [-1, 1, -1]
+
+
+# -- case 80: pending offsets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+def test_case_80_pending_offsets_are_unstable_until_the_transaction_ends(
+    stage: Stage, protocol: Protocol, outcome: str, restarted: bool
+) -> None:
+    assert commit_plainly(stage, "g", "foo", {1: 110}) == {NONE}
+    assert commit_plainly(stage, "g", "bar", {0: 200}) == {NONE}
+    one = producer(stage, protocol)
+    one.send_offsets("g", {FOO_1: 111, BAR_0: 201, BAR_1: 211})
+    if restarted:
+        stage = stage.kill().again()
+        one.client = stage
+    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert shown(stage, stable=True) == [unstable] * 3
+    assert shown(stage) == [110, 200, -1]
+    assert one.end(commit=outcome == "commit") == NONE
+    settled = [111, 201, 211] if outcome == "commit" else [110, 200, -1]
+    assert shown(stage, stable=True) == shown(stage) == settled
+    if restarted:
+        stage = stage.kill().again()
+        assert shown(stage, stable=True) == settled
+        stage.abandon()
+
+
+def test_the_offsets_of_two_producers_are_held_apart(stage: Stage, protocol: Protocol) -> None:
+    one, two = producer(stage, protocol, "one"), producer(stage, protocol, "two")
+    one.send_offsets("g", {FOO_1: 1, BAR_0: 1})
+    two.send_offsets("g", {FOO_1: 2, BAR_1: 2})
+    one.abort()
+    assert shown(stage, stable=True) == [88, -1, 88]
+    two.commit()
+    assert shown(stage, stable=True) == [2, -1, 2]
+
+
+def test_offsets_of_a_transaction_that_times_out_are_dropped(
+    stage: Stage, protocol: Protocol
+) -> None:
+    assert commit_plainly(stage, "g", "foo", {1: 110}) == {NONE}
+    one = producer(stage, protocol)
+    one.send_offsets("g", {FOO_1: 111})
+    stage.advance(80_000)
+    assert shown(stage, stable=True) == [110, -1, -1]
+
+
+# -- cases 84 and 85 -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(2, 6))
+def test_case_84_metadata_and_leader_epoch_come_through_a_transaction(
+    stage: Stage, version: int
+) -> None:
+    one = producer(stage, TV1 if version < 5 else TV2)
+    one.send_offsets(
+        "g", {FOO_1: 110}, version=version, metadata="some metadata", leader_epoch=15
+    )
+    one.commit()
+    (told,) = committed_offsets(stage, "g", "foo", 1, stable=True)
+    assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (
+        110,
+        15,
+        "some metadata",
+    )
+
+
+def test_metadata_that_is_too_large_is_refused_and_the_rest_is_taken(
+    stage: Stage, protocol: Protocol
+) -> None:
+    one = producer(stage, protocol)
+    if protocol is TV1:
+        assert one.add_offsets("g") == NONE
+    too_large = one.commit_offsets("g", {FOO_1: 7}, metadata="x" * 4_097)
+    assert too_large == {FOO_1: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+    assert one.commit_offsets("g", {BAR_0: 7}, metadata="x" * 4_096) == {BAR_0: NONE}
+    one.commit()
+    assert shown(stage) == [-1, 7, -1]
+
+
+def test_case_85_offsets_in_a_transaction_do_not_wait_for_a_rebalance(
+    stage: Stage, protocol: Protocol
+) -> None:
+    member = join(stage, "g")
+    refused = commit_plainly(stage, "g", "foo", {1: 5}, member)
+    assert refused == {ErrorCode.REBALANCE_IN_PROGRESS}
+    one = producer(stage, protocol)
+    one.send_offsets("g", {FOO_1: 7}, **member.fields)
+    one.commit()
+    assert shown(stage) == [7, -1, -1]

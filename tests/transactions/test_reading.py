@@ -1,0 +1,271 @@
+"""What readers of a transactional partition see, over the wire (cases 75 to 77, and the figures of two texts)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fencepost.wire.apis import ApiKey
+from tests.broker.node_stage import Line, Stage
+from tests.broker.requests import FETCH_VERSION, batch_of, create_topic, fetch_request, records_in
+from tests.transactions.wire import (
+    NONE,
+    READ_COMMITTED,
+    Protocol,
+    WireProducer,
+    consume,
+    end_offset,
+    offset_at,
+    produce_request,
+    values,
+)
+
+START_MS = 1_700_000_000_000
+
+NewProducer = Callable[[str], WireProducer]
+
+
+@pytest.fixture
+def new(stage: Stage, protocol: Protocol) -> NewProducer:
+    create_topic(stage, "t", 20)
+    return lambda name: WireProducer(stage, name, protocol).initialise()
+
+
+def plain(stage: Stage, *given: bytes, index: int = 0) -> None:
+    request = produce_request({("t", index): batch_of(*given)}, transactional_id=None)
+    reply = stage.call(ApiKey.PRODUCE, 11, request)
+    assert reply.responses[0].partition_responses[0].error_code == NONE
+
+
+# -- what an open transaction hides --------------------------------------------------------------------------
+
+
+def test_case_75_behind_an_open_transaction_nothing_is_seen(stage: Stage, new: NewProducer) -> None:
+    early, late = new("early"), new("late")
+    late.send("t", b"x/1")
+    late.commit()
+    early.send("t", b"x/2")
+    late.send("t", b"x/3", b"x/4")
+    late.commit()
+    plain(stage, b"x/5")
+    late.send("t", b"x/6")
+    late.abort()
+    assert values(stage, "t") == [b"x/1"]
+    assert values(stage, "t", committed=False) == [b"x/%d" % n for n in range(1, 7)]
+    early.commit()
+    assert values(stage, "t") == [b"x/%d" % n for n in range(1, 6)]
+
+
+def test_case_75_the_end_of_the_log_is_the_last_stable_offset_for_a_reader_of_what_is_committed(
+    stage: Stage, new: NewProducer
+) -> None:
+    early, late = new("early"), new("late")
+    assert end_offset(stage, "t") == 0
+    plain(stage, b"plain")
+    early.send("t", b"open")
+    late.send("t", b"done")
+    late.commit()
+    assert end_offset(stage, "t") == 1
+    assert end_offset(stage, "t", committed=False) == 4
+    early.commit()
+    assert end_offset(stage, "t") == end_offset(stage, "t", committed=False) == 5
+
+
+def test_case_75_times_behind_the_last_stable_offset_are_not_found(
+    stage: Stage, new: NewProducer
+) -> None:
+    one = new("one")
+    one.join(("t", 0))
+    assert one.produce("t", b"a", timestamp_ms=START_MS + 1).error_code == NONE
+    one.commit()
+    one.join(("t", 0))
+    assert one.produce("t", b"b", timestamp_ms=START_MS + 2).error_code == NONE
+    assert offset_at(stage, "t", START_MS + 1) == 0
+    assert offset_at(stage, "t", START_MS + 2) == -1
+    assert offset_at(stage, "t", START_MS + 2, committed=False) == 2
+    one.commit()
+    assert offset_at(stage, "t", START_MS + 2) == 2
+
+
+def test_every_reply_tells_both_ends_and_never_more_than_may_be_read(
+    stage: Stage, new: NewProducer
+) -> None:
+    one = new("one")
+    plain(stage, b"plain")
+    one.send("t", b"open")
+    for isolation, seen in ((0, [b"plain", b"open"]), (READ_COMMITTED, [b"plain"])):
+        request = fetch_request("t", isolation_level=isolation)
+        got = stage.call(ApiKey.FETCH, FETCH_VERSION, request).responses[0].partitions[0]
+        assert (got.high_watermark, got.last_stable_offset) == (2, 1)
+        assert [record.value for record in records_in(got.records)] == seen
+
+
+def test_the_figure_with_an_open_and_an_aborted_transaction_among_six_records(
+    stage: Stage, new: NewProducer
+) -> None:
+    """Records 1 and 2 committed, 3 of an open transaction, 4 committed, 5 aborted, 6 committed.
+
+    Descriptions show 1, 2, 4 and 6 to readers of what is committed. Kafka shows 1 and 2: nothing behind the first
+    open transaction, whatever has become of it. So do we; 4 and 6 appear when 3 is decided.
+    """
+    open_one, other = new("txn1"), new("txn2")
+    plain(stage, b"1", b"2")
+    open_one.send("t", b"3")
+    plain(stage, b"4")
+    other.send("t", b"5")
+    other.abort()
+    plain(stage, b"6")
+    assert values(stage, "t", committed=False) == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert values(stage, "t") == [b"1", b"2"]
+    open_one.abort()
+    assert values(stage, "t") == [b"1", b"2", b"4", b"6"]
+
+
+def test_a_stuck_producer_stalls_every_reader_of_its_partition_until_its_timeout(
+    stage: Stage, new: NewProducer
+) -> None:
+    stuck, other = new("stuck"), new("other")
+    stuck.send("t", b"stuck")
+    other.send("t", b"behind")
+    other.send("t", b"elsewhere", index=1)
+    other.commit()
+    assert values(stage, "t") == []
+    assert values(stage, "t", index=1) == [b"elsewhere"]
+    stage.advance(75_000)
+    assert values(stage, "t") == [b"behind"]
+
+
+# -- long polls -----------------------------------------------------------------------------------------------
+
+
+class Poll:
+    """A fetch that waits on a connection of its own."""
+
+    def __init__(self, stage: Stage, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> None:
+        self._stage = stage
+        self._line: Line = stage.connect()
+        request = fetch_request(
+            "t",
+            isolation_level=READ_COMMITTED,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+        )
+        self._number = self._line.send(ApiKey.FETCH, FETCH_VERSION, request)
+
+    @property
+    def is_answered(self) -> bool:
+        self._stage.settle()
+        return self._number in self._line.replies
+
+    def result(self) -> Any:
+        reply = self._line.reply(ApiKey.FETCH, FETCH_VERSION, self._number)
+        return reply.responses[0].partitions[0]
+
+
+@pytest.mark.parametrize("min_bytes", [1, 100, 300])
+def test_case_76_a_fetch_that_waited_for_an_abort_has_the_list_of_aborted_transactions(
+    stage: Stage, new: NewProducer, min_bytes: int
+) -> None:
+    """Also where the reader asked for more than a marker alone: what becomes readable is what was hidden."""
+    kept, dropped = new("kept"), new("dropped")
+    kept.send("t", b"0")
+    dropped.send("t", b"1", b"2")
+    kept.send("t", b"3")
+    poll = Poll(stage, min_bytes=min_bytes)
+    assert not poll.is_answered
+    dropped.abort()
+    assert not poll.is_answered, "the first record is still undecided"
+    started_ms = stage.clock.now_ms()
+    kept.commit()
+    got = poll.result()
+    assert stage.clock.now_ms() == started_ms, "it came with the commit, not with the end of its wait"
+    assert [record.offset for record in records_in(got.records)] == [0, 1, 2, 3]
+    assert [(t.producer_id, t.first_offset) for t in got.aborted_transactions] == [
+        (dropped.producer_id, 1)
+    ]
+    assert [record.offset for record in consume(stage, "t").records] == [0, 3]
+
+
+def test_a_fetch_that_waits_is_not_woken_by_what_it_may_not_see(
+    stage: Stage, new: NewProducer
+) -> None:
+    one = new("one")
+    one.send("t", b"open")
+    poll = Poll(stage)
+    one.send("t", b"more")
+    assert not poll.is_answered
+    one.commit()
+    assert [record.value for record in records_in(poll.result().records)] == [b"open", b"more"]
+
+
+# -- how much is hidden ---------------------------------------------------------------------------------------
+
+
+def test_case_77_two_aborted_and_two_committed(stage: Stage, new: NewProducer) -> None:
+    one = new("one")
+    one.send("t", b"a1", b"a2")
+    one.abort()
+    one.send("t", b"c1", b"c2")
+    one.commit()
+    assert values(stage, "t") == [b"c1", b"c2"]
+    assert values(stage, "t", committed=False) == [b"a1", b"a2", b"c1", b"c2"]
+
+
+def test_case_77_ten_thousand_aborted_and_a_thousand_committed_over_twenty_partitions(
+    stage: Stage, new: NewProducer
+) -> None:
+    one = new("one")
+    for index in range(20):
+        one.send("t", *[b"aborted"] * 500, index=index)
+    one.abort()
+    for index in range(20):
+        one.send("t", *[b"committed"] * 50, index=index)
+    one.commit()
+    seen = [value for index in range(20) for value in values(stage, "t", index=index)]
+    assert seen == [b"committed"] * 1_000
+
+
+def test_a_hundred_thousand_aborted_records_take_their_space_and_never_appear(
+    stage: Stage, new: NewProducer
+) -> None:
+    """An abort takes nothing back: the records stay until retention removes them, and readers step over them."""
+    one = new("one")
+    partition = stage.node.partition("t", 0)
+    assert partition is not None
+    for _ in range(20):
+        for _ in range(5):
+            one.send("t", *[b"never seen"] * 1_000)
+        one.abort()
+    one.send("t", b"seen")
+    one.commit()
+    assert partition.log.size_bytes > 100_000 * len(b"never seen")
+    seen = consume(stage, "t")
+    assert seen.values == [b"seen"]
+    assert [commit for _, commit in seen.markers] == [False] * 20 + [True]
+    assert seen.offset == 100_000 + 20 + 2
+    request = fetch_request("t", 0, max_bytes=100_000)
+    got = stage.call(ApiKey.FETCH, FETCH_VERSION, request).responses[0].partitions[0]
+    assert {record.value for record in records_in(got.records)} == {b"never seen"}
+
+
+def test_aborted_records_are_left_out_from_any_offset_and_in_pieces_of_any_size(
+    stage: Stage, new: NewProducer
+) -> None:
+    one, two = new("one"), new("two")
+    for number in range(12):
+        one.send("t", b"1/%d" % number)
+        two.send("t", b"2/%d" % number, b"2/%d again" % number)
+        assert one.end(commit=number % 2 == 0) == NONE
+        if number % 3 == 2:
+            assert two.end(commit=number % 2 == 1) == NONE
+    wanted = [
+        record for record in consume(stage, "t").records if record.value is not None
+    ]
+    expected = [b"1/%d" % n for n in range(0, 12, 2)]
+    expected += [b"2/%d%s" % (n, more) for n in (3, 4, 5, 9, 10, 11) for more in (b"", b" again")]
+    assert sorted(value for value in values(stage, "t") if value) == sorted(expected)
+    for offset in range(end_offset(stage, "t")):
+        seen = consume(stage, "t", offset=offset).records
+        assert seen == [record for record in wanted if record.offset >= offset]
