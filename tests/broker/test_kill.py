@@ -43,7 +43,9 @@ class Writer:
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 20,
                 "message.timeout.ms": 60_000,
-                "socket.keepalive.enable": True,
+                "queue.buffering.max.messages": 3_000,
+                "batch.num.messages": 100,
+                "log_level": 0,
             },
         )
 

@@ -41,7 +41,10 @@ def test_a_driver_that_is_killed_again_and_again_loses_and_doubles_nothing(
     for step, batch in deaths:
         arguments = [bootstrap, str(tmp_path), topic, step, str(batch)]
         ended = subprocess.run(
-            [sys.executable, PROGRAM, *arguments], env=environment(), capture_output=True, check=False
+            [sys.executable, PROGRAM, *arguments],
+            env=environment(),
+            capture_output=True,
+            check=False,
         )
         expected = 0 if step == "never" else -signal.SIGKILL
         assert ended.returncode == expected, ended.stderr.decode()[-3000:]

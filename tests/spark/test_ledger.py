@@ -70,7 +70,8 @@ def test_an_entry_survives_being_written_as_an_offset() -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", ["", "no json", "[]", "{}", '{"v":2}', '{"v":1,"batchId":3,"queryId":"q","fingerprint":""}']
+    "metadata",
+    ["", "no json", "[]", "{}", '{"v":2}', '{"v":1,"batchId":3,"queryId":"q","fingerprint":""}'],
 )
 def test_an_offset_of_somebody_else_is_no_entry(metadata: str) -> None:
     assert decode_entry(CommittedOffset(4, metadata)) is None

@@ -98,9 +98,13 @@ def test_a_limit_is_shared_out_by_how_much_each_partition_has() -> None:
 
 
 def test_ranges_are_split_without_a_hole() -> None:
-    parts = split_ranges([OffsetRange(A0, 5, 105), OffsetRange(A1, 3, 3)], max_records=30, min_partitions=None)
+    parts = split_ranges(
+        [OffsetRange(A0, 5, 105), OffsetRange(A1, 3, 3)], max_records=30, min_partitions=None
+    )
     assert [part.size for part in parts] == [25, 25, 25, 25]
-    more = split_ranges([OffsetRange(A0, 0, 10), OffsetRange(A1, 0, 90)], max_records=None, min_partitions=10)
+    more = split_ranges(
+        [OffsetRange(A0, 0, 10), OffsetRange(A1, 0, 90)], max_records=None, min_partitions=10
+    )
     assert len(more) == 10
     assert more[0] == OffsetRange(A0, 0, 10)
     assert more[-1].end == 90

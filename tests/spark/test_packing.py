@@ -73,7 +73,9 @@ def test_columns_become_batches_that_open_to_the_same_columns(
     order = np.arange(len(rows))[::-1]
     batches = []
     offset = 0
-    for encoded in encode_lane(keys, values, order, timestamp_ms=7, codec=codec, batch_bytes=batch_bytes):
+    for encoded in encode_lane(
+        keys, values, order, timestamp_ms=7, codec=codec, batch_bytes=batch_bytes
+    ):
         batch = read_header(encoded.data)
         seal_check(batch)
         batch.assign(offset, 0)
@@ -84,7 +86,9 @@ def test_columns_become_batches_that_open_to_the_same_columns(
     decoded = decode_batches(batches, 1, offset)
     assert decoded.keys is not None
     assert decoded.values is not None
-    assert list(zip(decoded.keys.to_pylist(), decoded.values.to_pylist(), strict=True)) == expected[1:]
+    assert (
+        list(zip(decoded.keys.to_pylist(), decoded.values.to_pylist(), strict=True)) == expected[1:]
+    )
     assert decoded.offsets.tolist() == list(range(1, offset))
     assert set(decoded.timestamps_ms.tolist()) <= {7}
 
@@ -175,11 +179,15 @@ def test_a_task_ends_with_a_manifest_of_all_it_packed() -> None:
     assert manifest["topic"] is None
     assert b'"map": 4, "rows": 10' in manifest["payload"]
     assert [row["ordinal"] for row in rows] == list(range(len(rows)))
-    assert all(row["slot"] == slot_of(TopicPartition("a", row["partition"]), 2) for row in rows[:-1])
+    assert all(
+        row["slot"] == slot_of(TopicPartition("a", row["partition"]), 2) for row in rows[:-1]
+    )
 
 
 def test_the_first_batch_is_split_at_the_length_of_the_attempt() -> None:
-    batch = build_batch([Record(value=bytes([n])) for n in range(10)], timestamp_ms=1, transactional=True)
+    batch = build_batch(
+        [Record(value=bytes([n])) for n in range(10)], timestamp_ms=1, transactional=True
+    )
     parts = split_batch(batch, 3)
     identity = ProducerIdentity("t", 7, 2, 2)
     sequence = 0
@@ -217,7 +225,12 @@ def manifest(number: int, rows: int, lanes: str) -> dict[str, Any]:
 
 def test_accounts_that_add_up_are_settled() -> None:
     account = settle_accounts(
-        [report("a", 0, 3), report("a", 1, 2), manifest(0, 4, '[["a",0,3],["a",1,1]]'), manifest(1, 1, '[["a",1,1]]')]
+        [
+            report("a", 0, 3),
+            report("a", 1, 2),
+            manifest(0, 4, '[["a",0,3],["a",1,1]]'),
+            manifest(1, 1, '[["a",1,1]]'),
+        ]
     )
     assert (account.rows, account.records) == (5, 5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ pytestmark = [
 ]
 
 
-class Crash(Exception):
+class Crash(Exception):  # noqa: N818
     """What a test raises where a driver would die."""
 
 
@@ -75,10 +76,9 @@ class Pipeline:
             .trigger(availableNow=True)
             .start()
         )
-        try:
+        # The reason is asked for below.
+        with contextlib.suppress(Exception):
             query.awaitTermination(120)
-        except Exception:  # noqa: BLE001 - the reason is asked for below.
-            pass
         failure = query.exception()
         query.stop()
         return None if failure is None else str(failure)
@@ -176,7 +176,11 @@ def test_a_stateful_query_that_repeats_a_batch_keeps_its_state(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     def counted(lines: DataFrame) -> DataFrame:
-        return lines.groupBy("value").count().selectExpr("value AS key", "concat(value, '=', count) AS value")
+        return (
+            lines.groupBy("value")
+            .count()
+            .selectExpr("value AS key", "concat(value, '=', count) AS value")
+        )
 
     pipeline.add(["x", "y", "x"])
     assert pipeline.run(pipeline.sink(on_step=crash_at("ended", 0)), counted, "update") is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -26,7 +27,9 @@ pytestmark = [
 ]
 
 
-def write(cluster: Cluster, topic: str, values: list[str], partition: int = 0, **ending: bool) -> None:
+def write(
+    cluster: Cluster, topic: str, values: list[str], partition: int = 0, **ending: bool
+) -> None:
     """Writes values in one transaction, which commits unless told otherwise."""
     identity = cluster.init_producer_id(f"writer-{topic}-{partition}")
     with cluster.writer(identity) as writer:
@@ -58,7 +61,11 @@ def test_committed_records_are_read_with_all_columns_and_aborted_ones_are_not(
     write(cluster, topic, ["never"], commit=False)
     write(cluster, topic, ["c"], partition=1)
     rows = sorted(read(topic, includeHeaders="true").collect(), key=lambda row: bytes(row.value))
-    assert [(bytes(r.value), r.partition, r.offset) for r in rows] == [(b"a", 0, 0), (b"b", 0, 1), (b"c", 1, 0)]
+    assert [(bytes(r.value), r.partition, r.offset) for r in rows] == [
+        (b"a", 0, 0),
+        (b"b", 0, 1),
+        (b"c", 1, 0),
+    ]
     first = rows[0]
     assert (bytes(first.key), first.topic, first.timestampType) == (b"k", topic, 0)
     assert [(h.key, bytes(h.value)) for h in first.headers] == [("h", b"1")]
@@ -93,7 +100,10 @@ def test_offsets_that_are_gone_are_a_loss_unless_told_otherwise(
 ) -> None:
     topic = new_topic(1)
     write(cluster, topic, ["a", "b"])
-    beyond = {"startingOffsets": json.dumps({topic: {"0": 90}}), "endingOffsets": json.dumps({topic: {"0": 99}})}
+    beyond = {
+        "startingOffsets": json.dumps({topic: {"0": 90}}),
+        "endingOffsets": json.dumps({topic: {"0": 99}}),
+    }
     with pytest.raises(Exception, match="failOnDataLoss"):
         read(topic, **beyond).count()
     assert read(topic, failOnDataLoss="false", **beyond).count() == 0
@@ -102,7 +112,9 @@ def test_offsets_that_are_gone_are_a_loss_unless_told_otherwise(
 class Copy:
     """A query from one topic to another, with the source's offsets in the transaction."""
 
-    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, source: str, target: str) -> None:
+    def __init__(
+        self, spark: SparkSession, bootstrap: str, folder: Path, source: str, target: str
+    ) -> None:
         self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
         self.source, self.target = source, target
         self.checkpoint = folder / "checkpoint"
@@ -132,10 +144,9 @@ class Copy:
             .trigger(availableNow=True)
             .start()
         )
-        try:
+        # The reason is asked for below.
+        with contextlib.suppress(Exception):
             query.awaitTermination(120)
-        except Exception:  # noqa: BLE001 - the reason is asked for below.
-            pass
         failure = query.exception()
         query.stop()
         return None if failure is None else str(failure)

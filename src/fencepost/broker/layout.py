@@ -96,28 +96,45 @@ class Layout:
     def first_dirty_offset(self, name: TopicPartition) -> int:
         return self._first_dirty.get(name, 0)
 
-    def claim(self, name: TopicPartition, topic_id: bytes) -> str:
-        """The folder of a partition, made now if it is not there; a stranger in its place is moved away."""
+    def claim(self, name: TopicPartition, topic_id: bytes, *, sync: bool = False) -> str:
+        """The folder of a partition, made now if it is not there; a stranger in its place is moved away.
+
+        With `sync` a loss of power cannot make us forget whose folder it is. A deleted topic's folder may come back
+        by such a loss, and without its id it would be taken for that of a new topic of the same name.
+        """
         if not self._is_in_use:
             self._use_up_mark()
         folder = self._path(str(name))
         marker = f"{folder}/{PARTITION_METADATA}"
-        try:
-            found = decode_partition_metadata(self._disk.read_file(marker))
-        except (FileNotFoundError, ValueError):
-            found = None
+        found = self._owner_of(folder)
         if found == topic_id:
             return folder
         if found is not None:
-            stray = f"{folder}.{topic_id_text(found)}-stray"
+            stray = self._stray(folder, found)
             log.warning("%s belongs to a topic of another id; it is kept as %s", folder, stray)
             self._disk.rename(folder, stray)
             self.forget(name)
         self._disk.make_dir(folder)
-        # Not synced: the log syncs the names of its folder with its first batch, and without a batch there
-        # is nothing to find again.
-        self._disk.write_file(marker, encode_partition_metadata(topic_id), sync=False)
+        self._disk.write_file(marker, encode_partition_metadata(topic_id), sync=sync)
         return folder
+
+    def _stray(self, folder: str, topic_id: bytes | None) -> str:
+        """A name for a folder that is set aside; the same log may have been set aside before."""
+        stem = f"{folder}.{topic_id_text(topic_id) if topic_id else 'unknown'}"
+        name, number = f"{stem}-stray", 1
+        while self._disk.exists(name):
+            number += 1
+            name = f"{stem}.{number}-stray"
+        return name
+
+    def _owner_of(self, folder: str) -> bytes | None:
+        """The id of the topic that a folder belongs to; None when it does not say."""
+        try:
+            return decode_partition_metadata(
+                self._disk.read_file(f"{folder}/{PARTITION_METADATA}")
+            )
+        except (FileNotFoundError, ValueError):
+            return None
 
     def set_aside_strays(self, known: Iterable[TopicPartition]) -> None:
         """Renames folders of logs that no topic claims: nothing is served from them, nothing is lost."""
@@ -126,11 +143,13 @@ class Layout:
             if entry.endswith("-delete"):
                 self._disk.remove_tree(self._path(entry))
                 continue
-            marker = f"{self._path(entry)}/{PARTITION_METADATA}"
+            folder = self._path(entry)
+            marker = f"{folder}/{PARTITION_METADATA}"
             if entry in wanted or entry.endswith("-stray") or not self._disk.exists(marker):
                 continue
-            log.warning("no topic claims %s; it is kept as %s-stray", entry, entry)
-            self._disk.rename(self._path(entry), self._path(f"{entry}-stray"))
+            stray = self._stray(folder, self._owner_of(folder))
+            log.warning("no topic claims %s; it is kept as %s", folder, stray)
+            self._disk.rename(folder, stray)
 
     def delete(self, name: TopicPartition) -> None:
         """Removes a partition's folder; first by name, so that a crash in between leaves no half of it."""

@@ -169,7 +169,7 @@ class Node:
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
     ) -> Partition:
         """Opens or creates the log of a partition and takes it over."""
-        folder = self.layout.claim(name, topic_id)
+        folder = self.layout.claim(name, topic_id, sync=self.shard.fsync)
         opened = Log.open(
             self.disk,
             folder,

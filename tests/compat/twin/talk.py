@@ -41,6 +41,8 @@ class Ask(NamedTuple):
 
     api: ApiKey
     form: Any
+    version: int = -1
+    """What it is sent as if a step does not say; the newest version if it is not said here either."""
 
 
 class Step(NamedTuple):
@@ -50,6 +52,12 @@ class Step(NamedTuple):
     reply: Any
     differs: str | None = None
     """The row of docs/compatibility.md that says why the two brokers differ here."""
+
+
+def _chosen(ask: Ask, version: int | None) -> int:
+    if version is not None:
+        return version
+    return API[ask.api].max_version if ask.version < 0 else ask.version
 
 
 class Later(NamedTuple):
@@ -90,7 +98,7 @@ class Talk:
 
     def send(self, step: str, ask: Ask, version: int | None = None, *, on: str = "first") -> Later:
         """Sends a request whose reply may have to wait for others."""
-        chosen = API[ask.api].max_version if version is None else version
+        chosen = _chosen(ask, version)
         correlation_id = self._connection(on).send(ask.api, chosen, ask.form)
         return Later(step, ask, chosen, on, correlation_id)
 
@@ -131,7 +139,7 @@ class Talk:
 
     def quiet(self, ask: Ask, version: int | None = None, *, on: str = "first") -> Any:
         """A request whose reply is not compared."""
-        chosen = API[ask.api].max_version if version is None else version
+        chosen = _chosen(ask, version)
         return self._connection(on).call(ask.api, chosen, ask.form)
 
     def until(self, ask: Ask, holds: Callable[[Any], bool], version: int | None = None) -> Any:

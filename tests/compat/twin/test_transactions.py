@@ -24,7 +24,6 @@ from tests.compat.twin.transactional import (
     init,
     look,
     look_at_id,
-    offsets_of,
     produce,
     start,
     transaction,
@@ -248,7 +247,6 @@ def test_brokers_add_and_verify_for_several_transactions(twins: Twins, version: 
         first, second = (start(talk, f"{topic}-{number}") for number in (1, 2))
         one, both = {topic: [0]}, {topic: [0, 1]}
         nobody = Producer("batch-nobody", 5, 0)
-        talk.ask("none", add_all(), version)
         talk.ask(
             "verified before it began",
             add_all(transaction(first, both, verify_only=True)),

@@ -51,6 +51,11 @@ if TYPE_CHECKING:
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
+# The newest versions that name topics by their names.
+PRODUCE_BY_NAME: Final = 12
+FETCH_BY_NAME: Final = 12
+OFFSET_FETCH_BY_NAME: Final = 9
+
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
@@ -213,7 +218,8 @@ def produce_all(
     request = ProduceRequest(
         transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topic_data=topics
     )
-    return Ask(ApiKey.PRODUCE, request)
+    named = all(topic.name or topic.topic_id == bytes(16) for topic in topics)
+    return Ask(ApiKey.PRODUCE, request, PRODUCE_BY_NAME if named else -1)
 
 
 def marker(
@@ -259,7 +265,7 @@ def fetch(
         isolation_level=isolation,
         topics=[FetchTopic(topic=topic, partitions=[asked])],
     )
-    return Ask(ApiKey.FETCH, request)
+    return Ask(ApiKey.FETCH, request, FETCH_BY_NAME)
 
 
 def list_offsets(
@@ -326,11 +332,8 @@ def offsets_of(group: str, topic: str | None, *indexes: int, stable: bool = Fals
     if topic is not None:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(indexes or (0,)))]
     groups = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
-    return Ask(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=groups, require_stable=stable))
-
-
-OFFSET_FETCH_BY_NAME: Final = 9
-FETCH_BY_NAME: Final = 12
+    request = OffsetFetchRequest(groups=groups, require_stable=stable)
+    return Ask(ApiKey.OFFSET_FETCH, request, OFFSET_FETCH_BY_NAME)
 
 
 # -- steps that scripts share ---------------------------------------------------------------------------------
@@ -379,7 +382,6 @@ def look(talk: Talk, moment: str, topic: str, *, index: int = 0) -> None:
         talk.ask(
             f"{moment}: {word} of {topic}-{index}",
             fetch(topic, index=index, isolation=isolation),
-            FETCH_BY_NAME,
         )
         ask = list_offsets(topic, index=index, isolation=isolation)
         talk.ask(f"{moment}: end of {word} of {topic}-{index}", ask)

@@ -14,7 +14,7 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partiti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_BROKERS: Final = 4
 
-Errors = Mapping[TopicPartition, ErrorCode]
+Errors = Sequence[tuple[TopicPartition, ErrorCode]]
+"""One for each partition that was named; one that was named twice is answered twice."""
 
 
 def handle(
@@ -86,7 +87,7 @@ def serve(
             transaction.producer_id,
             transaction.producer_epoch,
             add=False,
-            done=lambda errors: done(dict(zip(names, errors, strict=True))),
+            done=lambda errors: done(list(zip(names, errors, strict=True))),
         )
         return
     event = AddPartitions(
@@ -96,14 +97,14 @@ def serve(
         partitions_of(names),
         2 if context.api_version >= FIRST_VERSION_OF_BROKERS else 0,
     )
-    transactions.add_partitions(event, lambda reply: done(dict.fromkeys(names, reply.error)))
+    transactions.add_partitions(event, lambda reply: done([(name, reply.error) for name in names]))
 
 
 def refuse(transactional_id: str, names: list[TopicPartition], context: Context) -> Errors:
     """The error of every partition if one of them cannot join, else nothing."""
     from_client = context.api_version < FIRST_VERSION_OF_BROKERS
     if from_client and not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id):
-        return dict.fromkeys(names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return [(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) for name in names]
     errors = {}
     for name in names:
         if from_client and not may_write(name.topic, context):
@@ -111,8 +112,8 @@ def refuse(transactional_id: str, names: list[TopicPartition], context: Context)
         elif context.node.metadata.partition(*name) is None:
             errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not errors:
-        return errors
-    return {name: errors.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names}
+        return []
+    return [(name, errors.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED)) for name in names]
 
 
 def may_write(topic: str, context: Context) -> bool:
@@ -122,7 +123,7 @@ def may_write(topic: str, context: Context) -> bool:
 
 def results_by_topic(errors: Errors, version: int) -> list[AddPartitionsToTxnTopicResult]:
     by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
-    for (topic, index), error in errors.items():
+    for (topic, index), error in errors:
         fenced = error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED
         code = ErrorCode.INVALID_PRODUCER_EPOCH if fenced else error
         by_topic.setdefault(topic, []).append(

@@ -1,0 +1,80 @@
+"""Settlements and the merchants' rules. Amounts are in paise: money is counted, not measured."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+SETTLEMENTS: Final = "settlements"
+REFUNDS: Final = "refunds-emitted"
+AUDIT: Final = "refund-audit"
+
+SETTLEMENT_SCHEMA: Final = (
+    "refund_id string, merchant string, amount_paise long, reason string, actor string, day string"
+)
+
+REASONS: Final = (
+    "duplicate charge",
+    "order cancelled",
+    "item missing",
+    "late delivery",
+    "goodwill",
+)
+ACTORS: Final = ("support desk", "merchant portal", "automatic rule")
+MERCHANT_COUNT: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """One request to give money back."""
+
+    refund_id: str
+    merchant: str
+    amount_paise: int
+    reason: str
+    actor: str
+    day: str
+
+    def as_json(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class MerchantRule:
+    """What a merchant allows."""
+
+    merchant: str
+    highest_paise: int
+    daily_limit_paise: int
+    goodwill_allowed: bool
+
+
+def merchant_rules() -> list[MerchantRule]:
+    """The same rules on every run."""
+    dice = random.Random(7)
+    return [
+        MerchantRule(
+            merchant=f"merchant-{number:02}",
+            highest_paise=dice.choice((50_000, 100_000, 250_000)),
+            daily_limit_paise=dice.choice((1_000_000, 3_000_000)),
+            goodwill_allowed=dice.random() < 0.5,
+        )
+        for number in range(MERCHANT_COUNT)
+    ]
+
+
+def generate(count: int, seed: int = 1) -> Iterator[Settlement]:
+    """So many settlements; the same ones for the same seed. A few come from a merchant without rules."""
+    dice = random.Random(seed)
+    for number in range(count):
+        yield Settlement(
+            refund_id=f"refund-{seed}-{number:07}",
+            merchant=f"merchant-{dice.randrange(MERCHANT_COUNT + 1):02}",
+            amount_paise=dice.randrange(100, 300_000),
+            reason=dice.choice(REASONS),
+            actor=dice.choice(ACTORS),
+            day=f"2026-01-{1 + number * 5 // max(1, count):02}",
+        )

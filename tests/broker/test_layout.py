@@ -1,0 +1,108 @@
+"""The data directory: whose folders are whose, and what a stop leaves for the next start."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.broker.layout import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, Layout
+from fencepost.simulation.disk import UnsyncedDisk
+from tests.broker.node_stage import FOLDER, Stage
+from tests.broker.requests import batch_of, create_topic, produce, read_topic
+
+ORDERS = TopicPartition("orders", 0)
+FIRST_ID, SECOND_ID = bytes(15) + b"\x07", bytes(15) + b"\x08"
+
+
+@pytest.fixture
+def layout() -> Layout:
+    made = Layout(UnsyncedDisk(), FOLDER)
+    made.load()
+    return made
+
+
+def names(layout: Layout) -> list[str]:
+    return layout._disk.list_dir(FOLDER)
+
+
+def test_a_folder_of_another_topic_is_set_aside_and_kept(layout: Layout) -> None:
+    folder = layout.claim(ORDERS, FIRST_ID)
+    layout._disk.write_file(f"{folder}/content", b"of the first", sync=False)
+    assert layout.claim(ORDERS, SECOND_ID) == folder
+    assert not layout._disk.exists(f"{folder}/content")
+    assert layout._disk.exists(f"{folder}.{topic_id_text(FIRST_ID)}-stray/content")
+
+
+def test_a_folder_that_no_topic_claims_is_set_aside_every_time_that_it_comes_back(
+    layout: Layout,
+) -> None:
+    """A deletion that a loss of power undoes may be undone again after the next deletion."""
+    for number in range(3):
+        folder = layout.claim(ORDERS, FIRST_ID)
+        layout._disk.write_file(f"{folder}/content", b"%d" % number, sync=False)
+        layout.set_aside_strays([])
+    strays = [name for name in names(layout) if name.endswith("-stray")]
+    assert len(strays) == 3
+    assert ORDERS not in names(layout)
+
+
+def test_folders_of_topics_and_of_strangers_are_left_alone(layout: Layout) -> None:
+    layout.claim(ORDERS, FIRST_ID)
+    layout._disk.make_dir(f"{FOLDER}/lost+found")
+    before = names(layout)
+    layout.set_aside_strays([ORDERS])
+    layout.set_aside_strays([ORDERS])
+    assert names(layout) == before
+
+
+def test_the_rest_of_a_deletion_that_was_interrupted_is_removed(layout: Layout) -> None:
+    layout._disk.make_dir(f"{FOLDER}/orders-0-delete")
+    layout.set_aside_strays([])
+    assert names(layout) == []
+
+
+def test_the_mark_of_a_clean_stop_counts_once(layout: Layout) -> None:
+    layout.claim(ORDERS, FIRST_ID)
+    layout._disk.write_file(f"{FOLDER}/meta.properties", b"", sync=True)
+    layout.mark_clean()
+    for clean in (True, False):
+        next_life = Layout(layout._disk, FOLDER)
+        next_life.load()
+        assert next_life.clean is clean
+        next_life.claim(ORDERS, FIRST_ID)
+        assert not layout._disk.exists(f"{FOLDER}/{CLEAN_SHUTDOWN}")
+
+
+def test_a_directory_that_was_only_looked_at_stays_as_it_was(layout: Layout) -> None:
+    layout._disk.write_file(f"{FOLDER}/meta.properties", b"", sync=True)
+    layout.mark_clean()
+    before = names(layout)
+    Layout(layout._disk, FOLDER).load()
+    assert names(layout) == before
+
+
+@pytest.mark.parametrize("name", [RECOVERY_POINTS, LOG_STARTS])
+def test_a_checkpoint_that_cannot_be_read_costs_time_and_nothing_else(name: str) -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "kept")
+    produce(stage, "kept", batch_of(b"value"))
+    stage.stop()
+    stage.disk.write_file(f"{FOLDER}/{name}", b"rubbish\nof two lines\n", sync=True)
+    again = stage.again()
+    assert not again.node.layout.clean
+    assert read_topic(again, "kept") == [b"value"]
+    again.stop()
+
+
+def test_a_new_topic_never_sees_what_a_deleted_one_of_its_name_has_left() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "name")
+    produce(stage, "name", batch_of(b"of another life"))
+    stage.stop()
+    # The metadata are lost as a whole, the folder of the topic is not.
+    stage.disk.remove_tree(f"{FOLDER}/__cluster_metadata-0")
+    stage.disk.remove(f"{FOLDER}/meta.properties")
+    again = stage.again()
+    create_topic(again, "name")
+    assert read_topic(again, "name") == []
+    again.stop()

@@ -1,0 +1,453 @@
+"""Goal: a partition takes, refuses and shows batches and markers as Apache Kafka's does.
+
+Method: twin runs (see the package's docstring).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from crc32c import crc32c
+
+from fencepost.records.compression import Codec
+from fencepost.wire.forms.produce import PartitionProduceData, TopicProduceData
+from tests.compat.twin.likeness import EPOCH_MS, HOUR_MS
+from tests.compat.twin.transactional import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    TV1,
+    TV2,
+    Producer,
+    Protocol,
+    add,
+    batch,
+    fetch,
+    finish,
+    init,
+    list_offsets,
+    look,
+    look_at_id,
+    marker,
+    produce,
+    produce_all,
+    producers,
+    start,
+    write,
+)
+
+if TYPE_CHECKING:
+    from tests.compat.twin.talk import Talk, Twins
+
+BOTH = pytest.mark.parametrize("protocol", [TV1, TV2], ids=lambda protocol: protocol.name)
+
+
+def plain_producer(talk: Talk) -> Producer:
+    """An idempotent producer without a transactional id."""
+    producer = Producer("")
+    producer.take(talk.ask("a producer", init(None)))
+    return producer
+
+
+# -- sequences and epochs -------------------------------------------------------------------------------------
+
+
+def test_the_sequences_of_an_idempotent_producer(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        talk.topic("sequences")
+        producer = plain_producer(talk)
+
+        def send(step: str, sequence: int, count: int = 2, **identity: int) -> None:
+            who = producer.at(**identity)
+            values = [b"%d" % number for number in range(count)]
+            records = who.batch(*values, sequence=sequence, transactional=False)
+            talk.ask(step, produce("sequences", records))
+
+        send("first", 0)
+        send("second", 2)
+        send("the first again", 0)
+        send("the second again", 2)
+        send("the end of the second", 3, 1)
+        send("over the end of the second", 3, 2)
+        send("the first, longer", 0, 3)
+        send("a gap", 5)
+        for number in range(4):
+            send(f"on, {number}", 4 + 2 * number)
+        send("the fifth from the end", 2)
+        send("the sixth from the end", 0)
+        send("an epoch ahead with a sequence", 7, epoch=1)
+        send("an epoch ahead", 0, epoch=1)
+        send("the old epoch", 12, epoch=0)
+        send("the old epoch, a repetition", 2, epoch=0)
+        send("two epochs ahead", 0, epoch=3)
+        send("a negative epoch", 0, epoch=-1)
+        send("nobody's producer id", 40, producer_id=producer.producer_id + 50)
+        send("nobody's producer id, on", 42, producer_id=producer.producer_id + 50)
+        send("at the wrap", 2**31 - 2, producer_id=producer.producer_id + 60)
+        send("over the wrap", 0, producer_id=producer.producer_id + 60)
+        send("near the wrap", 2**31 - 3, 2, producer_id=producer.producer_id + 61)
+        send("across the wrap", 2**31 - 1, 3, producer_id=producer.producer_id + 61)
+        send("after the wrap", 2, 1, producer_id=producer.producer_id + 61)
+        send("one after the wrap that is missing", 4, 1, producer_id=producer.producer_id + 61)
+        look(talk, "then", "sequences")
+
+    twins.compare(script)
+
+
+@BOTH
+def test_the_sequences_of_a_transactional_producer(twins: Twins, protocol: Protocol) -> None:
+    def script(talk: Talk) -> None:
+        topic = f"txn-sequences-{protocol.name}"
+        talk.topic(topic, 3)
+        producer = start(talk, topic)
+
+        def send(step: str, sequence: int, index: int = 0, **more: Any) -> None:
+            records = producer.batch(b"a", b"b", sequence=sequence, **more)
+            ask = produce(topic, records, transactional_id=topic, index=index)
+            talk.ask(step, ask, protocol.produce)
+
+        if protocol is TV1:
+            talk.ask("added", add(producer, topic, 0, 1), 3)
+        send("a first that is not the first", 5)
+        send("then the first", 0)
+        send("the next", 2)
+        send("again", 2)
+        send("a gap", 9)
+        send("outside of the transaction", 4, transactional=False)
+        send("another partition, not from the first", 3, index=1)
+        send("not added", 0, index=2)
+        look_at_id(talk, "open", topic)
+        look(talk, "open", topic)
+        finish(talk, producer, protocol, commit=False)
+        send("the next, without a transaction", 4)
+        send("a repetition after the end", 2)
+        send("outside, after the end", 4, transactional=False)
+        look(talk, "then", topic)
+        look(talk, "then", topic, index=1)
+
+    twins.compare(script)
+
+
+# -- what is refused ------------------------------------------------------------------------------------------
+
+
+def spoil(records: bytearray, layout: str, position: int, value: int, *, seal: bool) -> bytearray:
+    """The batch with another value at a place of its header, with a CRC that is right again or not."""
+    struct.pack_into(layout, records, position, value)
+    if seal:
+        struct.pack_into(">I", records, 17, crc32c(memoryview(records)[21:]))
+    return records
+
+
+def bad_batches() -> dict[str, bytes | bytearray | None]:
+    """Batches that no broker should take, by what is wrong with them."""
+    good = bytes(batch(b"a", b"b"))
+    return {
+        "no batch": None,
+        "an empty one": b"",
+        "a byte": b"\0",
+        "two in one": good + good,
+        "a piece of one": good[:40],
+        "one byte short": good[:-1],
+        "a wrong CRC": spoil(bytearray(good), ">I", 17, 1, seal=False),
+        "magic 0": spoil(bytearray(good), ">b", 16, 0, seal=False),
+        "magic 1": spoil(bytearray(good), ">b", 16, 1, seal=False),
+        "magic 3": spoil(bytearray(good), ">b", 16, 3, seal=False),
+        "magic -1": spoil(bytearray(good), ">b", 16, -1, seal=False),
+        "a base offset": spoil(bytearray(good), ">q", 0, 7, seal=False),
+        "a leader epoch": spoil(bytearray(good), ">i", 12, 7, seal=False),
+        "a length of 0": spoil(bytearray(good), ">i", 8, 0, seal=False),
+        "a length too small": spoil(bytearray(good), ">i", 8, 30, seal=False),
+        "a length too large": spoil(bytearray(good), ">i", 8, 1000, seal=False),
+        "a negative length": spoil(bytearray(good), ">i", 8, -5, seal=False),
+        "too many records": spoil(bytearray(good), ">i", 57, 3, seal=True),
+        "too few records": spoil(bytearray(good), ">i", 57, 1, seal=True),
+        "no records": spoil(bytearray(good), ">i", 57, 0, seal=True),
+        "a negative count": spoil(bytearray(good), ">i", 57, -1, seal=True),
+        "a wrong last offset": spoil(bytearray(good), ">i", 23, 5, seal=True),
+        "an unknown codec": spoil(bytearray(good), ">h", 21, 5, seal=True),
+        "a codec that it is not": spoil(bytearray(good), ">h", 21, 1, seal=True),
+        "a control batch": spoil(bytearray(good), ">h", 21, 0x20, seal=True),
+        "a transactional control batch": spoil(bytearray(good), ">h", 21, 0x30, seal=True),
+        "log append time": spoil(bytearray(good), ">h", 21, 0x08, seal=True),
+        "a delete horizon": spoil(bytearray(good), ">h", 21, 0x40, seal=True),
+        "unknown attributes": spoil(bytearray(good), ">h", 21, 0x80, seal=True),
+        "transactional without a producer": spoil(bytearray(good), ">h", 21, 0x10, seal=True),
+        "a producer id without a sequence": batch(b"a", producer_id=77, producer_epoch=0),
+        "a producer id without an epoch": batch(b"a", producer_id=77, base_sequence=0),
+        "a sequence without a producer id": batch(b"a", base_sequence=3),
+        "a negative producer id": batch(b"a", producer_id=-5, producer_epoch=0, base_sequence=0),
+        "a time of the far future": batch(b"a", time_ms=EPOCH_MS + 3 * HOUR_MS),
+        "a negative time": batch(b"a", time_ms=-1),
+        "a time of 1970": batch(b"a", time_ms=0),
+        "too large": batch(b"x" * 1_100_000),
+    }
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 11, 12])
+def test_bad_batches_are_refused(twins: Twins, version: int) -> None:
+    def script(talk: Talk) -> None:
+        topic = f"bad-{version}"
+        talk.topic(topic)
+        talk.ask("a good one first", produce(topic, batch(b"good")), version)
+        for name, records in bad_batches().items():
+            talk.ask(name, produce(topic, records), version)
+            talk.ask(f"{name}, then", list_offsets(topic))
+        for acks in (0, 2, -2, 1, -1):
+            if acks:
+                talk.ask(f"acks {acks}", produce(topic, batch(b"a"), acks=acks), version)
+        for codec in Codec:
+            records = batch(b"a" * 100, codec=codec)
+            talk.ask(f"codec {codec.name}", produce(topic, records), version)
+        talk.ask("an unknown partition", produce(topic, batch(b"a"), index=1), version)
+        talk.ask("a negative partition", produce(topic, batch(b"a"), index=-1), version)
+        talk.ask("an unknown topic", produce("bad-none", batch(b"a")), version)
+        talk.ask("an illegal name", produce("a b", batch(b"a")), version)
+        talk.ask("an empty name", produce("", batch(b"a")), version)
+        talk.ask("an internal topic", produce("__consumer_offsets", batch(b"a")), version)
+        talk.ask("another internal topic", produce("__transaction_state", batch(b"a")), version)
+        talk.ask("no topic", produce_all([], None), version)
+        empty = [TopicProduceData(name=topic)]
+        talk.ask("no partition", produce_all(empty, None), version)
+        good, bad = (PartitionProduceData(index=index, records=batch(b"both")) for index in (0, 5))
+        both = [TopicProduceData(name=topic, partition_data=[good, bad])]
+        talk.ask("a good and a bad partition", produce_all(both, None), version)
+
+    twins.compare(script)
+
+
+def test_topics_are_written_to_by_id(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        topic_id = talk.topic("by-id")
+
+        def send(step: str, identity: bytes, index: int = 0) -> None:
+            data = [PartitionProduceData(index=index, records=batch(b"x"))]
+            ask = produce_all([TopicProduceData(topic_id=identity, partition_data=data)], None)
+            talk.ask(step, ask, 13)
+
+        send("a known id", topic_id)
+        send("an unknown partition", topic_id, 1)
+        send("an unknown id", bytes(15) + b"\x77")
+        send("no id", bytes(16))
+        look(talk, "then", "by-id")
+
+    twins.compare(script)
+
+
+def test_topics_refuse_what_their_settings_forbid(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        for topic, settings in {
+            "compacted": {"cleanup.policy": "compact"},
+            "stamped": {"message.timestamp.type": "LogAppendTime"},
+            "narrow": {"max.message.bytes": "100"},
+            "recent": {
+                "message.timestamp.before.max.ms": "1000",
+                "message.timestamp.after.max.ms": "1000",
+            },
+            "zipped": {"compression.type": "gzip"},
+        }.items():
+            talk.topic(topic, 1, settings)
+            for version in (7, 11):
+                talk.ask(f"{topic}, v{version}", produce(topic, batch(b"a", b"b")), version)
+                wide = produce(topic, batch(b"x" * 200))
+                talk.ask(f"wide to {topic}, v{version}", wide, version)
+            who = plain_producer(talk)
+            for step in ("first", "again"):
+                records = who.batch(b"a", sequence=0, transactional=False)
+                talk.ask(f"{step} to {topic}", produce(topic, records))
+            talk.ask(f"end of {topic}", list_offsets(topic))
+
+    twins.compare(script)
+
+
+def test_transactional_batches_need_their_id(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        topic = "need-id"
+        talk.topic(topic, 2)
+        first, second = start(talk, "need-id-1"), start(talk, "need-id-2")
+        for version in (3, 8, 11, 12):
+            ask = produce(topic, first.batch(b"x", sequence=0))
+            talk.ask(f"no id, v{version}", ask, version)
+            ask = produce(topic, first.batch(b"x", sequence=0), transactional_id="need-id-2")
+            talk.ask(f"another's id, v{version}", ask, version)
+            ask = produce(topic, first.batch(b"x", sequence=0), transactional_id="")
+            talk.ask(f"an empty id, v{version}", ask, version)
+            ask = produce(topic, first.batch(b"x", sequence=0), transactional_id="need-id-none")
+            talk.ask(f"an unknown id, v{version}", ask, version)
+            ask = produce(topic, batch(b"plain"), transactional_id="need-id-1")
+            talk.ask(f"a plain batch with an id, v{version}", ask, version)
+            two = [
+                PartitionProduceData(index=0, records=first.batch(b"x", sequence=0)),
+                PartitionProduceData(index=1, records=second.batch(b"x", sequence=0)),
+            ]
+            ask = produce_all([TopicProduceData(name=topic, partition_data=two)], "need-id-1")
+            talk.ask(f"two producers, v{version}", ask, version)
+            mixed = [
+                PartitionProduceData(index=0, records=batch(b"plain")),
+                PartitionProduceData(index=1, records=second.batch(b"x", sequence=0)),
+            ]
+            ask = produce_all([TopicProduceData(name=topic, partition_data=mixed)], None)
+            talk.ask(f"one plain, one transactional, no id, v{version}", ask, version)
+            look_at_id(talk, f"v{version}", "need-id-1")
+        for index in (0, 1):
+            look(talk, "in the end", topic, index=index)
+
+    twins.compare(script)
+
+
+# -- markers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_markers_from_anybody(twins: Twins, version: int) -> None:
+    """WriteTxnMarkers, as a coordinator or an administrator sends it."""
+
+    def script(talk: Talk) -> None:
+        topic = f"markers-{version}"
+        talk.topic(topic, 3)
+        producer = start(talk, topic)
+
+        def mark(
+            step: str,
+            who: Producer,
+            partitions: dict[str, list[int]] | None = None,
+            *,
+            commit: bool = True,
+            **more: int,
+        ) -> None:
+            ask = marker(who, partitions or {topic: [0]}, commit=commit, **more)
+            talk.ask(step, ask, version)
+
+        nobody = producer.at(producer_id=producer.producer_id + 500, epoch=3)
+        mark("of a producer that wrote nothing", nobody)
+        mark("the same again", nobody)
+        mark("at a lower epoch", nobody.at(epoch=2))
+        mark("at a higher epoch", nobody.at(epoch=4), commit=False)
+        mark("of a later coordinator", nobody.at(epoch=4), coordinator_epoch=5)
+        mark("of an earlier coordinator", nobody.at(epoch=5), coordinator_epoch=4)
+        mark("of an earlier coordinator at a lower epoch", nobody, coordinator_epoch=4)
+        mark("of a negative coordinator", nobody.at(epoch=9), coordinator_epoch=-1)
+        mark("to an unknown partition", nobody, {topic: [0, 9]}, coordinator_epoch=9)
+        mark("to an unknown topic", nobody, {"markers-none": [0], topic: [1]})
+        mark("to no partition", nobody, {topic: []})
+        for number, (epoch, transaction_version, commit) in enumerate(
+            (epoch, tv, commit)
+            for epoch in (0, 1, -1)
+            for tv in (0, 1, 2)
+            for commit in (True, False)
+        ):
+            who = start(talk, f"{topic}-{number}")
+            write(talk, who, TV2, topic, b"open")
+            moved = who.at(epoch=who.epoch + epoch)
+            for attempt in (1, 2):
+                mark(
+                    f"attempt {attempt}, epoch {epoch}, TV{transaction_version}, commit {commit}",
+                    moved,
+                    commit=commit,
+                    transaction_version=transaction_version,
+                )
+            finish(talk, who, TV2, commit=commit)
+        look(talk, "in the end", topic)
+        talk.ask("producers of 2", producers(topic, 2))
+
+    twins.compare(script)
+
+
+def test_markers_in_one_request(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        talk.topic("many-markers", 2)
+        first, second = start(talk, "many-1"), start(talk, "many-2")
+        for who in (first, second):
+            for index in (0, 1):
+                write(talk, who, TV2, "many-markers", b"x", index=index)
+        ask = marker(first, {"many-markers": [0, 1]}, commit=True)
+        ask.form.markers += marker(second, {"many-markers": [0, 1]}, commit=False).form.markers
+        talk.ask("both", ask)
+        ask = marker(first, {"many-markers": [0]}, commit=True)
+        ask.form.markers += marker(
+            first.at(epoch=-5), {"many-markers": [0, 1]}, commit=True
+        ).form.markers
+        talk.ask("one twice", ask)
+        ask.form.markers.clear()
+        look(talk, "then", "many-markers")
+        ask = marker(first, {"__transaction_state": [0], "__consumer_offsets": [0]}, commit=True)
+        talk.ask("to internal topics", ask)
+
+    twins.compare(script)
+
+
+# -- what readers see -----------------------------------------------------------------------------------------
+
+
+def test_interleaved_transactions_and_their_readers(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        topic = "interleaved"
+        talk.topic(topic)
+        a, b, c, d = (start(talk, f"interleaved-{name}") for name in "abcd")
+
+        def read(moment: str) -> None:
+            look(talk, moment, topic)
+            for offset in range(0, 20, 3):
+                for max_bytes in (1, 200, 1 << 20):
+                    ask = fetch(topic, offset, max_bytes=max_bytes)
+                    talk.ask(f"{moment}: from {offset}, {max_bytes}", ask)
+
+        talk.ask("plain", produce(topic, batch(b"plain")))
+        write(talk, a, TV1, topic, b"a0", b"a1")
+        write(talk, b, TV2, topic, b"b0")
+        write(talk, a, TV1, topic, b"a2")
+        read("two open")
+        finish(talk, a, TV1, commit=False)
+        write(talk, c, TV2, topic, b"c0", b"c1", b"c2")
+        read("the older one aborted")
+        finish(talk, c, TV2, commit=True)
+        write(talk, d, TV1, topic, b"d0")
+        finish(talk, b, TV2, commit=False)
+        read("the last holds")
+        finish(talk, d, TV1, commit=True)
+        write(talk, a, TV1, topic, b"a3")
+        finish(talk, a, TV1, commit=False)
+        read("all ended")
+        for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+            for time_ms in (-1, -2, -3, -4, -5, EPOCH_MS, EPOCH_MS + 1, 0):
+                ask = list_offsets(topic, time_ms, isolation=isolation)
+                name = "T" if time_ms >= EPOCH_MS else str(time_ms)
+                talk.ask(f"offset for {name} at {isolation} {time_ms - EPOCH_MS == 1}", ask)
+
+    twins.compare(script)
+
+
+@pytest.mark.parametrize("isolation", [READ_UNCOMMITTED, READ_COMMITTED])
+def test_offsets_by_time_stop_at_the_last_stable_offset(twins: Twins, isolation: int) -> None:
+    def script(talk: Talk) -> None:
+        topic = f"times-{isolation}"
+        talk.topic(topic)
+        producer = start(talk, topic)
+
+        def ask_all(moment: str) -> None:
+            for step, time_ms in {
+                "latest": -1,
+                "earliest": -2,
+                "the highest": -3,
+                "before": EPOCH_MS - 1,
+                "at the first": EPOCH_MS,
+                "between": EPOCH_MS + 500,
+                "at the last": EPOCH_MS + 2000,
+                "after": EPOCH_MS + 2001,
+            }.items():
+                ask = list_offsets(topic, time_ms, isolation=isolation)
+                talk.ask(f"{moment}: {step}", ask)
+
+        ask_all("empty")
+        talk.ask("plain", produce(topic, batch(b"plain")))
+        ask_all("one record")
+        talk.ask("added", add(producer, topic), 3)
+        records = producer.batch(b"open", sequence=0, time_ms=EPOCH_MS + 1000)
+        talk.ask("transactional", produce(topic, records, transactional_id=topic), 11)
+        talk.ask("plain after it", produce(topic, batch(b"plain", time_ms=EPOCH_MS + 2000)))
+        ask_all("open")
+        finish(talk, producer, TV1, commit=False)
+        ask_all("aborted")
+
+    twins.compare(script)

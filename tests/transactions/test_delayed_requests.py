@@ -1,0 +1,228 @@
+"""Requests that arrive late: the hazard of TV1 (KAFKA-17754), shown, and its absence in TV2.
+
+Method: the fault hook holds one request at the door of the broker. Its client gives up on it, sends it again on another
+connection, is answered, and goes on with the next transaction. Then the first one is let in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
+from tests.broker.node_stage import Line, Stage
+from tests.broker.requests import create_topic
+from tests.transactions.wire import (
+    GROUP,
+    NONE,
+    TV1,
+    TV2,
+    Protocol,
+    WireProducer,
+    await_coordinator,
+    committed_offset,
+    logged_states,
+    produce_request,
+    state_of,
+    values,
+)
+
+
+@pytest.fixture(autouse=True)
+def _topics(stage: Stage) -> None:
+    create_topic(stage, "t", 2)
+    await_coordinator(stage, "g", GROUP)
+
+
+class Delayed:
+    """One request that the broker has received and not yet looked at."""
+
+    def __init__(self, stage: Stage, api: ApiKey, version: int, request: object) -> None:
+        self._api, self._version = api, version
+        self._held: list[Callable[[], None]] = []
+        stage.node.faults.delay(api, self._held.append)
+        self._line: Line = stage.connect()
+        self._number = self._line.send(api, version, request)
+        assert self._held, "the fault hook has it"
+
+    def arrives(self) -> Any:
+        """Lets it in; its reply, which nobody is waiting for any more."""
+        self._held.pop()()
+        return self._line.reply(self._api, self._version, self._number)
+
+
+def producer(stage: Stage, protocol: Protocol) -> WireProducer:
+    return WireProducer(stage, "a", protocol).initialise()
+
+
+# -- KAFKA-17754 ----------------------------------------------------------------------------------------------
+
+
+def test_kafka_17754_a_late_commit_of_tv1_commits_the_transaction_that_is_open_by_then(
+    stage: Stage,
+) -> None:
+    """A torn transaction: half of the second one becomes visible before its producer has written the rest."""
+    one = producer(stage, TV1)
+    one.send("t", b"first")
+    late = Delayed(stage, ApiKey.END_TXN, 4, one.end_request(commit=True))
+    one.commit()
+    one.send("t", b"second, half")
+    assert values(stage, "t") == [b"first"]
+    assert late.arrives().error_code == NONE
+    assert values(stage, "t") == [b"first", b"second, half"], "nobody has asked for this commit"
+    assert state_of(stage, "a") == "CompleteCommit"
+    # The producer goes on: its next write begins, unnoticed, a third transaction.
+    one.send("t", b"second, rest", index=1)
+    one.abort()
+    assert values(stage, "t") == [b"first", b"second, half"]
+    assert values(stage, "t", index=1) == []
+
+
+def test_kafka_17754_a_late_abort_of_tv1_loses_what_the_next_transaction_has_written(
+    stage: Stage,
+) -> None:
+    one = producer(stage, TV1)
+    one.send("t", b"first")
+    late = Delayed(stage, ApiKey.END_TXN, 4, one.end_request(commit=False))
+    one.abort()
+    one.send("t", b"second, lost")
+    assert late.arrives().error_code == NONE
+    one.send("t", b"second, kept", index=1)
+    one.commit()
+    assert values(stage, "t") == []
+    assert values(stage, "t", index=1) == [b"second, kept"]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_kafka_17754_in_tv2_a_late_end_carries_an_old_epoch_and_decides_nothing(
+    stage: Stage, commit: bool
+) -> None:
+    one = producer(stage, TV2)
+    one.send("t", b"first")
+    late = Delayed(stage, ApiKey.END_TXN, 5, one.end_request(commit=commit))
+    assert one.end(commit=commit) == NONE
+    one.send("t", b"second")
+    assert late.arrives().error_code == ErrorCode.PRODUCER_FENCED
+    assert state_of(stage, "a") == "Ongoing"
+    one.commit()
+    assert values(stage, "t") == [b"first", b"second"][not commit :]
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_in_either_protocol_a_late_end_between_two_transactions_says_what_was_said_before(
+    stage: Stage, protocol: Protocol, commit: bool
+) -> None:
+    one = producer(stage, protocol)
+    one.send("t", b"first")
+    late = Delayed(stage, ApiKey.END_TXN, protocol.end_txn, one.end_request(commit=commit))
+    assert one.end(commit=commit) == NONE
+    before = logged_states(stage, "a")
+    told = late.arrives()
+    assert told.error_code == NONE
+    if protocol is TV2:
+        assert (told.producer_id, told.producer_epoch) == one.identity
+    assert logged_states(stage, "a") == before
+
+
+def test_what_a_user_of_tv1_does_about_it(stage: Stage) -> None:
+    """After a commit that timed out, a new producer: its init raises the epoch, and the late request is refused."""
+    one = producer(stage, TV1)
+    one.send("t", b"first")
+    late = Delayed(stage, ApiKey.END_TXN, 4, one.end_request(commit=True))
+    two = producer(stage, TV1)
+    two.send("t", b"second")
+    assert late.arrives().error_code == ErrorCode.PRODUCER_FENCED
+    two.commit()
+    assert values(stage, "t") == [b"second"]
+
+
+# -- the other requests of a transaction ----------------------------------------------------------------------
+
+
+def test_late_offsets_of_tv1_join_the_next_transaction_and_those_of_tv2_do_not(
+    stage: Stage, protocol: Protocol
+) -> None:
+    one = producer(stage, protocol)
+    one.send_offsets("g", {("t", 0): 1})
+    late = one.twin()
+    one.commit()
+    one.send_offsets("g", {("t", 1): 1})
+    (error,) = late.commit_offsets("g", {("t", 0): 99}).values()
+    one.commit()
+    if protocol is TV1:
+        assert error == NONE
+        assert committed_offset(stage, "g", "t") == 99
+    else:
+        assert error == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert committed_offset(stage, "g", "t") == 1
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_kafka_14402_a_late_write_after_the_end_opens_no_transaction_that_hangs(
+    stage: Stage, protocol: Protocol, commit: bool
+) -> None:
+    """KIP-890. TV1: there is no open transaction to join. TV2: its epoch is old."""
+    one = producer(stage, protocol)
+    one.send("t", b"first")
+    batch = one.batch(b"late", topic="t")
+    request = produce_request({("t", 0): batch}, transactional_id="a")
+    late = Delayed(stage, ApiKey.PRODUCE, protocol.produce, request)
+    assert one.end(commit=commit) == NONE
+    told = late.arrives().responses[0].partition_responses[0]
+    expected = (
+        ErrorCode.TRANSACTION_ABORTABLE if protocol is TV1 else ErrorCode.INVALID_PRODUCER_EPOCH
+    )
+    assert told.error_code == expected
+    partition = stage.node.partition("t", 0)
+    assert partition is not None
+    assert len(partition.open_txns) == 0
+    assert values(stage, "t") == [b"first"][not commit :]
+    one.send("t", b"next")
+    one.commit()
+    assert values(stage, "t")[-1] == b"next"
+
+
+def test_a_late_write_of_tv1_that_meets_the_next_transaction_is_out_of_order(stage: Stage) -> None:
+    """TV1 cannot tell it from a write of the next transaction; its sequence does, once that one has written."""
+    one = producer(stage, TV1)
+    one.send("t", b"first")
+    late = one.twin()
+    one.commit()
+    one.send("t", b"second")
+    assert late.produce("t", b"late", b"later").error_code == (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    one.commit()
+    assert values(stage, "t") == [b"first", b"second"]
+
+
+def test_a_late_add_of_tv1_begins_an_empty_transaction_that_its_timeout_ends(stage: Stage) -> None:
+    one = producer(stage, TV1)
+    one.send("t", b"first")
+    late = one.twin()
+    one.commit()
+    assert late.add_one("t", 1) == NONE
+    assert state_of(stage, "a") == "Ongoing"
+    assert values(stage, "t", index=1) == []
+    stage.advance(75_000)
+    assert state_of(stage, "a") == "CompleteAbort"
+    assert values(stage, "t") == [b"first"]
+
+
+def test_an_init_that_arrives_late_fences_the_producer_that_came_after_it(
+    stage: Stage, protocol: Protocol
+) -> None:
+    """As in Kafka: whoever initialises last owns the id, and last is by arrival."""
+    one = producer(stage, protocol)
+    two = one.twin()
+    one.send("t", b"v")
+    assert two.init() == ErrorCode.CONCURRENT_TRANSACTIONS, "the open transaction is aborted first"
+    assert one.end(commit=True) == (
+        ErrorCode.PRODUCER_FENCED if protocol is TV1 else ErrorCode.INVALID_TXN_STATE
+    )
+    assert values(stage, "t") == []
+    assert two.init() == NONE
+    assert one.end(commit=True) == ErrorCode.PRODUCER_FENCED

@@ -1,0 +1,473 @@
+"""A broker that stops, dies or gives a coordinator away in the middle of a transaction, over the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from fencepost.broker import transaction_loading
+from tests.broker.node_stage import Stage
+from tests.broker.requests import create_topic
+from tests.transactions.wire import (
+    GROUP,
+    NONE,
+    TV1,
+    TV2,
+    Protocol,
+    WireProducer,
+    await_coordinator,
+    committed_offset,
+    committed_offsets,
+    describe,
+    find_coordinator,
+    logged_states,
+    state_of,
+    values,
+)
+
+DAY_MS = 24 * 3_600_000
+
+STEPS: dict[str, Callable[[WireProducer], None]] = {
+    "find the coordinators": lambda one: await_coordinator(one.client, "a"),
+    "init": lambda one: one.initialise() and None,
+    "join refunds": lambda one: one.join(("refunds", 0)),
+    "write refunds": lambda one: one.send("refunds", b"refund") and None,
+    "join audit": lambda one: one.join(("audit", 1)),
+    "write audit": lambda one: one.send("audit", b"audit", index=1) and None,
+    "write refunds again": lambda one: one.send("refunds", b"refund 2") and None,
+    "offsets": lambda one: one.send_offsets("g", {("settlements", 0): 1}),
+    "end": lambda one: one.commit(),
+}
+"""What a refund needs, in its order; a restart may come after any of them."""
+
+
+def prepare(stage: Stage) -> None:
+    create_topic(stage, "settlements")
+    create_topic(stage, "refunds")
+    create_topic(stage, "audit", 2)
+    for key, key_type in (("a", 1), ("g", GROUP)):
+        await_coordinator(stage, key, key_type)
+
+
+class Lives:
+    """One broker after the other on the same disk, and a producer that outlives them."""
+
+    def __init__(self, *, durability: str = "os", **settings: str) -> None:
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        self.stage = Stage(durability=durability, settings=given).start()
+        prepare(self.stage)
+
+    def restart(self, end: str, producer: WireProducer | None = None) -> None:
+        """The next life after a clean stop, kill -9, or a loss of power."""
+        if end == "stop":
+            self.stage.stop()
+        elif end == "kill":
+            self.stage.kill()
+        else:
+            self.stage.lose_power()
+        self.stage = self.stage.again()
+        self.stage.settle()
+        if producer is not None:
+            producer.client = self.stage
+
+
+@pytest.fixture
+def lives() -> Iterator[Callable[..., Lives]]:
+    made: list[Lives] = []
+
+    def make(**settings: str) -> Lives:
+        made.append(Lives(**settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stage.abandon()
+        assert not each.stage.fatal
+        assert not each.stage.problems
+
+
+# -- a restart between any two requests -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "power"])
+@pytest.mark.parametrize("position", range(len(STEPS)), ids=list(STEPS))
+def test_a_restart_between_any_two_requests_is_invisible_to_the_transaction(
+    lives: Callable[..., Lives], protocol: Protocol, position: int, end: str
+) -> None:
+    world = lives(durability="fsync" if end == "power" else "os")
+    one = WireProducer(world.stage, "a", protocol)
+    for number, step in enumerate(STEPS.values()):
+        step(one)
+        if number == position:
+            world.restart(end, one)
+    stage = world.stage
+    assert values(stage, "refunds") == [b"refund", b"refund 2"]
+    assert values(stage, "audit", index=1) == [b"audit"]
+    assert committed_offset(stage, "g", "settlements") == 1
+    assert logged_states(stage, "a")[-2:] == ["PrepareCommit", "CompleteCommit"]
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "power"])
+def test_a_restart_after_every_request_changes_nothing_either(
+    lives: Callable[..., Lives], protocol: Protocol, end: str
+) -> None:
+    world = lives(durability="fsync" if end == "power" else "os")
+    one = WireProducer(world.stage, "a", protocol)
+    for round_number in range(2):
+        for step in list(STEPS.values())[2 if round_number else 0 :]:
+            step(one)
+            world.restart(end, one)
+    assert values(world.stage, "refunds") == [b"refund", b"refund 2"] * 2
+    assert values(world.stage, "audit", index=1) == [b"audit"] * 2
+
+
+@pytest.mark.parametrize("end", ["kill", "power"])
+def test_what_was_aborted_stays_aborted_after_a_restart(
+    lives: Callable[..., Lives], protocol: Protocol, end: str
+) -> None:
+    world = lives(durability="fsync")
+    one = WireProducer(world.stage, "a", protocol).initialise()
+    one.send("refunds", b"aborted")
+    one.send_offsets("g", {("settlements", 0): 1})
+    one.abort()
+    one.send("refunds", b"committed")
+    one.commit()
+    world.restart(end, one)
+    assert values(world.stage, "refunds") == [b"committed"]
+    assert values(world.stage, "refunds", committed=False) == [b"aborted", b"committed"]
+    assert committed_offset(world.stage, "g", "settlements") == -1
+
+
+def test_a_lost_answer_of_init_is_asked_for_again_after_a_restart(
+    lives: Callable[..., Lives],
+) -> None:
+    """KIP-360 with the last epoch, which Kafka forgets when a coordinator moves and we keep."""
+    world = lives()
+    one = WireProducer(world.stage, "a", TV1).initialise()
+    held = {"producer_id": one.producer_id, "producer_epoch": one.epoch}
+    assert one.twin().init(**held) == NONE, "raised, and then the answer is lost"
+    world.restart("kill", one)
+    assert one.init(**held) == NONE
+    assert one.epoch == held["producer_epoch"] + 1
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_retried_end_is_answered_the_same_after_a_restart(
+    lives: Callable[..., Lives], protocol: Protocol, commit: bool
+) -> None:
+    world = lives()
+    one = WireProducer(world.stage, "a", protocol).initialise()
+    one.send("refunds", b"v")
+    again = one.twin()
+    assert one.end(commit=commit) == NONE
+    world.restart("kill", again)
+    assert again.end(commit=commit) == NONE
+    assert again.identity == one.identity
+    assert again.twin().end(commit=not commit) != NONE or protocol is TV2
+
+
+# -- transaction.recovery.ongoing -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_by_default_an_open_transaction_goes_on(
+    lives: Callable[..., Lives], protocol: Protocol, end: str
+) -> None:
+    world = lives()
+    one = WireProducer(world.stage, "a", protocol).initialise()
+    one.send("refunds", b"before")
+    world.restart(end, one)
+    assert state_of(world.stage, "a") == "Ongoing"
+    one.send("refunds", b"after")
+    one.commit()
+    assert values(world.stage, "refunds") == [b"before", b"after"]
+
+
+def test_an_open_transaction_that_nobody_goes_on_with_is_aborted_by_its_timeout(
+    lives: Callable[..., Lives], protocol: Protocol
+) -> None:
+    world = lives()
+    one = WireProducer(world.stage, "a", protocol).initialise()
+    one.send("refunds", b"before")
+    world.restart("kill", one)
+    world.stage.advance(75_000)
+    assert state_of(world.stage, "a") == "CompleteAbort"
+    assert values(world.stage, "refunds") == []
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_where_the_config_says_so_an_open_transaction_is_aborted_at_the_start(
+    lives: Callable[..., Lives], protocol: Protocol, end: str
+) -> None:
+    """The live producer meets what it meets after a timeout."""
+    world = lives(transaction_recovery_ongoing="abort")
+    one = WireProducer(world.stage, "a", protocol).initialise()
+    one.send("refunds", b"before")
+    one.send_offsets("g", {("settlements", 0): 1})
+    world.restart(end, one)
+    stage = world.stage
+    assert logged_states(stage, "a")[-2:] == ["PrepareAbort", "CompleteAbort"]
+    assert values(stage, "refunds") == []
+    assert committed_offset(stage, "g", "settlements") == -1
+    assert one.produce("refunds", b"after").error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    if protocol is TV1:
+        assert one.end(commit=True) == ErrorCode.PRODUCER_FENCED
+        one.initialise()
+    else:
+        assert one.end(commit=True) == ErrorCode.INVALID_TXN_STATE
+        one.abort()
+    one.send("refunds", b"again")
+    one.commit()
+    assert values(stage, "refunds") == [b"again"]
+
+
+# -- coordinator partitions come and go in a running broker ---------------------------------------------------
+
+
+def move_away(stage: Stage, topic: str) -> list[int]:
+    """Gives every coordinator partition of a topic away; their indexes."""
+    service = (
+        stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
+    )
+    indexes = list(range(stage.node.metadata.partition_count(topic)))
+    for index in indexes:
+        service.unload(index)
+    return indexes
+
+
+def come_back(stage: Stage, topic: str, indexes: list[int]) -> None:
+    service = (
+        stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
+    )
+    for index in indexes:
+        partition = stage.node.partition(topic, index)
+        assert partition is not None
+        service.load(index, partition)
+
+
+def answers(one: WireProducer) -> dict[str, int]:
+    """What each request that needs the transaction coordinator is told."""
+    probe = one.twin()
+    return {
+        "init": probe.init(),
+        "add": probe.add_one("refunds"),
+        "group": probe.add_offsets("g"),
+        "offsets": probe.commit_offsets("g", {("settlements", 0): 1})["settlements", 0],
+        "end": probe.end(commit=True),
+        "describe": describe(one.client, "a").error_code,
+    }
+
+
+def test_a_coordinator_partition_that_goes_and_comes_back_in_a_running_broker(
+    stage: Stage, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS, then served; the transaction goes on."""
+    prepare(stage)
+    one = WireProducer(stage, "a", protocol).initialise()
+    one.send("refunds", b"before")
+    one.send_offsets("g", {("settlements", 0): 1})
+    indexes = move_away(stage, TRANSACTION_STATE_TOPIC)
+    told = answers(one)
+    held = told.pop("offsets")
+    assert set(told.values()) == {ErrorCode.NOT_COORDINATOR}
+    assert held == NONE, "the group knows the transaction already, and need not ask"
+    assert one.produce("audit", b"v").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert one.produce("refunds", b"meanwhile").error_code == NONE, "a partition in it need not ask"
+    monkeypatch.setattr(transaction_loading, "ENTRIES_PER_TURN", 1)
+    come_back(stage, TRANSACTION_STATE_TOPIC, indexes)
+    told = answers(one)
+    del told["offsets"]
+    assert set(told.values()) == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    assert one.produce("audit", b"v").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    stage.advance(1)
+    assert state_of(stage, "a") == "Ongoing"
+    one.send("refunds", b"after")
+    one.commit()
+    assert values(stage, "refunds") == [b"before", b"meanwhile", b"after"]
+    assert committed_offset(stage, "g", "settlements") == 1
+
+
+def test_the_same_for_a_partition_of_the_group_coordinator(
+    stage: Stage, protocol: Protocol
+) -> None:
+    prepare(stage)
+    one = WireProducer(stage, "a", protocol).initialise()
+    one.send_offsets("g", {("settlements", 0): 1})
+    indexes = move_away(stage, CONSUMER_OFFSETS_TOPIC)
+    told = one.commit_offsets("g", {("settlements", 0): 2})
+    assert set(told.values()) == {ErrorCode.NOT_COORDINATOR}
+    come_back(stage, CONSUMER_OFFSETS_TOPIC, indexes)
+    stage.settle()
+    (pending,) = committed_offsets(stage, "g", "settlements", stable=True)
+    assert pending.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT, "held offsets are in the log"
+    one.send_offsets("g", {("settlements", 0): 2})
+    one.commit()
+    assert committed_offset(stage, "g", "settlements") == 2
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_an_end_whose_group_partition_is_away_waits_for_it(
+    stage: Stage, protocol: Protocol, commit: bool
+) -> None:
+    prepare(stage)
+    one = WireProducer(stage, "a", protocol).initialise()
+    one.send("refunds", b"v")
+    one.send_offsets("g", {("settlements", 0): 1})
+    indexes = move_away(stage, CONSUMER_OFFSETS_TOPIC)
+    began_ms = stage.clock.now_ms()
+    again = one.twin()
+    assert one.end(commit=commit) == NONE
+    assert stage.clock.now_ms() - began_ms >= 4_999, "answered with the decision, after the bound"
+    assert state_of(stage, "a") == ("PrepareCommit" if commit else "PrepareAbort")
+    assert again.end(commit=commit) == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert again.init() == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert [topic.topic for topic in describe(stage, "a").topics] == [CONSUMER_OFFSETS_TOPIC]
+    assert values(stage, "refunds") == [b"v"][not commit :], "the other partition has its marker"
+    come_back(stage, CONSUMER_OFFSETS_TOPIC, indexes)
+    stage.advance(200)
+    assert state_of(stage, "a") == ("CompleteCommit" if commit else "CompleteAbort")
+    assert again.end(commit=commit) == NONE
+    assert committed_offset(stage, "g", "settlements") == (1 if commit else -1)
+
+
+def test_case_48_a_marker_that_nobody_has_confirmed_does_not_count_as_written(
+    stage: Stage, protocol: Protocol
+) -> None:
+    """The reply of another broker cannot be wrong where there is none; the rule behind it holds all the same."""
+    prepare(stage)
+    one = WireProducer(stage, "a", protocol).initialise()
+    one.send("refunds", b"v")
+    one.send("audit", b"v")
+    partition = stage.node.shard.partitions.pop(("audit", 0))  # type: ignore[call-overload]
+    assert one.end(commit=True) == NONE
+    stage.advance(60_000)
+    assert state_of(stage, "a") == "PrepareCommit"
+    stage.node.shard.partitions[partition.name] = partition
+    stage.advance(200)
+    assert state_of(stage, "a") == "CompleteCommit"
+    assert values(stage, "audit") == [b"v"]
+
+
+def test_a_topic_that_is_deleted_inside_a_transaction_does_not_keep_it_from_its_end(
+    stage: Stage, protocol: Protocol
+) -> None:
+    from fencepost.wire.apis import ApiKey
+    from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    prepare(stage)
+    one = WireProducer(stage, "a", protocol).initialise()
+    one.send("refunds", b"v")
+    one.send("audit", b"v")
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="audit")], timeout_ms=1_000)
+    stage.call(ApiKey.DELETE_TOPICS, 6, request)
+    one.commit()
+    assert state_of(stage, "a") == "CompleteCommit"
+    assert values(stage, "refunds") == [b"v"]
+
+
+# -- expired ids ----------------------------------------------------------------------------------------------
+
+
+def test_ids_that_expired_while_the_broker_was_down_are_forgotten_at_its_start(
+    lives: Callable[..., Lives], protocol: Protocol
+) -> None:
+    world = lives()
+    one = WireProducer(world.stage, "a", protocol).initialise()
+    one.send("refunds", b"v")
+    one.commit()
+    world.stage.kill()
+    later_ms = world.stage.clock.now_ms() + 8 * DAY_MS
+    world.stage = world.stage.again(now_ms=later_ms)
+    world.stage.settle()
+    assert describe(world.stage, "a").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert logged_states(world.stage, "a")[-1] is None
+    one.client = world.stage
+    assert one.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    fresh = WireProducer(world.stage, "a", protocol).initialise()
+    assert fresh.identity != one.identity
+
+
+def test_an_id_with_an_open_transaction_is_not_forgotten_but_aborted(
+    lives: Callable[..., Lives], protocol: Protocol
+) -> None:
+    world = lives()
+    one = WireProducer(world.stage, "a", protocol).initialise()
+    one.send("refunds", b"v")
+    world.stage.kill()
+    later_ms = world.stage.clock.now_ms() + 8 * DAY_MS
+    world.stage = world.stage.again(now_ms=later_ms)
+    assert state_of(world.stage, "a") == "Ongoing"
+    world.stage.advance(11_000)
+    assert state_of(world.stage, "a") == "CompleteAbort"
+    world.stage.advance(8 * DAY_MS)
+    assert describe(world.stage, "a").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_a_clock_that_is_behind_after_a_restart_breaks_nothing(
+    lives: Callable[..., Lives], protocol: Protocol
+) -> None:
+    """KAFKA-8803: nothing is asserted about times."""
+    world = lives()
+    one = WireProducer(world.stage, "a", protocol).initialise()
+    one.send("refunds", b"before")
+    world.stage.kill()
+    world.stage = world.stage.again(now_ms=world.stage.clock.now_ms() - 30 * 60_000)
+    one.client = world.stage
+    one.send("refunds", b"after")
+    one.commit()
+    assert values(world.stage, "refunds") == [b"before", b"after"]
+
+
+def test_producer_ids_are_never_given_out_twice_over_restarts(
+    lives: Callable[..., Lives],
+) -> None:
+    world = lives()
+    seen = []
+    for number in range(6):
+        seen.append(WireProducer(world.stage, f"id-{number}", TV2).initialise().producer_id)
+        world.restart(("stop", "kill")[number % 2])
+    assert len(set(seen)) == len(seen)
+
+
+def test_a_coordinator_is_found_again_at_the_same_place(lives: Callable[..., Lives]) -> None:
+    world = lives()
+    before = find_coordinator(world.stage, "a").node_id
+    world.restart("kill")
+    assert find_coordinator(world.stage, "a").node_id == before
+
+
+def test_kafka_20310_at_the_last_epoch_a_restart_between_prepare_and_complete_keeps_the_next_id(
+    lives: Callable[..., Lives],
+) -> None:
+    """The Prepare record names the next producer id: whoever finishes it hands out that one."""
+    world = lives()
+    one = WireProducer(world.stage, "a", TV2).initialise()
+    stage = world.stage
+    raise_epoch(stage, "a", 32_766)
+    one.epoch = 32_766
+    one.send("refunds", b"v")
+    one.send_offsets("g", {("settlements", 0): 1})
+    move_away(stage, CONSUMER_OFFSETS_TOPIC)
+    again = one.twin()
+    old_id = one.producer_id
+    assert one.end(commit=True) == NONE
+    assert (one.producer_id != old_id, one.epoch) == (True, 0)
+    assert state_of(stage, "a") == "PrepareCommit"
+    world.restart("kill", again)
+    assert state_of(world.stage, "a") == "CompleteCommit"
+    assert again.end(commit=True) == NONE
+    assert again.identity == one.identity
+    again.send("refunds", b"next")
+    again.commit()
+    assert values(world.stage, "refunds") == [b"v", b"next"]
+
+
+def raise_epoch(stage: Stage, transactional_id: str, epoch: int) -> None:
+    """Puts an id where only 32,766 transactions would bring it."""
+    for coordinator in stage.node.transactions.coordinators():
+        txn = coordinator.state.transactions.get(transactional_id)
+        if txn is not None:
+            txn.producer_epoch = epoch

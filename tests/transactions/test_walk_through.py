@@ -1,0 +1,183 @@
+"""One transaction request by request, and what `__transaction_state` says after each.
+
+FindCoordinator, InitProducerId, AddPartitionsToTxn, Produce, AddOffsetsToTxn, TxnOffsetCommit, EndTxn: the whole of what
+a transactional producer ever sends, for the refunds of the texts. Every step has a consequence in the log, and that
+log is all that a recovery needs.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition
+from tests.broker.node_stage import Stage
+from tests.broker.requests import create_topic
+from tests.transactions.wire import (
+    GROUP,
+    NONE,
+    TV1,
+    TV2,
+    WireProducer,
+    committed_offset,
+    committed_offsets,
+    consume,
+    find_coordinator,
+    logged_states,
+    partition_count,
+    transaction_log,
+    values,
+)
+
+REFUND = {"refund_id": "RFD-9001", "amount_paise": 250_000, "merchant": "test-merchant"}
+AUDIT = {"refund_id": "RFD-9001", "actor": "system", "reason": "merchant-initiated"}
+
+
+@pytest.fixture
+def refunds(stage: Stage) -> Stage:
+    create_topic(stage, "settlements")
+    create_topic(stage, "refunds-emitted", 5)
+    create_topic(stage, "refund-audit", 2)
+    return stage
+
+
+def test_the_requests_of_a_commit_of_tv1_and_the_states_after_each(refunds: Stage) -> None:
+    stage = refunds
+    found = find_coordinator(stage, "refunds-1")
+    assert (found.error_code, found.node_id) == (NONE, stage.node.node_id)
+    assert partition_count(stage, TRANSACTION_STATE_TOPIC) == 2
+    assert logged_states(stage, "refunds-1") == []
+
+    one = WireProducer(stage, "refunds-1", TV1)
+    assert one.init(timeout_ms=60_000) == NONE
+    assert one.epoch == 0
+    assert logged_states(stage, "refunds-1") == ["Empty"]
+
+    assert set(one.add(("refunds-emitted", 4), ("refund-audit", 1)).values()) == {NONE}
+    (*_, ongoing) = transaction_log(stage, "refunds-1")
+    assert ongoing is not None
+    assert ongoing.partitions == {"refunds-emitted": (4,), "refund-audit": (1,)}
+
+    refund, audit = json.dumps(REFUND).encode(), json.dumps(AUDIT).encode()
+    assert one.produce("refunds-emitted", refund, index=4).error_code == NONE
+    assert one.produce("refund-audit", audit, index=1).error_code == NONE
+    assert logged_states(stage, "refunds-1") == ["Empty", "Ongoing"], "writes are not logged here"
+    assert values(stage, "refunds-emitted", index=4) == []
+
+    assert find_coordinator(stage, "refunds", GROUP).error_code == NONE
+    assert one.add_offsets("refunds") == NONE
+    (*_, ongoing) = transaction_log(stage, "refunds-1")
+    assert ongoing is not None
+    group = coordinator_partition("refunds", partition_count(stage, CONSUMER_OFFSETS_TOPIC))
+    assert ongoing.partitions[CONSUMER_OFFSETS_TOPIC] == (group,)
+
+    assert set(one.commit_offsets("refunds", {("settlements", 0): 1}).values()) == {NONE}
+    (pending,) = committed_offsets(stage, "refunds", "settlements", stable=True)
+    assert pending.error_code == 88
+    assert logged_states(stage, "refunds-1") == ["Empty", "Ongoing", "Ongoing"]
+
+    assert one.end(commit=True) == NONE
+    assert logged_states(stage, "refunds-1") == [
+        "Empty",
+        "Ongoing",
+        "Ongoing",
+        "PrepareCommit",
+        "CompleteCommit",
+    ]
+    assert values(stage, "refunds-emitted", index=4) == [refund]
+    assert values(stage, "refund-audit", index=1) == [audit]
+    assert committed_offset(stage, "refunds", "settlements") == 1
+    assert one.epoch == 0, "TV1 keeps its epoch"
+
+
+def test_the_requests_of_a_commit_of_tv2_are_fewer_and_the_states_the_same(refunds: Stage) -> None:
+    stage = refunds
+    for key, key_type in (("refunds-1", 1), ("refunds", GROUP)):
+        assert find_coordinator(stage, key, key_type).error_code == NONE
+    one = WireProducer(stage, "refunds-1", TV2)
+    assert one.init() == NONE
+    assert one.produce("refunds-emitted", b"refund", index=4).error_code == NONE
+    assert one.produce("refund-audit", b"audit", index=1).error_code == NONE
+    assert set(one.commit_offsets("refunds", {("settlements", 0): 1}).values()) == {NONE}
+    assert one.end(commit=True) == NONE
+    assert logged_states(stage, "refunds-1") == [
+        "Empty",
+        "Ongoing",
+        "Ongoing",
+        "Ongoing",
+        "PrepareCommit",
+        "CompleteCommit",
+    ]
+    epochs = [metadata.producer_epoch for metadata in transaction_log(stage, "refunds-1") if metadata]
+    assert epochs == [0, 0, 0, 0, 1, 1], "the epoch rises with the decision"
+    assert one.epoch == 1
+    assert values(stage, "refunds-emitted", index=4) == [b"refund"]
+    assert committed_offset(stage, "refunds", "settlements") == 1
+
+
+@pytest.mark.parametrize("protocol", [TV1, TV2], ids=repr)
+def test_the_log_of_a_transaction_says_who_wrote_what_when_and_until_when(
+    refunds: Stage, protocol: object
+) -> None:
+    stage = refunds
+    assert protocol in (TV1, TV2)
+    one = WireProducer(stage, "refunds-1", TV1 if protocol is TV1 else TV2).initialise()
+    producer_id = one.producer_id
+    stage.advance(1_000)
+    began_ms = stage.clock.now_ms()
+    one.send("refund-audit", b"v")
+    stage.advance(1_000)
+    ended_ms = stage.clock.now_ms()
+    one.abort()
+    empty, ongoing, prepared, complete = transaction_log(stage, "refunds-1")
+    assert empty is not None
+    assert (empty.start_ms, empty.partitions, empty.timeout_ms) == (-1, {}, 60_000)
+    for record in (ongoing, prepared, complete):
+        assert record is not None
+        assert (record.producer_id, record.start_ms) == (producer_id, began_ms)
+    assert prepared is not None
+    assert complete is not None
+    assert (prepared.last_update_ms, prepared.partitions) == (ended_ms, {"refund-audit": (0,)})
+    assert complete.partitions == {}
+
+
+def test_aborts_and_commits_leave_one_marker_on_each_partition(refunds: Stage) -> None:
+    stage = refunds
+    one = WireProducer(stage, "refunds-1", TV1).initialise()
+    for commit in (True, False, True):
+        one.send("refunds-emitted", b"refund", index=4)
+        one.send("refund-audit", b"audit", index=1)
+        assert one.end(commit=commit) == NONE
+    for topic, index in (("refunds-emitted", 4), ("refund-audit", 1)):
+        seen = consume(stage, topic, index=index)
+        assert seen.markers == [(1, True), (3, False), (5, True)]
+        assert len(seen.records) == 2
+
+
+def test_a_second_producer_is_given_the_same_producer_id_and_a_higher_epoch(
+    refunds: Stage,
+) -> None:
+    one = WireProducer(refunds, "refunds-1", TV1).initialise()
+    two = WireProducer(refunds, "refunds-1", TV1).initialise()
+    other = WireProducer(refunds, "refunds-2", TV1).initialise()
+    assert two.identity == (one.producer_id, one.epoch + 1)
+    assert other.producer_id not in (one.producer_id, two.producer_id)
+    assert one.add_one("refund-audit") == 90
+
+
+def test_adding_a_partition_twice_writes_no_second_record(refunds: Stage) -> None:
+    one = WireProducer(refunds, "refunds-1", TV1).initialise()
+    for _ in range(3):
+        assert one.add_one("refund-audit") == NONE
+    assert logged_states(refunds, "refunds-1") == ["Empty", "Ongoing"]
+
+
+def test_after_a_commit_the_next_request_never_meets_the_last_transaction(refunds: Stage) -> None:
+    """EndTxn is answered after Complete: no CONCURRENT_TRANSACTIONS, no pause, in a hundred transactions."""
+    for protocol in (TV1, TV2):
+        one = WireProducer(refunds, f"refunds-{protocol.name}", protocol).initialise()
+        for number in range(100):
+            one.send("refund-audit", b"%d" % number)
+            one.commit()
+    assert len(values(refunds, "refund-audit")) == 200
