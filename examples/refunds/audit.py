@@ -40,7 +40,7 @@ def ask(spark: SparkSession, folder: str) -> dict[str, int]:
     """Each question with the number of rows that are wrong."""
     for name, topic in {"settlements": SETTLEMENTS, "audit": AUDIT, "refunds": REFUNDS}.items():
         spark.read.parquet(f"{folder}/{topic}").createOrReplaceTempView(name)
-    return {question: spark.sql(query).first()[0] for question, query in QUESTIONS.items()}
+    return {question: spark.sql(query).collect()[0][0] for question, query in QUESTIONS.items()}
 
 
 def count_rows(spark: SparkSession, folder: str) -> dict[str, int]:

@@ -140,21 +140,23 @@ class Run:
         self.killed: dict[str, int] = {}
 
     def run(self, kills: int) -> None:
-        victims = ["driver", "worker"] + (["broker"] if self._broker else [])
-        for attempt in range(kills + 20):
-            if self._once(victims[attempt % len(victims)] if attempt < kills else None):
+        """Starts the query until it has read everything; kills something so many times on the way."""
+        kinds = ["driver", "worker"] + (["broker"] if self._broker else [])
+        victims = [kinds[number % len(kinds)] for number in range(kills)]
+        for _ in range(kills + 20):
+            if self._once(victims):
                 return
         raise SystemExit("the query did not come to its end")
 
-    def _once(self, victim: str | None) -> bool:
-        """One start of the query; True when it has read everything."""
+    def _once(self, victims: list[str]) -> bool:
+        """One start of the query; True when it has read everything. Takes its victims from the list."""
         with tempfile.TemporaryFile() as log:
             query = subprocess.Popen(
                 self._command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
-                if victim is not None and self._is_under_way(query):
-                    self._kill(victim, query.pid)
+                while victims and self._is_under_way(query):
+                    self._kill(victims.pop(0), query.pid)
                 code = query.wait()
             finally:
                 # Whatever a killed driver leaves behind belongs to its own session.
@@ -168,7 +170,7 @@ class Run:
 
     def _is_under_way(self, query: subprocess.Popen[bytes]) -> bool:
         """Waits for a few batches and then for a random moment within one; False when the query ended before."""
-        wanted = self._batches() + self._dice.randint(2, 4)
+        wanted = self._batches() + self._dice.randint(1, 3)
         while query.poll() is None:
             if self._batches() >= wanted:
                 time.sleep(self._dice.uniform(0.1, 0.5))

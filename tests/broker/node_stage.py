@@ -121,6 +121,8 @@ class Line:
         return correlation_id
 
     def send_bytes(self, data: bytes) -> None:
+        if self._stage.fatal:
+            raise DiedError(self._stage.fatal[0])
         self._outbox += data
         self._deliver()
 
@@ -132,6 +134,8 @@ class Line:
     def _wait_for(self, correlation_id: int) -> None:
         if self.is_closed:
             raise ClosedError
+        if self._stage.fatal:
+            raise DiedError(self._stage.fatal[0])
         loop = self._stage.loop
         future = self._waiting[correlation_id] = loop.create_future()
         self._stage.run(asyncio.wait_for(future, PATIENCE_SECONDS))

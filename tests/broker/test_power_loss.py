@@ -137,13 +137,13 @@ NOT_YET = (
 def when_coordinated(stage: Stage, key_type: int, ask: Callable[[], tuple[int, Any]]) -> Any:
     """Asks until there is a coordinator, as clients do: its topic is made by the first who looks for it."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"])
-    for _ in range(100):
+    for _ in range(10):
         stage.call(ApiKey.FIND_COORDINATOR, 4, request)
         error, answer = ask()
         if error not in NOT_YET:
             assert error == ErrorCode.NONE
             return answer
-        stage.settle()
+        stage.advance(1_000)
     raise AssertionError("there is no coordinator")
 
 

@@ -79,7 +79,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.run_forever()
 
     def settle(self) -> None:
-        """Runs until nothing is ready; no time passes."""
+        """Runs until nothing is ready or due; no time passes."""
         self.turn()
-        while self._ready:  # type: ignore[attr-defined]
+        while self._ready or self._is_due():  # type: ignore[attr-defined]
             self.turn()
+
+    def _is_due(self) -> bool:
+        timers = self._scheduled  # type: ignore[attr-defined]
+        return bool(timers) and timers[0].when() <= self._virtual_seconds

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 
 from fencepost.spark import TransactionalSink
 
@@ -28,7 +27,7 @@ def main(bootstrap: str, folder: str, topic: str, step: str, batch: int) -> None
         if reached == step:
             die()
         if step == "sent" and reached == "ending":
-            threading.Thread(target=lambda: (time.sleep(0.002), die())).start()
+            threading.Timer(0.002, die).start()
 
     spark = (
         SparkSession.builder.master("local[2]")
@@ -52,4 +51,4 @@ def main(bootstrap: str, folder: str, topic: str, step: str, batch: int) -> None
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], int(sys.argv[5]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))

@@ -87,7 +87,7 @@ def test_an_executor_that_is_killed_in_mid_write_is_made_good(
 
     from fencepost.spark import job
 
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     marker = str(tmp_path / "killed-once")
     genuine = job._delivering_task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +87,8 @@ class Pipeline:
 @pytest.fixture
 def pipeline(
     spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
-) -> Iterator[Pipeline]:
-    yield Pipeline(spark, bootstrap, tmp_path, new_topic())
+) -> Pipeline:
+    return Pipeline(spark, bootstrap, tmp_path, new_topic())
 
 
 def crash_at(step: str, batch_id: int) -> Callable[[str, int], None]:
@@ -290,7 +290,7 @@ def test_a_job_that_fails_after_writing_is_aborted_and_tried_again(
 
     from fencepost.spark import job
 
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     genuine = job._delivering_task
     marker = str(pipeline.folder / "failed-once")
 

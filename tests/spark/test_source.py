@@ -193,7 +193,10 @@ def test_a_lost_checkpoint_is_taken_over_from_the_committed_offsets(
     assert copy.run(startingOffsets="earliest") is None
     shutil.rmtree(copy.checkpoint)
     write(cluster, copy.source, ["c"])
-    group = {"startingOffsets": "committed", "kafka.group.id": f"fencepost-{copy.target}"}
+    group: dict[str, Any] = {
+        "startingOffsets": "committed",
+        "kafka.group.id": f"fencepost-{copy.target}",
+    }
     assert copy.run(**group) is None
     assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
 

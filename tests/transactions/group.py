@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
@@ -27,7 +27,7 @@ class Member(NamedTuple):
     generation: int
 
     @property
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, Any]:
         """As TxnOffsetCommit names them from v3 on (KIP-447)."""
         return {"member_id": self.member_id, "generation_id": self.generation}
 

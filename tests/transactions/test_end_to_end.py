@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -63,15 +64,15 @@ def test_case_86_whatever_a_fenced_producer_asks_for_is_refused(
     second = producer(stage, protocol)
     if busy:
         second.send("t", b"of the second")
-    ask = {
+    requests: dict[str, Callable[[], int]] = {
         "commit": lambda: first.end(commit=True),
         "abort": lambda: first.end(commit=False),
         "send": lambda: first.produce("t", b"zombie").error_code,
         "add": lambda: first.add_one("t", 1),
         "offsets": lambda: first.commit_offsets("g", {("source", 0): 9})["source", 0],
         "group": lambda: first.add_offsets("g"),
-    }[request_name]
-    assert ask() == (STALE if request_name in ("send", "offsets") else FENCED)
+    }
+    assert requests[request_name]() == (STALE if request_name in ("send", "offsets") else FENCED)
     if not busy:
         second.send("t", b"of the second")
     second.commit()
@@ -182,9 +183,7 @@ def listed(stage: Stage, version: int = 2, **filters: Any) -> dict[str, str]:
 
 
 def producers_on(stage: Stage, topic: str, index: int = 0) -> list[Any]:
-    request = DescribeProducersRequest(
-        topics=[TopicRequest(name=topic, partition_indexes=[index])]
-    )
+    request = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[index])])
     (told,) = stage.call(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions
     assert told.error_code == NONE
     return list(told.active_producers)
@@ -264,7 +263,11 @@ def test_case_90_a_hanging_transaction_is_found_and_ended_by_a_tool(stage: Stage
     assert hanging is not None
     # Nobody can bring this about over the wire any more (KIP-890): so it is put there.
     hanging.append_records(
-        [(None, b"hanging")], stage.clock.now_ms(), producer_id=77, producer_epoch=3, transactional=True
+        [(None, b"hanging")],
+        stage.clock.now_ms(),
+        producer_id=77,
+        producer_epoch=3,
+        transactional=True,
     )
     behind = producer(stage, TV1, "behind")
     behind.send("t", b"behind")

@@ -95,9 +95,7 @@ def test_case_78_a_member_of_a_group_that_is_not_there(stage: Stage, version: in
     one = producer(stage, TV1)
     if version < 5:
         assert one.add_offsets("g") == NONE
-    refused = one.commit_offsets(
-        "g", {FOO_1: 7}, version=version, member_id="m", generation_id=3
-    )
+    refused = one.commit_offsets("g", {FOO_1: 7}, version=version, member_id="m", generation_id=3)
     assert refused == {FOO_1: ErrorCode.ILLEGAL_GENERATION}
 
 
@@ -203,9 +201,7 @@ def test_case_84_metadata_and_leader_epoch_come_through_a_transaction(
     stage: Stage, version: int
 ) -> None:
     one = producer(stage, TV1 if version < 5 else TV2)
-    one.send_offsets(
-        "g", {FOO_1: 110}, version=version, metadata="some metadata", leader_epoch=15
-    )
+    one.send_offsets("g", {FOO_1: 110}, version=version, metadata="some metadata", leader_epoch=15)
     one.commit()
     (told,) = committed_offsets(stage, "g", "foo", 1, stable=True)
     assert (told.committed_offset, told.committed_leader_epoch, told.metadata) == (

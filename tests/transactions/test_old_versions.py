@@ -109,9 +109,7 @@ def test_every_version_of_add_offsets(stage: Stage, one: WireProducer, version: 
 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_every_version_of_end(
-    stage: Stage, one: WireProducer, version: int, commit: bool
-) -> None:
+def test_every_version_of_end(stage: Stage, one: WireProducer, version: int, commit: bool) -> None:
     one.send("t", b"v")
     assert one.end(commit=commit, version=version) == NONE
     assert values(stage, "t") == [b"v"][not commit :]

@@ -180,7 +180,9 @@ def test_case_76_a_fetch_that_waited_for_an_abort_has_the_list_of_aborted_transa
     started_ms = stage.clock.now_ms()
     kept.commit()
     got = poll.result()
-    assert stage.clock.now_ms() == started_ms, "it came with the commit, not with the end of its wait"
+    assert stage.clock.now_ms() == started_ms, (
+        "it came with the commit, not with the end of its wait"
+    )
     assert [record.offset for record in records_in(got.records)] == [0, 1, 2, 3]
     assert [(t.producer_id, t.first_offset) for t in got.aborted_transactions] == [
         (dropped.producer_id, 1)
@@ -260,9 +262,7 @@ def test_aborted_records_are_left_out_from_any_offset_and_in_pieces_of_any_size(
         assert one.end(commit=number % 2 == 0) == NONE
         if number % 3 == 2:
             assert two.end(commit=number % 2 == 1) == NONE
-    wanted = [
-        record for record in consume(stage, "t").records if record.value is not None
-    ]
+    wanted = [record for record in consume(stage, "t").records if record.value is not None]
     expected = [b"1/%d" % n for n in range(0, 12, 2)]
     expected += [b"2/%d%s" % (n, more) for n in (3, 4, 5, 9, 10, 11) for more in (b"", b" again")]
     assert sorted(value for value in values(stage, "t") if value) == sorted(expected)

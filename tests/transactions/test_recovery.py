@@ -9,6 +9,8 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.broker import transaction_loading
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
 from tests.transactions.wire import (
@@ -30,14 +32,14 @@ from tests.transactions.wire import (
 
 DAY_MS = 24 * 3_600_000
 
-STEPS: dict[str, Callable[[WireProducer], None]] = {
-    "find the coordinators": lambda one: await_coordinator(one.client, "a"),
-    "init": lambda one: one.initialise() and None,
+STEPS: dict[str, Callable[[WireProducer], object]] = {
+    "find the coordinator": lambda one: find_coordinator(one.client, "a"),
+    "init": lambda one: one.initialise(),
     "join refunds": lambda one: one.join(("refunds", 0)),
-    "write refunds": lambda one: one.send("refunds", b"refund") and None,
+    "write refunds": lambda one: one.send("refunds", b"refund"),
     "join audit": lambda one: one.join(("audit", 1)),
-    "write audit": lambda one: one.send("audit", b"audit", index=1) and None,
-    "write refunds again": lambda one: one.send("refunds", b"refund 2") and None,
+    "write audit": lambda one: one.send("audit", b"audit", index=1),
+    "write refunds again": lambda one: one.send("refunds", b"refund 2"),
     "offsets": lambda one: one.send_offsets("g", {("settlements", 0): 1}),
     "end": lambda one: one.commit(),
 }
@@ -229,9 +231,7 @@ def test_where_the_config_says_so_an_open_transaction_is_aborted_at_the_start(
 
 def move_away(stage: Stage, topic: str) -> list[int]:
     """Gives every coordinator partition of a topic away; their indexes."""
-    service = (
-        stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
-    )
+    service = stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
     indexes = list(range(stage.node.metadata.partition_count(topic)))
     for index in indexes:
         service.unload(index)
@@ -239,9 +239,7 @@ def move_away(stage: Stage, topic: str) -> list[int]:
 
 
 def come_back(stage: Stage, topic: str, indexes: list[int]) -> None:
-    service = (
-        stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
-    )
+    service = stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
     for index in indexes:
         partition = stage.node.partition(topic, index)
         assert partition is not None
@@ -354,9 +352,6 @@ def test_case_48_a_marker_that_nobody_has_confirmed_does_not_count_as_written(
 def test_a_topic_that_is_deleted_inside_a_transaction_does_not_keep_it_from_its_end(
     stage: Stage, protocol: Protocol
 ) -> None:
-    from fencepost.wire.apis import ApiKey
-    from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
-
     prepare(stage)
     one = WireProducer(stage, "a", protocol).initialise()
     one.send("refunds", b"v")
@@ -393,16 +388,15 @@ def test_ids_that_expired_while_the_broker_was_down_are_forgotten_at_its_start(
 def test_an_id_with_an_open_transaction_is_not_forgotten_but_aborted(
     lives: Callable[..., Lives], protocol: Protocol
 ) -> None:
-    world = lives()
+    world = lives(transactional_id_expiration_ms="3600000")
     one = WireProducer(world.stage, "a", protocol).initialise()
     one.send("refunds", b"v")
     world.stage.kill()
-    later_ms = world.stage.clock.now_ms() + 8 * DAY_MS
-    world.stage = world.stage.again(now_ms=later_ms)
+    world.stage = world.stage.again(now_ms=world.stage.clock.now_ms() + DAY_MS)
     assert state_of(world.stage, "a") == "Ongoing"
     world.stage.advance(11_000)
     assert state_of(world.stage, "a") == "CompleteAbort"
-    world.stage.advance(8 * DAY_MS)
+    world.stage.advance(3 * 3_600_000)
     assert describe(world.stage, "a").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 

@@ -11,7 +11,11 @@ import json
 
 import pytest
 
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition
+from fencepost.base.ids import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    coordinator_partition,
+)
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
 from tests.transactions.wire import (
@@ -109,7 +113,9 @@ def test_the_requests_of_a_commit_of_tv2_are_fewer_and_the_states_the_same(refun
         "PrepareCommit",
         "CompleteCommit",
     ]
-    epochs = [metadata.producer_epoch for metadata in transaction_log(stage, "refunds-1") if metadata]
+    epochs = [
+        metadata.producer_epoch for metadata in transaction_log(stage, "refunds-1") if metadata
+    ]
     assert epochs == [0, 0, 0, 0, 1, 1], "the epoch rises with the decision"
     assert one.epoch == 1
     assert values(stage, "refunds-emitted", index=4) == [b"refund"]

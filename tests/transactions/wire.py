@@ -124,7 +124,7 @@ class WireProducer:
 
     # -- requests -----------------------------------------------------------------------------------------
 
-    def init(self, *, timeout_ms: int = 60_000, version: int | None = None, **given: int) -> int:
+    def init(self, *, timeout_ms: int = 60_000, version: int | None = None, **given: Any) -> int:
         """InitProducerId; a success is taken over."""
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms, **given
@@ -300,8 +300,7 @@ class WireProducer:
         await_coordinator(self.client, group, GROUP)
         if self.protocol.adds_explicitly:
             retried(self.client, lambda: self.add_offsets(group))
-        errors = self.commit_offsets(group, offsets, **fields)
-        assert set(errors.values()) == {NONE}, errors
+        retried(self.client, lambda: max(self.commit_offsets(group, offsets, **fields).values()))
 
     def commit(self) -> None:
         assert self.end(commit=True) == NONE
@@ -465,7 +464,9 @@ def state_of(client: Client, transactional_id: str) -> str:
 
 def transaction_log(client: Client, transactional_id: str) -> list[TransactionMetadata | None]:
     """Every record of an id in __transaction_state, in the order of its partition; None is a tombstone."""
-    index = coordinator_partition(transactional_id, partition_count(client, TRANSACTION_STATE_TOPIC))
+    index = coordinator_partition(
+        transactional_id, partition_count(client, TRANSACTION_STATE_TOPIC)
+    )
     found = []
     for record in consume(client, TRANSACTION_STATE_TOPIC, index=index).records:
         read = read_entry(Entry(record.offset, -1, -1, False, record.key, record.value))

@@ -90,6 +90,9 @@ class Dispatcher:
             connection.client_host,
             header.correlation_id,
         )
+        trace = self._node.trace
+        if trace is not None:
+            trace.request(route.api, request, context, connection.client_name)
         fault = self._node.faults.take(route.api, request) if self._node.faults else None
         if fault is not None:
             self._serve_faulty(connection, route, request, context, fault)
@@ -119,9 +122,6 @@ class Dispatcher:
         connection.send(encode_response(ApiKey.API_VERSIONS, 0, correlation_id, reply))
 
     def _run(self, connection: Connection, route: Route, request: object, context: Context) -> None:
-        trace = self._node.trace
-        if trace is not None:
-            trace.request(route.api, request, context, connection.client_name)
         reply = route.handle(request, context)
         if isinstance(reply, Parked):
             self._park(connection, route, context, reply)
@@ -186,6 +186,5 @@ class Dispatcher:
 def failed_reply(api: ApiKey, error: ErrorCode) -> object:
     """An otherwise empty reply that carries `error` at its top."""
     reply = API[api].response()
-    assert hasattr(reply, "error_code"), f"{api.name} has no error of the whole reply"
     reply.error_code = int(error)
     return reply

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fencepost.base.errors import ErrorCode
-from fencepost.wire.apis import ApiKey
+from fencepost.wire.apis import API, ApiKey
 
 Resume = Callable[[], None]
 
@@ -46,6 +46,8 @@ class Faults:
         self, api: ApiKey, error: ErrorCode, *, fits: Callable[[object], bool] | None = None
     ) -> None:
         """The next request of `api` is answered with `error` and has no effect."""
+        if not hasattr(API[api].response(), "error_code"):
+            raise ValueError(f"{API[api].name} has no error of the whole reply: drop or delay it")
         self._waiting.append(Fault(api, "fail", error=error, fits=fits))
 
     def delay(

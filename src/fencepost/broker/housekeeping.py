@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fencepost.base.failures import StorageError
@@ -45,18 +46,24 @@ class Housekeeping:
         def start() -> None:
             step(work())
 
+        def wait() -> None:
+            self._timers[name] = self._node.call_later(interval_ms, start)
+
         def step(steps: Iterator[None]) -> None:
             try:
                 next(steps)
             except StopIteration:
-                self._timers[name] = self._node.call_later(interval_ms, start)
-            except StorageError as problem:
-                log.error("%s failed: %s", name, problem)
-                self._timers[name] = self._node.call_later(interval_ms, start)
+                wait()
+            except AssertionError:
+                log.critical("a rule of our own was broken; stopping", exc_info=True)
+                self._node.fatal("an internal assertion failed")
+            except Exception:
+                log.exception("%s failed", name)
+                wait()
             else:
                 self._timers[name] = self._node.call_later(0, lambda: step(steps))
 
-        self._timers[name] = self._node.call_later(interval_ms, start)
+        wait()
 
     def _partitions(self) -> Iterator[Partition]:
         """Those that are still open when their turn comes."""
@@ -67,28 +74,33 @@ class Housekeeping:
 
     def _retain(self) -> Iterator[None]:
         for partition in self._partitions():
-            removed = partition.retain(self._node.clock.now_ms())
-            if removed:
-                log.info("%s: %d segments are past their retention", partition.name, removed)
+            with _alone("retention", partition):
+                removed = partition.retain(self._node.clock.now_ms())
+                if removed:
+                    log.info("%s: %d segments are past their retention", partition.name, removed)
             yield
 
     def _compact(self) -> Iterator[None]:
         for partition in self._partitions():
             if partition.log.config.is_compacted:
                 yield
-                done = yield from compaction(
-                    partition.log,
-                    upper_offset=partition.last_stable_offset,
-                    now_ms=self._node.clock.now_ms(),
-                    last_records=partition.last_records(),
-                )
-                if done is not None:
-                    log.info(
-                        "%s: compacted %d bytes to %d",
-                        partition.name,
-                        done.bytes_before,
-                        done.bytes_after,
-                    )
+                with _alone("compaction", partition):
+                    yield from self._compact_one(partition)
+
+    def _compact_one(self, partition: Partition) -> Iterator[None]:
+        done = yield from compaction(
+            partition.log,
+            upper_offset=partition.last_stable_offset,
+            now_ms=self._node.clock.now_ms(),
+            last_records=partition.last_records(),
+        )
+        if done is not None:
+            log.info(
+                "%s: compacted %d bytes to %d",
+                partition.name,
+                done.bytes_before,
+                done.bytes_after,
+            )
 
     def _expire_producers(self) -> Iterator[None]:
         expiration_ms = self._node.config.producer_id_expiration_ms
@@ -99,3 +111,12 @@ class Housekeeping:
     def _checkpoint(self) -> Iterator[None]:
         self._node.layout.save_checkpoints(list(self._partitions()))
         yield
+
+
+@contextmanager
+def _alone(what: str, partition: Partition) -> Iterator[None]:
+    """A partition that the disk refuses to serve does not keep the others from their turn."""
+    try:
+        yield
+    except (OSError, StorageError) as problem:
+        log.error("%s of %s failed: %s", what, partition.name, problem)

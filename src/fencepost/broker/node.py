@@ -99,9 +99,7 @@ class Node:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self.shard.attach(loop)
-        self.layout.load()
-        self.topics.load()
-        self._loaded = True
+        self._load()
         config = self.config
         self._server = Server(
             loop,
@@ -118,6 +116,15 @@ class Node:
         self.load_coordinators()
         self._housekeeping.start()
         return _address(config.listen_host, port)
+
+    def _load(self) -> None:
+        """What the directory says; a disk that refuses is told in a sentence, as every reason not to start."""
+        try:
+            self.layout.load()
+            self.topics.load()
+        except OSError as problem:
+            raise StorageError(f"{self.config.data} could not be loaded: {problem}.") from problem
+        self._loaded = True
 
     def load_coordinators(self) -> None:
         """Groups and transactions from the internal topics, where those are there."""

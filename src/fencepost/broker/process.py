@@ -21,11 +21,15 @@ from fencepost.broker.config import BrokerConfig, load_config
 from fencepost.broker.data_dir import DirectoryLock
 from fencepost.broker.node import Node
 from fencepost.broker.trace import Trace
+from fencepost.broker.transaction_ending import CRASH_POINTS
 
 log = logging.getLogger(__name__)
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 DEFAULT_DATA: Final = "./fencepost-data"
+
+CRASH_POINT_VARIABLE: Final = "FENCEPOST_CRASH_POINT"
+"""For tests: `commit.marker-appended:2` kills the process at the second call of that point."""
 
 
 def run(
@@ -73,6 +77,8 @@ async def _serve(
         os._exit(70)
 
     node = make_node(config, trace_file=trace_file, on_fatal=on_fatal)
+    if CRASH_POINT_VARIABLE in os.environ:
+        node.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
@@ -106,6 +112,25 @@ def make_node(
     return Node(
         config, clock=clock, disk=SystemDisk(), dice=SystemDice(), trace=trace, on_fatal=on_fatal
     )
+
+
+def kill_at(wanted: str) -> Callable[[str], None]:
+    """A hook for `node.crash_points`: this process dies by kill -9 at the n-th call of one of them."""
+    name, _, ordinal = wanted.partition(":")
+    if name not in CRASH_POINTS or not (ordinal or "1").isdecimal():
+        raise ConfigError(
+            f"{CRASH_POINT_VARIABLE}={wanted}: there is no such point. It is one of "
+            f"{', '.join(CRASH_POINTS)}; behind a colon, at which call of it."
+        )
+    left = int(ordinal or "1")
+
+    def reached(point: str) -> None:
+        nonlocal left
+        left -= point == name
+        if left == 0 and point == name:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

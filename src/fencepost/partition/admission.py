@@ -1,7 +1,8 @@
 """What a topic's config asks of a client's batch, before anybody looks at its producer.
 
 Most of it is answered by the header. A batch is opened here in two cases only, the ones where Kafka must look
-too: keys on a compacted topic, and a `compression.type` that differs from the producer's.
+too: keys on a compacted topic, and a `compression.type` that differs from the producer's. And when it is refused for
+its times, to name the records.
 """
 
 from __future__ import annotations
@@ -30,16 +31,28 @@ class Refused(NamedTuple):
 def check_admission(batch: SealedBatch, config: LogConfig, now_ms: int) -> Refused | None:
     """None when the topic takes the batch; its size was checked when it was read."""
     try:
-        if not config.is_append_time:
-            check_timestamps(
-                batch,
-                now_ms,
-                before_max_ms=config.message_timestamp_before_max_ms,
-                after_max_ms=config.message_timestamp_after_max_ms,
-            )
-        return _check_keys(batch) if config.is_compacted else None
+        refused = None if config.is_append_time else _check_times(batch, config, now_ms)
+        if refused is None and config.is_compacted:
+            refused = _check_keys(batch)
     except BatchError as problem:
         return Refused(problem.error_code, str(problem))
+    return refused
+
+
+def _check_times(batch: SealedBatch, config: LogConfig, now_ms: int) -> Refused | None:
+    before_max_ms = config.message_timestamp_before_max_ms
+    after_max_ms = config.message_timestamp_after_max_ms
+    try:
+        check_timestamps(batch, now_ms, before_max_ms=before_max_ms, after_max_ms=after_max_ms)
+    except BatchError as problem:
+        # Only a batch that is refused is opened: its producer is told which records are at fault.
+        wrong = [
+            (index, f"The time {record.timestamp_ms} is too far from {now_ms}.")
+            for index, record in enumerate(open_batch(batch))
+            if not now_ms - before_max_ms <= record.timestamp_ms <= now_ms + after_max_ms
+        ]
+        return Refused(problem.error_code, str(problem), wrong[:MAX_RECORD_ERRORS])
+    return None
 
 
 def _check_keys(batch: SealedBatch) -> Refused | None:

@@ -171,12 +171,6 @@ class Producers:
         state = self._states.get(producer_id)
         if state is None:
             return None
-        if coordinator_epoch < state.coordinator_epoch:
-            return Refusal(
-                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"A coordinator of epoch {coordinator_epoch} came after one of epoch "
-                f"{state.coordinator_epoch} for producer {producer_id}.",
-            )
         if producer_epoch < state.epoch:
             return stale_epoch(producer_id, producer_epoch, state.epoch)
         if (
@@ -187,6 +181,12 @@ class Producers:
             and state.in_txn
         ):
             return stale_epoch(producer_id, producer_epoch, state.epoch)
+        if coordinator_epoch < state.coordinator_epoch:
+            return Refusal(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"A coordinator of epoch {coordinator_epoch} came after one of epoch "
+                f"{state.coordinator_epoch} for producer {producer_id}.",
+            )
         return None
 
     # -- the only mutations -------------------------------------------------------------------------------

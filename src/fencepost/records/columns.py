@@ -242,9 +242,9 @@ def _encode_rows(
 
 
 class EncodedBatch(NamedTuple):
-    """A batch without a producer: transactional, sealed, ready to be stamped."""
+    """A transactional batch without a producer, sealed. Without compression it is a view of a larger buffer."""
 
-    data: bytearray
+    data: bytearray | memoryview
     record_count: int
 
 
@@ -273,11 +273,11 @@ def _sizes(column: Column, rows: Ints) -> int:
 
 
 def _seal(content: Bytes, record_count: int, timestamp_ms: int, codec: int) -> EncodedBatch:
+    """Writes the header before the records: in place, unless they are compressed."""
+    data: bytearray | memoryview = content.data
     if codec:
         data = bytearray(HEADER_BYTES)
         data += compress(codec, content[HEADER_BYTES:].tobytes())
-    else:
-        data = bytearray(content.data)
     length = len(data) - LOG_OVERHEAD_BYTES
     times = (timestamp_ms, timestamp_ms)
     fields = (codec | TRANSACTIONAL_FLAG, record_count - 1, *times, -1, -1, -1, record_count)

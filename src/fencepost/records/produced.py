@@ -8,19 +8,31 @@ from __future__ import annotations
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.seams import Buffer
-from fencepost.records.batch import BatchError, SealedBatch, read_header, seal_check
+from fencepost.records.batch import (
+    HEADER_BYTES,
+    BatchError,
+    SealedBatch,
+    read_header,
+    seal_check,
+)
 from fencepost.records.compression import CODECS
+
+
+class ClaimError(BatchError):
+    """A whole batch whose header claims what a client may not claim: what the log of the partition finds out."""
 
 
 def read_produced(data: Buffer | None, *, max_bytes: int) -> SealedBatch:
     """The one batch of a client's append to one partition; BatchError carries the reply's code."""
     if not data:
         raise BatchError(ErrorCode.INVALID_RECORD, "a produce request without a batch")
+    if len(data) < HEADER_BYTES:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"a batch that ends after {len(data)} bytes")
     batch = read_header(data)
     if batch.size_bytes != len(data):
         raise _not_one_batch(batch, len(data))
     if batch.base_offset != 0:
-        raise BatchError(
+        raise ClaimError(
             ErrorCode.INVALID_RECORD,
             f"a client's batch begins at offset 0, not at {batch.base_offset}",
         )
@@ -29,7 +41,12 @@ def read_produced(data: Buffer | None, *, max_bytes: int) -> SealedBatch:
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {batch.size_bytes} bytes; max.message.bytes allows {max_bytes}",
         )
-    seal_check(batch)
+    try:
+        seal_check(batch)
+    except BatchError as problem:
+        if problem.error_code is ErrorCode.INVALID_RECORD:
+            raise ClaimError(problem.error_code, str(problem)) from None
+        raise
     _check_claims(batch)
     return batch
 
@@ -45,21 +62,21 @@ def _not_one_batch(batch: SealedBatch, size_bytes: int) -> BatchError:
 
 def _check_claims(batch: SealedBatch) -> None:
     if batch.record_count <= 0:
-        raise BatchError(ErrorCode.INVALID_RECORD, "a client's batch without records")
+        raise ClaimError(ErrorCode.INVALID_RECORD, "a client's batch without records")
     if batch.record_count != batch.last_offset_delta + 1:
-        raise BatchError(
+        raise ClaimError(
             ErrorCode.INVALID_RECORD,
             f"{batch.record_count} records for {batch.last_offset_delta + 1} offsets",
         )
     if batch.is_control:
-        raise BatchError(ErrorCode.INVALID_RECORD, "clients may not write control records")
+        raise ClaimError(ErrorCode.INVALID_RECORD, "clients may not write control records")
     if batch.has_producer_id and batch.base_sequence < 0:
-        raise BatchError(
+        raise ClaimError(
             ErrorCode.INVALID_RECORD,
             f"producer {batch.producer_id} sent the sequence {batch.base_sequence}",
         )
     if batch.codec not in CODECS:
-        raise BatchError(
+        raise ClaimError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"the compression codec {batch.codec} is unknown",
         )
@@ -73,9 +90,8 @@ def check_timestamps(
     Kafka looks at every record; we look at the header, which bounds the newest record exactly and gives
     the oldest of a batch whose first record is its oldest.
     """
-    if batch.max_timestamp > now_ms + after_max_ms or (
-        batch.base_timestamp >= 0 and batch.base_timestamp < now_ms - before_max_ms
-    ):
+    oldest_ms, newest_ms = now_ms - before_max_ms, now_ms + after_max_ms
+    if batch.max_timestamp > newest_ms or 0 <= batch.base_timestamp < oldest_ms:
         raise BatchError(
             ErrorCode.INVALID_TIMESTAMP,
             f"the times {batch.base_timestamp} to {batch.max_timestamp} are too far from {now_ms}",

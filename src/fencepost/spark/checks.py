@@ -71,7 +71,7 @@ def claim_id(transactional_id: str, settings: SinkSettings, moment: Moment) -> N
     """Refuses a second live query of this application with the same id; those elsewhere are fenced."""
     key = (",".join(map(str, settings.client.bootstrap)), transactional_id)
     holder = _claims.get(key)
-    if holder is not None and holder.query_id != moment.query_id and not holder.is_stopping():
+    if holder is not None and holder.query_id != moment.query_id and holder.is_running():
         raise SinkRefused(
             f"query {holder.query_id} of this application writes with transactional_id {transactional_id!r}, and so "
             f"does query {moment.query_id}: give each query its own transactional_id"

@@ -43,4 +43,5 @@ def sentence_of(problem: BaseException) -> str:
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("fencepost."):
             return rest
-    return text[:_EXCERPT_CHARACTERS]
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("at ")]
+    return "\n".join(lines)[:_EXCERPT_CHARACTERS]

@@ -45,12 +45,16 @@ class Moment:
         start = parse_sources(self.start_offsets) or parse_starts(self.end_offsets)
         return Batch(self.query_id, self.batch_id, fingerprint, start)
 
-    def is_stopping(self) -> bool:
-        """Whether somebody has asked the query to stop: then a failed job is not tried again."""
+    def is_running(self) -> bool:
+        """Whether the engine says that the query lives; False where we cannot ask it."""
         try:
-            return self._execution is not None and not self._execution.isActive()
+            return self._execution is not None and bool(self._execution.isActive())
         except Py4JError:
             return False
+
+    def is_stopping(self) -> bool:
+        """Whether somebody has asked the query to stop: then a failed job is not tried again."""
+        return self._execution is not None and not self.is_running()
 
 
 def read_moment(df: DataFrame, batch_id: int) -> Moment:

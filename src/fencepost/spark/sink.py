@@ -91,6 +91,8 @@ class Standing:
     """The batch that this run has finished itself."""
     is_fresh: bool = True
     """Whether nobody has written with this identity yet."""
+    is_doubtful: bool = False
+    """Whether we do not know if our last transaction is over: only a new start can tell."""
 
 
 class TransactionalSink:
@@ -214,6 +216,9 @@ class TransactionalSink:
 
     def _write(self, df: DataFrame, moment: Moment, standing: Standing, verdict: Verdict) -> None:
         for attempt in range(1, self._max_attempts + 1):
+            if standing.is_doubtful and self._settle(moment, standing):
+                self._drain(df, moment)
+                return
             self._freshen(standing, moment)
             try:
                 receipt, entry_page = self._attempt(df, moment, standing, verdict)
@@ -228,8 +233,9 @@ class TransactionalSink:
                 self.last_receipt = receipt
                 self._step("ended", moment)
                 return
-        raise SinkRefused(
-            f"batch {moment.batch_id} was aborted by the cluster {self._max_attempts} times: see the brokers' logs"
+        raise SinkFailed(
+            f"batch {moment.batch_id}: the answer to EndTxn was lost {self._max_attempts} times, and each time the "
+            "transaction had been aborted: look at the brokers' logs and the network"
         )
 
     def _freshen(self, standing: Standing, moment: Moment) -> None:
@@ -342,7 +348,7 @@ class TransactionalSink:
         """Whether the transaction was committed: the cluster knows. A fresh epoch makes its answer final."""
         self._step("settling", moment)
         standing.identity = self._fence()
-        standing.is_fresh = True
+        standing.is_fresh, standing.is_doubtful = True, False
         standing.page = self._read_page(moment)
         standing.last_batch = None
         return self._decide(standing, moment) is Verdict.DRAIN
@@ -354,9 +360,10 @@ class TransactionalSink:
         except ProducerFenced as problem:
             raise self._fenced() from problem
         except FencepostError as problem:
-            # Nothing was open yet, or nobody answers. The next epoch ends whatever there is.
             if not isinstance(problem, Refused) or problem.code != ErrorCode.INVALID_TXN_STATE:
                 log.warning("%r: the abort failed: %s", self, problem)
+                standing.is_doubtful = True
+            # Otherwise nothing was open: the batch failed before its first write.
             return
         standing.is_fresh = identity != standing.identity
         standing.identity = identity

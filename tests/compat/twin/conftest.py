@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.describe_groups import DescribeGroupsRequest
 from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
+from tests.broker.raw import ClosedError, RawClient
 from tests.compat.conftest import Side
 from tests.compat.twin.talk import Ask, Talk, Twins
-from tools.apache_kafka import ApacheKafka
+from tools.apache_kafka import START_SECONDS, ApacheKafka
 from tools.fencepost_process import FencepostProcess
 
 if TYPE_CHECKING:
@@ -53,8 +56,23 @@ def twins(apache_kafka: Side, fencepost_broker: Side) -> Twins:
     return Twins(apache_kafka, fencepost_broker)
 
 
+def _await_an_answer(side: Side) -> None:
+    """Apache Kafka was seen to forget a connection that came while it started: ask on others, too."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        with RawClient(side.bootstrap_servers) as client:
+            client._socket.settimeout(2.0)
+            try:
+                client.call(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+            except (TimeoutError, ClosedError):
+                assert time.monotonic() < deadline, f"{side.name} does not answer"
+            else:
+                return
+
+
 def _wake(side: Side) -> None:
     """The first question for a coordinator creates its topic; its partitions are loaded one after the other."""
+    _await_an_answer(side)
     with Talk(side) as talk:
         for key_type in (0, 1):
             question = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["anybody"])

@@ -102,7 +102,10 @@ def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, upper, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
-        return TimestampOffset(NO_TIMESTAMP, start, log.epochs.epoch_at(start))
+        # What is written next belongs to the leader of now, who has no entry yet where nothing was written.
+        is_empty = start == log.log_end_offset
+        epoch = partition.leader_epoch if is_empty else log.epochs.epoch_at(start)
+        return TimestampOffset(NO_TIMESTAMP, start, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOWHERE
     if timestamp == MAX_TIMESTAMP:

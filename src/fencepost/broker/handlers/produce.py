@@ -31,7 +31,7 @@ from fencepost.partition.producers import Refusal
 from fencepost.partition.verification import Guard
 from fencepost.records.batch import BatchError, SealedBatch, read_header
 from fencepost.records.compression import Codec
-from fencepost.records.produced import read_produced
+from fencepost.records.produced import ClaimError, read_produced
 from fencepost.wire.forms.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -47,6 +47,10 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_OF_TV2: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_WITH_ZSTD: Final = 7
+WITHOUT_LOG_START: Final = frozenset(
+    {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
+)
+"""Where a refused batch is not told where the log begins; Kafka tells it with all that its log refuses."""
 LOGGED_REFUSALS: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.CORRUPT_MESSAGE}
 )
@@ -95,18 +99,16 @@ def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, l
             if isinstance(outcome, Write):
                 writes.append(outcome)
                 partitions.append(outcome.reply)
+            elif isinstance(outcome, Refusal):
+                partitions.append(refused_reply(data.index, outcome))
             else:
-                partitions.append(
-                    PartitionProduceResponse(
-                        index=data.index,
-                        error_code=outcome.error,
-                        base_offset=-1,
-                        error_message=outcome.message,
-                    )
+                partitions.append(outcome)
+        if partitions:  # A topic without any is not in the answer.
+            responses.append(
+                TopicProduceResponse(
+                    name=name, topic_id=topic.topic_id, partition_responses=partitions
                 )
-        responses.append(
-            TopicProduceResponse(name=name, topic_id=topic.topic_id, partition_responses=partitions)
-        )
+            )
     response = ProduceResponse(responses=responses)
     if is_foreign_transaction(request, writes, context):
         refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -115,6 +117,18 @@ def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, l
         refuse_all(response, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return response, []
     return response, writes
+
+
+def refused_reply(
+    index: int, refusal: Refusal, log_start_offset: int = -1
+) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=refusal.error,
+        base_offset=-1,
+        log_start_offset=log_start_offset,
+        error_message=refusal.message,
+    )
 
 
 def refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
@@ -135,7 +149,7 @@ def refuse_topic(name: str, context: Context) -> Refusal | None:
 
 def admit_partition(
     name: str, data: PartitionProduceData, unknown: ErrorCode, context: Context
-) -> Write | Refusal:
+) -> Write | Refusal | PartitionProduceResponse:
     partition = context.node.partition(name, data.index)
     if partition is None:
         return Refusal(
@@ -143,6 +157,9 @@ def admit_partition(
         )
     try:
         batch = read_produced(data.records, max_bytes=partition.log.config.max_message_bytes)
+    except ClaimError as problem:
+        refusal = Refusal(problem.error_code, str(problem))
+        return refused_reply(data.index, refusal, partition.log_start_offset)
     except BatchError as problem:
         return Refusal(problem.error_code, str(problem))
     if batch.codec == Codec.ZSTD and context.api_version < FIRST_VERSION_WITH_ZSTD:
@@ -193,6 +210,7 @@ def refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
         for reply in topic.partition_responses:
             reply.error_code = error
             reply.error_message = None
+            reply.log_start_offset = -1
 
 
 # -- the coordinator's word about first writes -----------------------------------------------------------
@@ -300,6 +318,8 @@ def finish(
         appended = append(write, now_ms)
         if appended.error is not ErrorCode.NONE:
             refuse(write, Refusal(appended.error, appended.message or ""), context)
+            if appended.error not in WITHOUT_LOG_START:
+                write.reply.log_start_offset = write.partition.log_start_offset
             write.reply.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
                 for index, why in appended.record_errors

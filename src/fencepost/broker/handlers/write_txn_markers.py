@@ -28,7 +28,7 @@ from fencepost.wire.forms.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fencepost.broker.context import Context
 
@@ -41,7 +41,7 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkers
         return refuse_all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     writing = Writing(context)
     response = WriteTxnMarkersResponse(
-        markers=[writing.write(marker) for marker in request.markers]
+        markers=merged(writing.write(marker) for marker in request.markers)
     )
     if writing.undurable == 0:
         return response
@@ -85,6 +85,32 @@ class Writing:
         self.undurable -= 1
         if self.undurable == 0 and self._finished is not None:
             self._finished()
+
+
+def merged(results: Iterable[WritableTxnMarkerResult]) -> list[WritableTxnMarkerResult]:
+    """One result per producer id, where a later marker of a partition has the last word; none without a partition."""
+    errors: dict[int, dict[str, dict[int, int]]] = {}
+    for result in results:
+        for topic in result.topics:
+            for partition in topic.partitions:
+                of_topic = errors.setdefault(result.producer_id, {}).setdefault(topic.name, {})
+                of_topic[partition.partition_index] = partition.error_code
+    return [
+        WritableTxnMarkerResult(
+            producer_id=producer_id,
+            topics=[
+                WritableTxnMarkerTopicResult(
+                    name=name,
+                    partitions=[
+                        WritableTxnMarkerPartitionResult(partition_index=index, error_code=error)
+                        for index, error in of_topic.items()
+                    ],
+                )
+                for name, of_topic in topics.items()
+            ],
+        )
+        for producer_id, topics in errors.items()
+    ]
 
 
 def refuse_all(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:

@@ -1,0 +1,320 @@
+"""What the broker does when nobody asks: retention, compaction, expiry of producers, checkpoints.
+
+Time passes when the test says so: the timers of the housekeeping ring by themselves.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
+from fencepost.partition.partition import Partition
+from fencepost.records.checkpoint import decode_offsets
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.broker.node_stage import FOLDER, Stage
+from tests.broker.requests import NOW_MS, batch_of, create_topic, fetch, produce, read_topic
+
+A_MINUTE_MS = 60_000
+AN_HOUR_MS = 60 * A_MINUTE_MS
+A_DAY_MS = 24 * AN_HOUR_MS
+SMALL_SEGMENTS = {"internal.segment.bytes": "200"}
+TIMERS = (
+    "log.retention.check.interval.ms",
+    "log.cleaner.backoff.ms",
+    "producer.id.expiration.check.interval.ms",
+    "log.flush.offset.checkpoint.interval.ms",
+)
+
+
+def new_stage(interval_ms: int = 10_000, **settings: str) -> Stage:
+    """A broker that looks after everything in the same interval."""
+    given = {key.replace("_", "."): value for key, value in settings.items()}
+    return Stage(durability="os", settings={**dict.fromkeys(TIMERS, str(interval_ms)), **given})
+
+
+def made(stage: Stage, name: str, settings: Mapping[str, str]) -> Partition:
+    create_topic(stage, name, settings={**SMALL_SEGMENTS, **settings})
+    partition = stage.node.partition(name, 0)
+    assert partition is not None
+    return partition
+
+
+def write(stage: Stage, topic: str, *values: bytes, key: bytes | None = None, **more: Any) -> None:
+    """One batch for each value, stamped with the time on the stage's clock."""
+    for value in values:
+        batch = batch_of(value, key=key, timestamp_ms=stage.clock.now_ms(), **more)
+        assert produce(stage, topic, batch).error_code == ErrorCode.NONE
+
+
+def numbers(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last + 1)]
+
+
+# -- retention -------------------------------------------------------------------------------------------
+
+
+def test_segments_older_than_the_retention_of_their_topic_go() -> None:
+    with new_stage() as stage:
+        made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
+        write(stage, "t", *numbers(0, 9))
+        stage.advance(AN_HOUR_MS / 2)
+        write(stage, "t", *numbers(10, 19))
+        stage.advance(AN_HOUR_MS / 2 + A_MINUTE_MS)
+        kept = read_topic(stage, "t")
+        assert kept[-10:] == numbers(10, 19)
+        assert b"0" not in kept
+        got = fetch(stage, "t", 0)
+        assert got.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert got.log_start_offset == 20 - len(kept)
+
+
+def test_a_log_that_is_too_old_as_a_whole_is_emptied_and_goes_on_where_it_was() -> None:
+    with new_stage() as stage:
+        made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
+        write(stage, "t", *numbers(0, 9))
+        stage.advance(2 * AN_HOUR_MS)
+        assert read_topic(stage, "t") == []
+        assert produce(stage, "t", batch_of(b"next")).base_offset == 10
+
+
+def test_a_log_is_kept_below_its_size() -> None:
+    with new_stage() as stage:
+        partition = made(stage, "t", {"retention.bytes": "500"})
+        write(stage, "t", *numbers(0, 29))
+        stage.advance(A_MINUTE_MS)
+        assert partition.log.size_bytes <= 500 + 200
+        assert read_topic(stage, "t")[-1] == b"29"
+
+
+def test_what_is_to_be_kept_for_ever_is_kept() -> None:
+    with new_stage(A_DAY_MS) as stage:
+        made(stage, "t", {"retention.ms": "-1"})
+        write(stage, "t", *numbers(0, 9))
+        stage.advance(30 * A_DAY_MS)
+        assert read_topic(stage, "t") == numbers(0, 9)
+
+
+def test_a_retention_that_is_changed_while_the_broker_runs_is_used() -> None:
+    with new_stage() as stage:
+        made(stage, "t", {"retention.ms": "-1"})
+        write(stage, "t", *numbers(0, 9))
+        change = AlterConfigsResource(
+            resource_type=2,
+            resource_name="t",
+            configs=[AlterableConfig(name="retention.ms", config_operation=0, value="1000")],
+        )
+        stage.call(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            1,
+            IncrementalAlterConfigsRequest(resources=[change]),
+        )
+        stage.advance(A_MINUTE_MS)
+        assert read_topic(stage, "t") == []
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_what_retention_removed_does_not_come_back(ending: str) -> None:
+    stage = new_stage().start()
+    made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
+    write(stage, "t", *numbers(0, 9))
+    stage.advance(2 * AN_HOUR_MS)
+    write(stage, "t", b"10")
+    getattr(stage, ending)()
+    again = stage.again()
+    assert read_topic(again, "t") == [b"10"]
+    assert produce(again, "t", batch_of(b"11")).base_offset == 11
+    again.stop()
+
+
+def test_a_producer_goes_on_although_its_records_are_gone() -> None:
+    with new_stage() as stage:
+        made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
+        numbered = {"producer_id": 9, "epoch": 0}
+        write(stage, "t", b"0", sequence=0, **numbered)
+        stage.advance(2 * AN_HOUR_MS)
+        assert read_topic(stage, "t") == []
+        repeated = produce(stage, "t", batch_of(b"0", sequence=0, **numbered))
+        assert (repeated.error_code, repeated.base_offset) == (ErrorCode.NONE, 0)
+        assert produce(stage, "t", batch_of(b"1", sequence=1, **numbered)).base_offset == 1
+
+
+def test_one_partition_whose_disk_fails_does_not_keep_the_others_from_their_retention() -> None:
+    with new_stage() as stage:
+        names = ["a", "b", "c"]
+        for name in names:
+            made(stage, name, {"retention.ms": str(AN_HOUR_MS)})
+            write(stage, name, *numbers(0, 4))
+        stage.advance(AN_HOUR_MS)
+        broken = stage.node.partition("a", 0)
+        assert broken is not None
+
+        broken.log.disk = FailingDisk(broken.log.disk)  # type: ignore[assignment]
+        for segment in broken.log.segments:
+            segment._disk = broken.log.disk
+        stage.advance(A_MINUTE_MS)
+        assert [len(read_topic(stage, name)) for name in names[1:]] == [0, 0]
+
+
+class FailingDisk:
+    """A disk that can be read and not changed."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("remove", "rename", "write_file", "remove_tree"):
+            return self._refuse
+        return getattr(self._disk, name)
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "the disk says no")
+
+
+# -- compaction ------------------------------------------------------------------------------------------
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": str(AN_HOUR_MS),
+}
+
+
+def write_keys(stage: Stage, topic: str, rounds: int, keys: int = 3) -> None:
+    for number in range(rounds):
+        for key in range(keys):
+            write(stage, topic, b"%d-%d" % (key, number), key=b"k%d" % key)
+
+
+def test_compaction_leaves_the_newest_value_of_every_key() -> None:
+    with new_stage() as stage:
+        partition = made(stage, "t", COMPACTED)
+        write_keys(stage, "t", 10)
+        before = partition.log.size_bytes
+        stage.advance(A_MINUTE_MS)
+        assert partition.log.size_bytes < before
+        values = read_topic(stage, "t")
+        assert [b"%d-9" % key for key in range(3)] == values[-3:]
+        assert b"0-0" not in values
+        assert produce(stage, "t", batch_of(b"next", key=b"k0")).base_offset == 30
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_what_compaction_removed_does_not_come_back(ending: str) -> None:
+    stage = new_stage().start()
+    made(stage, "t", COMPACTED)
+    write_keys(stage, "t", 10)
+    stage.advance(A_MINUTE_MS)
+    values = read_topic(stage, "t")
+    getattr(stage, ending)()
+    again = stage.again()
+    assert read_topic(again, "t") == values
+    again.stop()
+
+
+def test_a_tombstone_goes_when_its_time_is_over() -> None:
+    with new_stage() as stage:
+        made(stage, "t", COMPACTED)
+        write(stage, "t", b"value", key=b"doomed")
+        tombstone = batch_of(None, key=b"doomed", timestamp_ms=stage.clock.now_ms())  # type: ignore[arg-type]
+        produce(stage, "t", tombstone)
+        write_keys(stage, "t", 3)
+        stage.advance(A_MINUTE_MS)
+        assert None in read_topic(stage, "t")
+        assert b"value" not in read_topic(stage, "t")
+        stage.advance(2 * AN_HOUR_MS)
+        write_keys(stage, "t", 6)
+        stage.advance(A_MINUTE_MS)
+        assert None not in read_topic(stage, "t")
+
+
+def test_a_topic_may_be_deleted_in_the_middle_of_its_compaction() -> None:
+    with new_stage() as stage:
+        for count in range(20):
+            made(stage, "doomed", COMPACTED)
+            write_keys(stage, "doomed", 6)
+            steps = stage.node._housekeeping._compact()
+            for _ in range(count):
+                next(steps, None)
+            deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")])
+            assert not stage.call(ApiKey.DELETE_TOPICS, 6, deletion).responses[0].error_code
+            for _ in steps:
+                assert stage.node.partition("doomed", 0) is None
+            assert not [name for name in stage.disk.list_dir(FOLDER) if "doomed" in name]
+        made(stage, "after", COMPACTED)
+        write_keys(stage, "after", 6)
+        stage.advance(A_MINUTE_MS)
+        assert b"0-0" not in read_topic(stage, "after")
+
+
+def test_housekeeping_goes_on_after_a_failure_of_the_disk() -> None:
+    for call in range(1, 200, 11):
+        with new_stage() as stage:
+            made(stage, "old", {"retention.ms": str(AN_HOUR_MS)})
+            made(stage, "compacted", COMPACTED)
+            write(stage, "old", *numbers(0, 9))
+            write_keys(stage, "compacted", 6)
+            stage.disk.fail_call(call)
+            stage.advance(AN_HOUR_MS + A_MINUTE_MS)
+            stage.disk._failures.clear()
+            stage.advance(A_MINUTE_MS)
+            assert read_topic(stage, "old") == []
+            again = stage.kill().again()
+            assert read_topic(again, "compacted")[-1] == b"2-5"
+            again.stop()
+
+
+# -- producers and checkpoints ---------------------------------------------------------------------------
+
+
+def test_a_producer_that_was_silent_for_a_day_is_forgotten() -> None:
+    with new_stage(A_MINUTE_MS) as stage:
+        partition = made(stage, "t", {"retention.ms": "-1"})
+        write(stage, "t", b"0", producer_id=9, epoch=0, sequence=0)
+        stage.advance(A_DAY_MS - A_MINUTE_MS)
+        assert partition.producers.get(9) is not None
+        stage.advance(2 * A_MINUTE_MS)
+        assert partition.producers.get(9) is None
+        # Nobody remembers where it was: any sequence may be its next one.
+        outcome = produce(stage, "t", batch_of(b"7", producer_id=9, epoch=0, sequence=7))
+        assert (outcome.error_code, outcome.base_offset) == (ErrorCode.NONE, 1)
+
+
+def test_the_time_after_which_producers_are_forgotten_is_a_setting() -> None:
+    with new_stage(producer_id_expiration_ms=str(A_MINUTE_MS)) as stage:
+        partition = made(stage, "t", {})
+        write(stage, "t", b"0", producer_id=9, epoch=0, sequence=0)
+        stage.advance(2 * A_MINUTE_MS)
+        assert partition.producers.get(9) is None
+
+
+def test_what_is_durable_is_written_down_while_the_broker_runs() -> None:
+    settings = dict.fromkeys(TIMERS, "1000")
+    with Stage(durability="fsync", settings=settings) as stage:
+        create_topic(stage, "t")
+        for _ in range(5):
+            produce(stage, "t", batch_of(b"value", timestamp_ms=NOW_MS))
+        stage.advance(10_000)
+        points = decode_offsets(stage.disk.read_file(f"{FOLDER}/recovery-point-offset-checkpoint"))
+        assert points[TopicPartition("t", 0)] == 5
+
+
+def test_a_day_of_quiet_leaves_the_disk_alone() -> None:
+    with new_stage(A_MINUTE_MS) as stage:
+        made(stage, "t", {"retention.ms": "-1"})
+        write(stage, "t", *numbers(0, 9))
+        before = stage.disk.calls
+        stage.advance(A_DAY_MS)
+        # One round may look at files that nobody has opened yet; the others find nothing to do.
+        assert stage.disk.calls - before < 50
+        assert read_topic(stage, "t") == numbers(0, 9)

@@ -1,0 +1,208 @@
+"""kill -9 of a real broker process at every point between two writes of a commit and of an abort.
+
+Method: the broker calls a hook with a name between any two writes. Which names, and how often, is recorded from one commit
+and one abort in this process. Then, for each of them, a broker process is told to kill itself there, and another one is
+started on what it left. The Prepare record decides: with it in the log the outcome is what the producer asked for, on
+every partition and in the offsets; without it nothing is decided, and the producer decides again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError
+from fencepost.broker.process import CRASH_POINT_VARIABLE, kill_at
+from fencepost.broker.transaction_ending import ABORT_POINTS, COMMIT_POINTS, CRASH_POINTS
+from tests.broker.node_stage import Stage
+from tests.broker.raw import ClosedError, RawClient
+from tests.broker.requests import Client, create_topic
+from tests.transactions.wire import (
+    NONE,
+    TV1,
+    TV2,
+    Protocol,
+    WireProducer,
+    await_coordinator,
+    committed_offset,
+    committed_offsets,
+    consume,
+    describe,
+    logged_states,
+    retried,
+    state_of,
+    values,
+)
+from tools.fencepost_process import FencepostProcess
+from tools.processes import free_port
+
+FEW_PARTITIONS: Final = (
+    "--config=offsets.topic.num.partitions=2",
+    "--config=transaction.state.log.num.partitions=2",
+)
+PARTITIONS: Final = (("refunds", 0), ("audit", 1))
+UNDECIDED: Final = (COMMIT_POINTS.before_prepare, ABORT_POINTS.before_prepare)
+
+
+def open_transaction(client: Client, protocol: Protocol) -> WireProducer:
+    """Over two topics and the offsets of a group, after one that was committed."""
+    for topic in ("settlements", "refunds", "audit"):
+        create_topic(client, topic, 2)
+    one = WireProducer(client, "a", protocol).initialise()
+    for offset in (1, 2):
+        for topic, index in PARTITIONS:
+            one.send(topic, b"%d" % offset, index=index)
+        one.send_offsets("g", {("settlements", 0): offset})
+        if offset == 1:
+            one.commit()
+    return one
+
+
+def recorded(*, commit: bool) -> list[str]:
+    """Every call of the hook in one commit or abort, as `name:ordinal`."""
+    with Stage(durability="os") as stage:
+        one = open_transaction(stage, TV1)
+        calls: list[str] = []
+        stage.node.crash_points = calls.append
+        assert one.end(commit=commit) == NONE
+    counts: Counter[str] = Counter()
+    numbered = []
+    for name in calls:
+        counts[name] += 1
+        numbered.append(f"{name}:{counts[name]}")
+    return numbered
+
+
+POINTS: Final = {False: recorded(commit=False), True: recorded(commit=True)}
+
+
+def test_a_commit_and_an_abort_pass_every_point_that_has_a_name() -> None:
+    passed = [point.partition(":")[0] for points in POINTS.values() for point in points]
+    assert set(passed) == set(CRASH_POINTS)
+    assert passed.count(COMMIT_POINTS.marker_appended) == len(PARTITIONS) + 1
+    assert len(passed) == len(CRASH_POINTS) + 2 * len(PARTITIONS)
+
+
+@contextmanager
+def broker(data: Path, *options: str) -> Iterator[tuple[FencepostProcess, RawClient]]:
+    process = FencepostProcess(data, options=[*FEW_PARTITIONS, "--log-level=warning", *options])
+    try:
+        with RawClient(process.bootstrap_servers) as client:
+            yield process, client
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("mode", ["TV1-os", "TV2-fsync"])
+@pytest.mark.parametrize("point", [*POINTS[True], *POINTS[False]])
+def test_killed_at_any_point_of_an_end_the_outcome_is_the_one_that_the_prepare_record_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, mode: str
+) -> None:
+    protocol, durability = (TV1, "os") if mode == "TV1-os" else (TV2, "fsync")
+    commit = point in POINTS[True]
+    # The transaction before this one was committed, and has passed the points of a commit already.
+    name, _, ordinal = point.partition(":")
+    monkeypatch.setenv(CRASH_POINT_VARIABLE, f"{name}:{int(ordinal) + times_passed(name)}")
+    with broker(tmp_path, f"--durability={durability}") as (process, client):
+        one = open_transaction(client, protocol)
+        with pytest.raises(ClosedError):
+            one.end(commit=commit)
+        assert process.process.stop() == -9
+    monkeypatch.delenv(CRASH_POINT_VARIABLE)
+    with broker(tmp_path, f"--durability={durability}") as (_, client):
+        one.client = client
+        check(client, one, commit=commit, decided=name not in UNDECIDED)
+
+
+def times_passed(name: str) -> int:
+    """How often the first commit has passed a point."""
+    return sum(1 for point in POINTS[True] if point.startswith(f"{name}:"))
+
+
+def check(client: Client, one: WireProducer, *, commit: bool, decided: bool) -> None:
+    retried(client, lambda: int(describe_error(client)))
+    if not decided:
+        assert state_of(client, "a") == "Ongoing"
+        for topic, index in PARTITIONS:
+            assert values(client, topic, index=index) == [b"1"], "nothing is decided yet"
+        (pending,) = committed_offsets(client, "g", "settlements", stable=True)
+        assert pending.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    # What the producer does when its connection breaks: it asks again.
+    retried(client, lambda: one.end(commit=commit))
+    outcome = "Commit" if commit else "Abort"
+    assert logged_states(client, "a")[-2:] == [f"Prepare{outcome}", f"Complete{outcome}"]
+    for topic, index in PARTITIONS:
+        seen = consume(client, topic, index=index)
+        assert seen.values == [b"1", b"2"][: 2 if commit else 1]
+        kinds = [kind for _, kind in seen.markers]
+        assert kinds[0] is True
+        assert set(kinds[1:]) == {commit}, "a marker may be there twice, but never the other one"
+        everything = values(client, topic, index=index, committed=False)
+        assert everything == [b"1", b"2"]
+    assert committed_offset(client, "g", "settlements") == (2 if commit else 1)
+    for topic, index in PARTITIONS:
+        one.send(topic, b"3", index=index)
+    one.send_offsets("g", {("settlements", 0): 3})
+    one.commit()
+    for topic, index in PARTITIONS:
+        assert values(client, topic, index=index)[-1] == b"3"
+    assert committed_offset(client, "g", "settlements") == 3
+
+
+def describe_error(client: Client) -> int:
+    return int(describe(client, "a").error_code)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_killed_again_and_again_while_it_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: bool
+) -> None:
+    """Recovery passes the points of an end too, from its first marker on: it is killed at each of them in turn."""
+    points = COMMIT_POINTS if commit else ABORT_POINTS
+    ordinal = times_passed(points.prepare_durable) + 1
+    monkeypatch.setenv(CRASH_POINT_VARIABLE, f"{points.prepare_durable}:{ordinal}")
+    with broker(tmp_path) as (_, client):
+        one = open_transaction(client, TV1)
+        with pytest.raises(ClosedError):
+            one.end(commit=commit)
+    in_recovery = [points.marker_appended + f":{n}" for n in (1, 2, 3)]
+    in_recovery += [points.markers_durable, points.complete_appended]
+    for point in in_recovery:
+        monkeypatch.setenv(CRASH_POINT_VARIABLE, point)
+        process = FencepostProcess(
+            tmp_path, options=FEW_PARTITIONS, listen=f"127.0.0.1:{free_port()}", wait=False
+        )
+        process.process.wait_for_end()
+        assert process.process.stop() == -9, process.process.output
+    monkeypatch.delenv(CRASH_POINT_VARIABLE)
+    with broker(tmp_path) as (_, client):
+        one.client = client
+        check(client, one, commit=commit, decided=True)
+
+
+@pytest.mark.parametrize("wanted", ["", "commit.no-such-point", "commit.prepare-durable:x", ":1"])
+def test_a_crash_point_that_does_not_exist_is_refused_with_a_sentence(wanted: str) -> None:
+    with pytest.raises(ConfigError, match="there is no such point"):
+        kill_at(wanted)
+
+
+def test_other_points_and_earlier_calls_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr("os.kill", lambda pid, number: killed.append(number))
+    reached = kill_at("abort.marker-appended:2")
+    for point in (*CRASH_POINTS, *CRASH_POINTS):
+        reached(point)
+    assert killed == [9]
+
+
+def test_the_broker_knows_its_coordinators_after_any_start(tmp_path: Path) -> None:
+    with broker(tmp_path) as (_, client):
+        await_coordinator(client, "a")
+    with broker(tmp_path) as (_, client):
+        WireProducer(client, "a", TV2).initialise()

@@ -1,0 +1,210 @@
+"""Stories that are told about transactions, as tests: what went wrong there cannot go wrong here, or must, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
+from tests.broker.node_stage import Stage
+from tests.broker.requests import batch_of, create_topic
+from tests.transactions.wire import (
+    GROUP,
+    NONE,
+    TV1,
+    Protocol,
+    WireProducer,
+    await_coordinator,
+    committed_offset,
+    consume,
+    describe,
+    logged_states,
+    produce_request,
+    values,
+)
+
+HOUR_MS = 3_600_000
+UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+# -- the paused producer that wakes after its id has expired ----------------------------------------------------
+
+
+@pytest.fixture
+def forgetful() -> Iterator[Stage]:
+    """A broker that forgets an idle id after an hour, and the tombstone of it a minute later."""
+    settings = {"transactional.id.expiration.ms": str(HOUR_MS)}
+    with Stage(durability="os", settings=settings) as stage:
+        create_topic(stage, "refunds", 2)
+        yield stage
+
+
+@pytest.mark.parametrize("paused", ["between transactions", "inside one"])
+@pytest.mark.parametrize("replaced", [False, True], ids=["alone", "replaced"])
+def test_a_producer_that_wakes_after_its_id_has_expired_can_write_nothing(
+    forgetful: Stage, protocol: Protocol, paused: str, replaced: bool
+) -> None:
+    """It was told that the new producer, with its fresh producer id, would fence nobody, and a refund was doubled.
+
+    Without the id in the log nobody compares epochs, that is true. But nobody vouches for the sleeper's producer id
+    either: its first write is asked about, and the coordinator knows no such producer.
+    """
+    stage = forgetful
+    sleeper = WireProducer(stage, "refunds-1", protocol).initialise()
+    sleeper.send("refunds", b"RFD-1")
+    sleeper.commit()
+    if paused == "inside one":
+        sleeper.send("refunds", b"RFD-2 by the sleeper")
+    stage.advance(4 * HOUR_MS)
+    assert logged_states(stage, "refunds-1")[-1] is None, "forgotten"
+    expected = [b"RFD-1"]
+    if replaced:
+        replacement = WireProducer(stage, "refunds-1", protocol).initialise()
+        assert replacement.producer_id != sleeper.producer_id
+        replacement.send("refunds", b"RFD-2")
+        replacement.commit()
+        expected.append(b"RFD-2")
+    for index in (0, 1):
+        if protocol is TV1:
+            assert sleeper.add_one("refunds", index) == UNKNOWN
+        refused = sleeper.produce("refunds", b"RFD-2 again", index=index).error_code
+        assert refused in (UNKNOWN, ErrorCode.INVALID_PRODUCER_EPOCH)
+    for commit in (True, False):
+        assert sleeper.end(commit=commit) == UNKNOWN
+    assert values(stage, "refunds") == expected
+    assert values(stage, "refunds", index=1, committed=False) == []
+
+
+def test_a_sleeper_that_asks_to_go_on_is_given_a_new_identity_or_is_fenced(
+    forgetful: Stage, protocol: Protocol
+) -> None:
+    """KIP-360 (case 5): with its old producer id and epoch, while nobody else has come, and after."""
+    stage = forgetful
+    sleeper = WireProducer(stage, "refunds-1", protocol).initialise()
+    held = {"producer_id": sleeper.producer_id, "producer_epoch": sleeper.epoch}
+    stage.advance(4 * HOUR_MS)
+    assert sleeper.init(**held) == NONE
+    assert sleeper.producer_id != held["producer_id"]
+    assert sleeper.epoch == 0
+    stage.advance(4 * HOUR_MS)
+    WireProducer(stage, "refunds-1", protocol).initialise()
+    late = {"producer_id": sleeper.producer_id, "producer_epoch": sleeper.epoch}
+    assert sleeper.init(**late) == ErrorCode.PRODUCER_FENCED
+
+
+def test_an_id_that_is_used_now_and_then_never_expires(
+    forgetful: Stage, protocol: Protocol
+) -> None:
+    one = WireProducer(forgetful, "refunds-1", protocol).initialise()
+    for number in range(8):
+        forgetful.advance(HOUR_MS * 0.75)
+        one.send("refunds", b"%d" % number)
+        one.commit()
+    assert describe(forgetful, "refunds-1").error_code == NONE
+    assert len(values(forgetful, "refunds")) == 8
+
+
+# -- where a transactional id comes from ---------------------------------------------------------------------
+
+
+class Shard:
+    """One instance of a refunds service: it takes a settlement, writes its refund, and moves the offset with it."""
+
+    def __init__(self, stage: Stage, transactional_id: str, protocol: Protocol) -> None:
+        self._stage = stage
+        self._producer = WireProducer(stage, transactional_id, protocol).initialise()
+        self._offset = -1
+
+    def take(self) -> None:
+        """Reads the next settlement and writes its refund into a transaction."""
+        self._offset = max(0, committed_offset(self._stage, "refunds", "settlements"))
+        record = consume(self._stage, "settlements", offset=self._offset).records[0]
+        self._producer.send("refunds-emitted", b"refund of " + (record.value or b""))
+
+    def finish(self) -> int:
+        """Moves the offset and commits; the first error that it meets."""
+        one = self._producer
+        moved = {("settlements", 0): self._offset + 1}
+        if one.protocol is TV1 and (error := one.add_offsets("refunds")):
+            return error
+        if error := one.commit_offsets("refunds", moved)["settlements", 0]:
+            return error
+        return one.end(commit=True)
+
+
+@pytest.fixture
+def settled(stage: Stage) -> Stage:
+    create_topic(stage, "settlements")
+    create_topic(stage, "refunds-emitted")
+    await_coordinator(stage, "refunds", GROUP)
+    records = batch_of(b"S-1", b"S-2", b"S-3")
+    stage.call(
+        ApiKey.PRODUCE, 11, produce_request({("settlements", 0): records}, transactional_id=None)
+    )
+    return stage
+
+
+def let_a_pod_be_replaced(stage: Stage, protocol: Protocol, names: tuple[str, str]) -> int:
+    """A pod hangs with a refund in its hands, another takes the work over, and then the first one wakes."""
+    pod = Shard(stage, names[0], protocol)
+    pod.take()
+    replacement = Shard(stage, names[1], protocol)
+    replacement.take()
+    assert replacement.finish() == NONE
+    return pod.finish()
+
+
+def test_with_an_id_from_a_stable_shard_the_zombie_is_fenced_and_there_is_no_duplicate(
+    settled: Stage, protocol: Protocol
+) -> None:
+    told = let_a_pod_be_replaced(settled, protocol, ("refunds-shard-7", "refunds-shard-7"))
+    assert told in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert values(settled, "refunds-emitted") == [b"refund of S-1"]
+    assert committed_offset(settled, "refunds", "settlements") == 1
+
+
+def test_with_an_id_from_a_uuid_nobody_is_fenced_and_the_refund_is_made_twice(
+    settled: Stage, protocol: Protocol
+) -> None:
+    """Not a bug of the broker: to it these are two producers that have nothing to do with each other."""
+    names = (
+        "refunds-2c9f7a54-7f1e-4b0a-9d5e-1a2b3c4d5e6f",
+        "refunds-8d3e1b72-0c4d-4e5f-a6b7-c8d9e0f1a2b3",
+    )
+    assert let_a_pod_be_replaced(settled, protocol, names) == NONE
+    assert values(settled, "refunds-emitted") == [b"refund of S-1", b"refund of S-1"]
+
+
+# -- crash between the write and the offset --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("crashes", ["before the offset", "before the commit"])
+def test_a_crash_between_write_and_offset_neither_loses_nor_doubles_a_refund(
+    settled: Stage, protocol: Protocol, crashes: str
+) -> None:
+    pod = Shard(settled, "refunds-shard-7", protocol)
+    pod.take()
+    if crashes == "before the commit":
+        pod._producer.send_offsets("refunds", {("settlements", 0): 1})
+    restarted = Shard(settled, "refunds-shard-7", protocol)
+    for _ in range(3):
+        restarted.take()
+        assert restarted.finish() == NONE
+    assert values(settled, "refunds-emitted") == [
+        b"refund of S-1",
+        b"refund of S-2",
+        b"refund of S-3",
+    ]
+
+
+def test_idempotence_alone_is_not_enough(settled: Stage) -> None:
+    """A restarted producer has a new producer id: to its partition, the same refund is another record."""
+    for producer_id in (501, 502):
+        records = batch_of(b"refund of S-1", producer_id=producer_id, epoch=0, sequence=0)
+        request = produce_request({("refunds-emitted", 0): records}, transactional_id=None)
+        for _ in range(2):  # A retry is recognised.
+            reply = settled.call(ApiKey.PRODUCE, 11, request)
+            assert reply.responses[0].partition_responses[0].error_code == NONE
+    assert values(settled, "refunds-emitted") == [b"refund of S-1"] * 2
