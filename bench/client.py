@@ -48,6 +48,8 @@ def create_topic(broker: Broker, name: str, partitions: int = PARTITIONS, **conf
     # The client must live until the answer is there.
     asker = admin(broker)
     asker.create_topics([topic])[name].result(PATIENCE_SECONDS)
+    # Apache Kafka answers before the partitions have their leader: wait until each of them can be asked.
+    end_offsets(broker, name, partitions)
 
 
 def delete_topic(broker: Broker, name: str) -> None:

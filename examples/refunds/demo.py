@@ -101,12 +101,13 @@ def write_settlements(bootstrap: str, count: int) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """All descendants of a process, where the system shows them."""
-    with contextlib.suppress(OSError):
-        listing = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        direct = [int(child) for child in listing.split()]
-        return direct + [grandchild for child in direct for grandchild in children(child)]
-    return []
+    """All descendants of a process, where the system shows them: every thread has children of its own."""
+    found: list[int] = []
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, listing.read_text().split()):
+                found += [child, *children(child)]
+    return found
 
 
 def python_workers(driver: int) -> list[int]:
@@ -191,7 +192,9 @@ class Run:
             case "driver":
                 os.kill(driver, signal.SIGKILL)
             case "worker":
-                for pid in python_workers(driver):
+                workers = python_workers(driver)
+                print(f"   ({len(workers)} Python processes)", flush=True)
+                for pid in workers:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
             case _:

@@ -52,6 +52,12 @@ def new_topic(client: RawClient) -> NewTopic:
 
 
 @pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """For tests that let hundreds of brokers fail: what each of them says of it is not kept."""
+    caplog.set_level(logging.CRITICAL, logger="fencepost")
+
+
+@pytest.fixture
 def complaints(caplog: pytest.LogCaptureFixture) -> Complaints:
     """The lines that the broker logged as warnings or worse, so far in this test."""
     caplog.set_level(logging.INFO, logger="fencepost")

@@ -14,10 +14,10 @@ import asyncio
 import itertools
 import struct
 from collections.abc import Mapping
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
 
 from fencepost.base.failures import FencepostError
-from fencepost.base.seams import Buffer, Dice
+from fencepost.base.seams import Dice
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.node import Node
@@ -228,7 +228,7 @@ class Stage:
 
     def new_connection(self) -> Connection:
         assert self._server is not None, "the stage was not started"
-        return cast(Connection, self._server._connection())
+        return self._server._connection()
 
     def connect(self) -> Line:
         line = Line(self)
@@ -311,4 +311,3 @@ class Stage:
         if kind is None:
             assert not self.fatal, self.fatal
             assert not self.problems, self.problems
-

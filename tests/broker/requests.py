@@ -157,9 +157,7 @@ def create_topics(
     """What the broker says about each of the topics."""
     configs = [CreatableTopicConfig(name=k, value=v) for k, v in (settings or {}).items()]
     topics = [
-        CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=-1, configs=configs
-        )
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=configs)
         for name in names
     ]
     request = CreateTopicsRequest(topics=topics, timeout_ms=30_000)

@@ -19,7 +19,9 @@ KNOWN = ApiVersionsRequest(client_software_name="raw", client_software_version="
 def test_an_unknown_version_is_answered_in_the_oldest_layout(
     client: RawClient, complaints: Complaints, version: int
 ) -> None:
-    client.send_frame(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 7, -1) + b"from the future")
+    client.send_frame(
+        struct.pack(">hhih", ApiKey.API_VERSIONS, version, 7, -1) + b"from the future"
+    )
     reply = client.read_frame()
     correlation_id, error, count, key, lowest, highest = struct.unpack(">ihihhh", reply)
     assert (correlation_id, error) == (7, ErrorCode.UNSUPPORTED_VERSION)
@@ -37,7 +39,8 @@ def test_a_frame_that_ends_before_its_correlation_id_closes_the_connection(
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [("", "1.0"), ("raw", ""), ("ra w", "1.0"), ("-raw", "1.0"), ("raw", "1\n")]
+    ("name", "version"),
+    [("", "1.0"), ("raw", ""), ("ra w", "1.0"), ("-raw", "1.0"), ("raw", "1\n")],
 )
 def test_a_client_with_an_impossible_name_is_an_invalid_request(
     client: RawClient, name: str, version: str

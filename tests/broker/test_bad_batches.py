@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.seams import Buffer
 from fencepost.records.compression import Codec
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.fetch import FetchRequest
@@ -38,7 +39,7 @@ def altered(position: int, layout: str, value: int, *, sealed: bool = True) -> b
 
 NOT_WHOLE = batch_of(b"first", b"second")[:-3]
 
-REFUSED = {
+REFUSED: dict[str, tuple[Buffer | None, ErrorCode]] = {
     "a wrong CRC": (altered(CRC, ">I", 0, sealed=False), ErrorCode.CORRUPT_MESSAGE),
     "a changed record": (altered(70, ">b", 7, sealed=False), ErrorCode.CORRUPT_MESSAGE),
     "magic 0": (altered(MAGIC, ">b", 0), ErrorCode.INVALID_RECORD),
@@ -50,7 +51,7 @@ REFUSED = {
     "a batch that is cut short": (NOT_WHOLE, ErrorCode.INVALID_RECORD),
     "no batch": (b"", ErrorCode.INVALID_RECORD),
     "nothing at all": (None, ErrorCode.INVALID_RECORD),
-    "half a header": (batch_of(b"one")[:30], ErrorCode.CORRUPT_MESSAGE),
+    "half a header": (batch_of(b"one")[:30], ErrorCode.INVALID_RECORD),
     "a negative length": (altered(LENGTH, ">i", -1), ErrorCode.CORRUPT_MESSAGE),
     "a length below a header": (altered(LENGTH, ">i", 10), ErrorCode.CORRUPT_MESSAGE),
     "a huge length": (altered(LENGTH, ">i", 2**31 - 1), ErrorCode.INVALID_RECORD),

@@ -43,6 +43,17 @@ def test_a_frame_of_an_impossible_size_closes_the_connection(
     assert str(size) in line
 
 
+def test_the_largest_frame_is_a_setting(complaints: Complaints) -> None:
+    with (
+        fencepost.Broker(config={"socket.request.max.bytes": 1000}) as strict,
+        RawClient(strict.bootstrap_servers) as client,
+    ):
+        assert client.call(ApiKey.METADATA, 9, METADATA).brokers
+        client.send_bytes(struct.pack(">i", 1001))
+        assert client.is_closed_by_broker()
+    assert len(complaints()) == 1
+
+
 def test_the_requests_before_a_bad_frame_take_effect(
     client: RawClient, other: RawClient, new_topic: NewTopic, complaints: Complaints
 ) -> None:
@@ -150,9 +161,7 @@ def test_a_client_without_a_name_is_served(client: RawClient) -> None:
 def test_an_array_that_claims_more_items_than_bytes_are_left_closes_the_connection(
     client: RawClient, complaints: Complaints, count: int
 ) -> None:
-    client.send_frame(
-        struct.pack(">hhihi", ApiKey.METADATA, 1, 1, -1, count) + b"\x00\x01t"
-    )
+    client.send_frame(struct.pack(">hhihi", ApiKey.METADATA, 1, 1, -1, count) + b"\x00\x01t")
     assert client.is_closed_by_broker()
     assert len(complaints()) == 1
 
@@ -207,9 +216,7 @@ def test_tagged_fields_that_do_not_end_close_the_connection(
 
 # -- anything at all -------------------------------------------------------------------------------------
 
-_any_broker = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+_any_broker = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @_any_broker

@@ -97,7 +97,16 @@ def prepare(stage: Stage) -> None:
 class Odd:
     """Values that nobody should send, drawn by hypothesis."""
 
-    NAMES = ("orders", "", "no such", "a/b", ".", "__consumer_offsets", "__transaction_state", "x" * 300)
+    NAMES = (
+        "orders",
+        "",
+        "no such",
+        "a/b",
+        ".",
+        "__consumer_offsets",
+        "__transaction_state",
+        "x" * 300,
+    )
     NUMBERS = (-(2**63), -(2**31), -32768, -3, -2, -1, 0, 1, 2, 3, 50, 32767, 2**31 - 1, 2**63 - 1)
 
     def __init__(self, draw: Any, topic_id: bytes) -> None:
@@ -153,6 +162,4 @@ def test_the_table_of_apis_is_what_api_versions_says(
 ) -> None:
     reply = client.call(ApiKey.API_VERSIONS, 4, plain_request(ApiKey.API_VERSIONS))
     shown = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
-    assert shown == {
-        int(key): (API[key].advertised_min, API[key].max_version) for key in HANDLERS
-    }
+    assert shown == {int(key): (API[key].advertised_min, API[key].max_version) for key in HANDLERS}

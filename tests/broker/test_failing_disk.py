@@ -19,7 +19,9 @@ from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topics, fetch, produce, read_topic
 from tests.broker.test_power_loss import calls_of, commit_offset, committed_offset
 
-PRODUCER = {"producer_id": 4_000, "epoch": 0}
+pytestmark = pytest.mark.usefixtures("quiet")
+
+PRODUCER: dict[str, Any] = {"producer_id": 4_000, "epoch": 0}
 TRIES = 8
 
 
@@ -79,7 +81,7 @@ class Stubborn:
             outcome = produce(self.stage, name, batch, index=index)
             if outcome.error_code == ErrorCode.NONE:
                 assert outcome.base_offset == len(written)
-            return outcome.error_code == ErrorCode.NONE
+            return bool(outcome.error_code == ErrorCode.NONE)
 
         self._until_done(attempt)
         written.append(value)

@@ -55,9 +55,7 @@ class Transaction:
         started = client.call(
             ApiKey.INIT_PRODUCER_ID,
             4,
-            InitProducerIdRequest(
-                transactional_id=transactional_id, transaction_timeout_ms=60_000
-            ),
+            InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000),
         )
         assert started.error_code == ErrorCode.NONE
         self.producer_id = started.producer_id
@@ -243,7 +241,11 @@ def test_what_follows_a_delayed_first_write_of_a_transaction_stays_behind_it() -
             line.reply(ApiKey.PRODUCE, FIRST_OF_TV2, number).responses[0].partition_responses[0]
             for number in written
         ]
-        assert [(each.error_code, each.base_offset) for each in outcomes] == [(0, 0), (0, 1), (0, 2)]
+        assert [(each.error_code, each.base_offset) for each in outcomes] == [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+        ]
 
 
 def init_producer(stage: Stage, transactional_id: str) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fencepost
 import pytest
 
+import fencepost
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.fetch import FetchRequest

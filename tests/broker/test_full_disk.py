@@ -32,7 +32,7 @@ from tests.broker.requests import (
 )
 from tests.broker.test_power_loss import commit_offset, committed_offset, when_coordinated
 
-PRODUCER = {"producer_id": 70, "epoch": 0}
+PRODUCER: dict[str, Any] = {"producer_id": 70, "epoch": 0}
 
 
 def numbered(number: int) -> Any:
@@ -98,7 +98,7 @@ def test_a_segment_that_cannot_be_sealed_is_written_on_when_there_is_room() -> N
     for free_bytes in (0, 5, 20, 80, 150):
         with Stage(durability="os") as stage:
             create_topic(stage, "rolling", settings=settings)
-            expected = []
+            expected: list[bytes] = []
             for number in range(12):
                 if number == 4:
                     stage.disk.fill(free_bytes)

@@ -140,7 +140,7 @@ def test_what_retention_removed_does_not_come_back(ending: str) -> None:
 def test_a_producer_goes_on_although_its_records_are_gone() -> None:
     with new_stage() as stage:
         made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
-        numbered = {"producer_id": 9, "epoch": 0}
+        numbered: dict[str, Any] = {"producer_id": 9, "epoch": 0}
         write(stage, "t", b"0", sequence=0, **numbered)
         stage.advance(2 * AN_HOUR_MS)
         assert read_topic(stage, "t") == []
@@ -159,7 +159,7 @@ def test_one_partition_whose_disk_fails_does_not_keep_the_others_from_their_rete
         broken = stage.node.partition("a", 0)
         assert broken is not None
 
-        broken.log.disk = FailingDisk(broken.log.disk)  # type: ignore[assignment]
+        broken.log.disk = FailingDisk(broken.log.disk)
         for segment in broken.log.segments:
             segment._disk = broken.log.disk
         stage.advance(A_MINUTE_MS)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -176,7 +177,7 @@ def test_a_batch_in_the_middle_of_the_last_segment_that_rots_ends_the_log_there(
 
 
 def test_a_killed_producer_state_still_knows_what_it_has_written(tmp_path: Path) -> None:
-    numbered = {"producer_id": 50, "epoch": 0}
+    numbered: dict[str, Any] = {"producer_id": 50, "epoch": 0}
     first = FencepostProcess(tmp_path)
     with RawClient(first.bootstrap_servers) as client:
         create_topic(client, "numbered")

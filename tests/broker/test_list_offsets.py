@@ -35,9 +35,7 @@ EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 def look_up(
     client: Client, topic: str, time: int, *, version: int = 11, epoch: int = -1, index: int = 0
 ) -> Any:
-    asked = ListOffsetsPartition(
-        partition_index=index, current_leader_epoch=epoch, timestamp=time
-    )
+    asked = ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=time)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])]
     )
@@ -155,9 +153,7 @@ def test_the_epoch_of_an_offset_is_told_with_it() -> None:
 
 
 def end_of(client: Client, epoch: int, *, current: int = -1, topic: str = "led") -> Any:
-    asked = OffsetForLeaderPartition(
-        partition=0, current_leader_epoch=current, leader_epoch=epoch
-    )
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
     request = OffsetForLeaderEpochRequest(
         topics=[OffsetForLeaderTopic(topic=topic, partitions=[asked])]
     )

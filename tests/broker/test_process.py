@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.failures import ConfigError
-from fencepost.broker.process import refuse_remote
+from fencepost.broker.process import refuse_remote, stop_on_broken_rule
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.raw import RawClient
@@ -42,7 +43,8 @@ def refusal(data: Path, *options: str, python: tuple[str, ...] = ()) -> str:
     ended = run_serve(data, *options, python=python)
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""
-    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("fencepost: ")]
+    lines: list[str] = ended.stderr.splitlines()
+    (line,) = [line for line in lines if line.startswith("fencepost: ")]
     assert "Traceback" not in ended.stderr
     return line
 
@@ -115,6 +117,23 @@ def test_a_port_that_is_taken_is_refused_and_the_data_stay_clean(tmp_path: Path)
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     with FencepostProcess(tmp_path) as again, client_of(again) as client:
         assert read_topic(client, "kept") == []
+
+
+@pytest.mark.parametrize("problem", [AssertionError("a rule"), ValueError("a mishap")])
+def test_only_a_broken_rule_of_our_own_ends_the_process(problem: Exception) -> None:
+    reasons: list[str] = []
+
+    async def fail_in_a_timer() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(stop_on_broken_rule(reasons.append))
+        loop.call_soon(raise_it)
+        await asyncio.sleep(0)
+
+    def raise_it() -> None:
+        raise problem
+
+    asyncio.run(fail_in_a_timer())
+    assert bool(reasons) is isinstance(problem, AssertionError)
 
 
 # -- what is refused -------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fencepost.base.errors import ErrorCode
@@ -99,7 +101,7 @@ def test_a_batch_sent_twice_is_written_once_and_answered_alike(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
-    numbered = {"producer_id": 900, "epoch": 0, "sequence": 0}
+    numbered: dict[str, Any] = {"producer_id": 900, "epoch": 0, "sequence": 0}
     replies = [produce(client, topic, batch_of(b"once", **numbered)) for _ in range(2)]
     assert [(reply.error_code, reply.base_offset) for reply in replies] == [(0, 0), (0, 0)]
     assert read_topic(client, topic) == [b"once"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+from typing import Any
 
 import pytest
 
@@ -111,9 +112,7 @@ def test_acks_zero_becomes_visible_without_anybody_waiting() -> None:
     with Stage() as stage:
         create_topic(stage, "t")
         line = stage.connect()
-        line.send(
-            ApiKey.PRODUCE, PRODUCE_VERSION, produce_request("t", batch_of(b"value"), acks=0)
-        )
+        line.send(ApiKey.PRODUCE, PRODUCE_VERSION, produce_request("t", batch_of(b"value"), acks=0))
         stage.settle()
         assert read_topic(stage, "t") == [b"value"]
 
@@ -122,7 +121,7 @@ def test_a_duplicate_of_a_batch_that_is_not_durable_yet_waits_like_the_first() -
     with Stage() as stage:
         create_topic(stage, "t")
         first, second = stage.connect(), stage.connect()
-        batch = {"producer_id": 7, "epoch": 0, "sequence": 0}
+        batch: dict[str, Any] = {"producer_id": 7, "epoch": 0, "sequence": 0}
         request = produce_request("t", batch_of(b"once", **batch))
         written = first.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)
         repeated = second.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)

@@ -105,7 +105,9 @@ def test_polls_that_may_become_large_do_not_all_wait_at_once() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "quiet")
         line = stage.connect()
-        request = fetch_request("quiet", max_wait_ms=A_MINUTE_MS, max_bytes=FETCH_RESPONSE_MAX_BYTES)
+        request = fetch_request(
+            "quiet", max_wait_ms=A_MINUTE_MS, max_bytes=FETCH_RESPONSE_MAX_BYTES
+        )
         polls = [line.send(ApiKey.FETCH, FETCH_VERSION, request) for _ in range(10)]
         assert len(line._connection._slots) == 2
         produce(stage, "quiet", batch_of(b"for all"))

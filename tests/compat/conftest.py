@@ -48,6 +48,10 @@ class Side:
     def create_topic(self, topic: str, partitions: int = 1, *more: str) -> None:
         creation = ["--create", "--topic", topic, "--partitions", str(partitions)]
         self.tool("kafka-topics", *creation, "--replication-factor", "1", *more)
+        # Apache Kafka says "created" before the partitions have their leader, and an idempotent producer that writes in
+        # that moment may lose records. Wait until each of them answers.
+        while len(self.attempt("kafka-get-offsets", "--topic", topic).lines) != partitions:
+            pass
 
 
 @pytest.fixture(scope="session")

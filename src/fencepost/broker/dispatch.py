@@ -137,6 +137,7 @@ class Dispatcher:
 
     def _park(self, connection: Connection, route: Route, context: Context, parked: Parked) -> None:
         slot = connection.reserve(parked.promised_bytes)
+        slot.abandon = parked.abandon
 
         def answer(reply: object) -> None:
             if isinstance(reply, NoReply):

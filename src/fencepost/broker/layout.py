@@ -5,7 +5,8 @@ meta.properties                     cluster id, node id, directory id; and the v
 recovery-point-offset-checkpoint    up to where each log is known to be on the disk
 log-start-offset-checkpoint         where each log begins after DeleteRecords
 <topic>-<partition>/                the logs, each with the id of its topic in partition.metadata
-<topic>-<partition>.<id>-stray      a log that no topic of the metadata claims: kept, never served
+<topic>-<partition>-stray           a log that no topic of the metadata claims: kept, never served
+<topic>-<partition>.<id>-stray      a log of a topic that another one has taken the name of: the same
 <topic>-<partition>-delete          a deleted log that a crash kept from being removed
 """
 
@@ -119,8 +120,8 @@ class Layout:
         return folder
 
     def _stray(self, folder: str, topic_id: bytes | None) -> str:
-        """A name for a folder that is set aside; the same log may have been set aside before."""
-        stem = f"{folder}.{topic_id_text(topic_id) if topic_id else 'unknown'}"
+        """A name for a folder that is set aside; one like it may have been set aside before."""
+        stem = folder if topic_id is None else f"{folder}.{topic_id_text(topic_id)}"
         name, number = f"{stem}-stray", 1
         while self._disk.exists(name):
             number += 1
@@ -130,9 +131,7 @@ class Layout:
     def _owner_of(self, folder: str) -> bytes | None:
         """The id of the topic that a folder belongs to; None when it does not say."""
         try:
-            return decode_partition_metadata(
-                self._disk.read_file(f"{folder}/{PARTITION_METADATA}")
-            )
+            return decode_partition_metadata(self._disk.read_file(f"{folder}/{PARTITION_METADATA}"))
         except (FileNotFoundError, ValueError):
             return None
 
@@ -147,7 +146,7 @@ class Layout:
             marker = f"{folder}/{PARTITION_METADATA}"
             if entry in wanted or entry.endswith("-stray") or not self._disk.exists(marker):
                 continue
-            stray = self._stray(folder, self._owner_of(folder))
+            stray = self._stray(folder, None)
             log.warning("no topic claims %s; it is kept as %s", folder, stray)
             self._disk.rename(folder, stray)
 

@@ -231,8 +231,9 @@ def _no_crash(point: str) -> None:
 
 
 def _cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
-    known = problem.errno is not None and problem.errno > 0
-    reason = os.strerror(problem.errno) if known else problem.strerror
+    # The loop puts the address into its own sentence; a name that nobody knows has no number of the system.
+    number = problem.errno or 0
+    reason = os.strerror(number) if number > 0 else problem.strerror
     return ConfigError(f"{_address(host, port)} cannot be listened on: {reason}.")
 
 

@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.system import SystemClock, SystemDice, SystemDisk
@@ -80,6 +80,7 @@ async def _serve(
     if CRASH_POINT_VARIABLE in os.environ:
         node.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(stop_on_broken_rule(on_fatal))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     try:
@@ -91,6 +92,19 @@ async def _serve(
     finally:
         await node.stop()
     return 0
+
+
+def stop_on_broken_rule(
+    on_fatal: Callable[[str], None],
+) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """A handler for what nobody caught: an assertion that failed in a timer ends the process as anywhere else."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        if isinstance(context.get("exception"), AssertionError):
+            on_fatal("an internal assertion failed")
+
+    return handle
 
 
 def make_node(

@@ -21,6 +21,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from fencepost.base.failures import WireError
@@ -46,10 +48,12 @@ LINGER_SECONDS: Final = 0.5
 class Slot:
     """The place of one reply among the replies of its connection."""
 
-    __slots__ = ("chunks", "owed_bytes")
+    __slots__ = ("abandon", "chunks", "owed_bytes")
 
     def __init__(self, owed_bytes: int) -> None:
         self.chunks: Chunks | None = None
+        self.abandon: Callable[[], None] | None = None
+        """Whom to tell that nobody waits for the reply any more."""
         self.owed_bytes = owed_bytes
         """Its size or, while it is not there, what it may become."""
 
@@ -88,6 +92,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._queue.clear()
+        for slot in self._slots:
+            if slot.abandon is not None:
+                slot.abandon()
         self._slots.clear()
         self._server.left(self)
 
@@ -239,6 +246,7 @@ class Server:
         self._servers: list[asyncio.AbstractServer] = []
         self._connections: dict[Connection, None] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Event | None = None
         self.time = loop.time
 
     async def listen(self, host: str, port: int) -> int:
@@ -260,6 +268,8 @@ class Server:
 
     def left(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        if not self._connections and self._empty is not None:
+            self._empty.set()
 
     @property
     def connection_count(self) -> int:
@@ -290,10 +300,11 @@ class Server:
 
     async def _let_go(self) -> None:
         """Waits a moment for replies that are on their way; whoever does not read them is not waited for."""
-        patience = self._loop.time() + LINGER_SECONDS
-        while self._connections and self._loop.time() < patience:
-            await asyncio.sleep(LINGER_SECONDS / 50)
-        while self._connections:
-            for connection in list(self._connections):
-                connection.abort()
-            await asyncio.sleep(0)
+        self._empty = asyncio.Event()
+        if self._connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), LINGER_SECONDS)
+        for connection in list(self._connections):
+            connection.abort()
+        if self._connections:
+            await self._empty.wait()

@@ -38,6 +38,7 @@ class Parked:
     """
 
     __slots__ = (
+        "_abandoned",
         "_callback",
         "_released",
         "answered",
@@ -51,6 +52,7 @@ class Parked:
         self.reply: object = None
         self.answered = False
         self.holds_followers = holds_followers
+        self._abandoned: Callable[[], None] | None = None
         self._callback: Callable[[object], None] | None = None
         self._released: Callable[[], None] | None = None
 
@@ -76,6 +78,14 @@ class Parked:
             callback(self.reply)
         else:
             self._callback = callback
+
+    def abandon(self) -> None:
+        """The client is gone. What has begun takes its course; what only waits may be given up."""
+        if self._abandoned is not None and not self.answered:
+            self._abandoned()
+
+    def when_abandoned(self, callback: Callable[[], None]) -> None:
+        self._abandoned = callback
 
     def when_released(self, callback: Callable[[], None]) -> None:
         if self.holds_followers:

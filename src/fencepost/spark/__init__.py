@@ -8,22 +8,29 @@ parts, each with its theory at the head of its module:
 - `stream.py`, `batch.py`: the source `format("fencepost")`, registered through the module `pyspark_fencepost`.
 - `checks.py`: what would break the promise, refused before the first batch.
 
-Importing this package sets PYSPARK_PYTHON where nobody has: an environment that is not activated would otherwise run
-its workers with another Python, without pyarrow. Import it before the session is made.
+Importing this package sets PYSPARK_PYTHON where nobody has (and spark-submit is not in charge): an environment that is
+not activated would otherwise run its workers with another Python, without pyarrow. Import it before the session is
+made. Executors on other machines keep their own Python: see `checks.py`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from fencepost.spark.sink import TransactionalSink
 
 __all__ = ["TransactionalSink"]
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+PYTHON_SET_HERE: Final = (
+    "PYSPARK_PYTHON" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ
+)
+"""Whether it was us who chose the workers' Python, and not the user."""
+
+if PYTHON_SET_HERE:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
 def __getattr__(name: str) -> object:

@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
+from fencepost.spark import PYTHON_SET_HERE
 from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
@@ -60,11 +61,17 @@ def _check_slots(session: SparkSession) -> None:
 
 
 def _use_this_python(session: SparkSession) -> None:
-    """Workers on this machine run the Python that the driver runs, unless the user has chosen one."""
+    """Workers on this machine run the Python that the driver runs, unless the user has chosen one.
+
+    Those on other machines do not: the path of our interpreter (which importing this package may have set) means
+    nothing there.
+    """
     context = session.sparkContext
-    chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if not chosen and (context.master or "").startswith("local"):
-        context.pythonExec = sys.executable
+    is_unset = PYTHON_SET_HERE or "PYSPARK_PYTHON" not in os.environ
+    if context.getConf().get("spark.pyspark.python") or not is_unset:
+        return
+    is_local = (context.master or "").startswith("local")
+    context.pythonExec = sys.executable if is_local else "python3"
 
 
 def claim_id(transactional_id: str, settings: SinkSettings, moment: Moment) -> None:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 OFFSET_COMMIT_BY_NAME: Final = 9
-RANGE: Final = {"range": b"\x00\x01meta"}
+SUBSCRIPTION: Final = bytes.fromhex("0000 00000001 0001 74 ffffffff")
+"""A consumer's subscription of version 0 to the topic "t", without data of its own."""
+RANGE: Final = {"range": SUBSCRIPTION}
 
 
 def join(
@@ -117,23 +119,21 @@ def commit(
     instance_id: str | None = None,
     metadata: str | None = "",
 ) -> Ask:
-    topics = [
-        OffsetCommitRequestTopic(
-            name=topic,
-            partitions=[
-                OffsetCommitRequestPartition(
-                    partition_index=index, committed_offset=offset, committed_metadata=metadata
-                )
-            ],
+    topics = {
+        topic: OffsetCommitRequestTopic(name=topic)
+        for topic in dict.fromkeys(t for t, _ in offsets)
+    }
+    for (topic, index), offset in offsets.items():
+        partition = OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_metadata=metadata
         )
-        for (topic, index), offset in offsets.items()
-    ]
+        topics[topic].partitions.append(partition)
     request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance_id,
-        topics=topics,
+        topics=list(topics.values()),
     )
     return Ask(ApiKey.OFFSET_COMMIT, request, OFFSET_COMMIT_BY_NAME)
 

@@ -211,12 +211,8 @@ def test_a_consumer_that_lost_its_place_cannot_send_offsets(
         talk.ask("a plain commit while rebalancing", plain)
         talk.ask("it has its share", sync(group, member, 1, {member: b"share"}))
         send("stable")
-        talk.ask("another comes", join(group), on="second")
-        second = talk.send(
-            "the other joins",
-            join(group, talk.quiet(join(group), on="second").member_id),
-            on="second",
-        )
+        other = talk.ask("another comes", join(group), on="second").member_id
+        second = talk.send("the other joins", join(group, other), on="second")
         talk.until(heartbeat(group, member, 1), lambda reply: reply.error_code == 27)
         send("rebalancing")
         talk.ask("it leaves", leave(group, (member, None)))

@@ -298,19 +298,15 @@ def commit_offsets(
     instance_id: str | None = None,
     metadata: str | None = "",
 ) -> Ask:
-    topics = [
-        TxnOffsetCommitRequestTopic(
-            name=topic,
-            partitions=[
-                TxnOffsetCommitRequestPartition(
-                    partition_index=index,
-                    committed_offset=offset,
-                    committed_metadata=metadata,
-                )
-            ],
+    topics = {
+        topic: TxnOffsetCommitRequestTopic(name=topic)
+        for topic in dict.fromkeys(t for t, _ in offsets)
+    }
+    for (topic, index), offset in offsets.items():
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_metadata=metadata
         )
-        for (topic, index), offset in offsets.items()
-    ]
+        topics[topic].partitions.append(partition)
     return Ask(
         ApiKey.TXN_OFFSET_COMMIT,
         TxnOffsetCommitRequest(
@@ -321,7 +317,7 @@ def commit_offsets(
             generation_id=generation,
             member_id=member_id,
             group_instance_id=instance_id,
-            topics=topics,
+            topics=list(topics.values()),
         ),
     )
 

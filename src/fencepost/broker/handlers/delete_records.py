@@ -5,8 +5,8 @@ Behaviour: moves the log start offset of a partition forward; nothing below it i
            nothing and is no error.
 Versions:  v2 flexible.
 Errors:    OFFSET_OUT_OF_RANGE (beyond the high watermark), UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
-           POLICY_VIOLATION (a topic that is compacted and never deletes), TOPIC_AUTHORIZATION_FAILED,
-           KAFKA_STORAGE_ERROR.
+           INVALID_TOPIC_EXCEPTION (an internal topic), POLICY_VIOLATION (a topic that is compacted and never
+           deletes), TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
+from fencepost.base.ids import INTERNAL_TOPICS
 from fencepost.broker.operations import TOPIC
 from fencepost.log.config import DELETE
 from fencepost.wire.forms.delete_records import (
@@ -68,6 +69,8 @@ def find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
     state = context.node.topics.state.partition(topic, index)
     if state is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     if state.leader != context.node.node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     partition = context.node.partition(topic, index)

@@ -91,6 +91,7 @@ class LongPoll:
         self._hidden = self._hides_something()
         self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
         context.node.shard.fetch_waiters.add(self, self._names)
+        self.parked.when_abandoned(self._leave)
 
     def _log_sizes(self) -> int:
         partitions = self._context.node.shard.partitions
@@ -124,9 +125,12 @@ class LongPoll:
     def _time_is_up(self) -> None:
         self._answer(read_all(self._request, self._context).response)
 
-    def _answer(self, response: FetchResponse) -> None:
+    def _leave(self) -> None:
         self._timer.cancel()
         self._context.node.shard.fetch_waiters.remove(self, self._names)
+
+    def _answer(self, response: FetchResponse) -> None:
+        self._leave()
         if not self.parked.answered:
             self.parked.answer(response)
 
@@ -167,7 +171,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
         for asked in topic.partitions:
             partition = context.node.partition(name or "", asked.partition)
             if error is not None or partition is None:
-                data = failed(asked, error or unknown)
+                data = failed(asked, error or unknown, aborted=[])
             else:
                 data = read_one(partition, asked, left, total == 0, read_committed)
             size = len(data.records) if data.records is not None else 0
@@ -175,9 +179,12 @@ def read_all(request: FetchRequest, context: Context) -> Read:
             left -= size
             settled |= data.error_code != 0 or data.diverging_epoch is not None
             partitions.append(data)
-        responses.append(
-            FetchableTopicResponse(topic=name or "", topic_id=topic.topic_id, partitions=partitions)
-        )
+        if partitions:  # A topic without any is not in the answer.
+            responses.append(
+                FetchableTopicResponse(
+                    topic=name or "", topic_id=topic.topic_id, partitions=partitions
+                )
+            )
     return Read(FetchResponse(responses=responses), total, settled)
 
 
@@ -188,7 +195,8 @@ def read_one(
     at_least_one: bool,
     read_committed: bool,
 ) -> PartitionData:
-    if error := check_leader_epoch(partition, asked.current_leader_epoch):
+    # Any negative number is none here; elsewhere only -1 is.
+    if error := check_leader_epoch(partition, max(-1, asked.current_leader_epoch)):
         return failed(asked, error)
     if asked.last_fetched_epoch >= 0 and (diverging := diverged(partition, asked)):
         return diverging
@@ -235,6 +243,8 @@ def partition_data(asked: FetchPartition, fetched: Fetched) -> PartitionData:
 def diverged(partition: Partition, asked: FetchPartition) -> PartitionData | None:
     """The reader's last epoch ended elsewhere here: it learns where to cut."""
     epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
+    if end_offset < 0:  # An epoch that nobody had yet.
+        return failed(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
         return None
     return PartitionData(
@@ -248,11 +258,14 @@ def diverged(partition: Partition, asked: FetchPartition) -> PartitionData | Non
     )
 
 
-def failed(asked: FetchPartition, error: ErrorCode) -> PartitionData:
+def failed(
+    asked: FetchPartition, error: ErrorCode, aborted: list[AbortedTransaction] | None = None
+) -> PartitionData:
+    """Nothing to read. Kafka has an empty list of aborted transactions where it did not look for the partition."""
     return PartitionData(
         partition_index=asked.partition,
         error_code=error,
         high_watermark=-1,
-        aborted_transactions=None,
+        aborted_transactions=aborted,
         records=b"",
     )

@@ -65,10 +65,12 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
                     look_up(topic.name, asked, read_committed, context)
                     if asked_for[topic.name, asked.partition_index] == 1
                     else failed(asked, ErrorCode.INVALID_REQUEST)
-                    for asked in topic.partitions
+                    # A partition that is named twice is refused once.
+                    for asked in {each.partition_index: each for each in topic.partitions}.values()
                 ],
             )
             for topic in request.topics
+            if topic.partitions
         ]
     )
 

@@ -10,7 +10,7 @@ Errors:    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION. Names that 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.txn.views import Filters, parse_state_filters
@@ -53,4 +53,32 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
 
 def compile_pattern(pattern: str | None) -> re.Pattern[str] | None:
     """Kafka takes RE2's syntax; Python's is close to it. An empty pattern is none."""
-    return re.compile(pattern) if pattern else None
+    return re.compile("".join(map(translate, TOKEN.findall(pattern)))) if pattern else None
+
+
+TOKEN: Final = re.compile(
+    r"""\\. | \[\^?\]?(?:\\.|[^]\\])*\] | \(\?P?<\w+> | \(\?[^:)]* | [*+?}]\+ | \{\d+(?:,\d*)?\} | .""",
+    re.VERBOSE | re.DOTALL,
+)
+"""What a pattern is made of, as far as the two syntaxes differ: escapes, classes, groups, repetitions."""
+
+MAX_REPETITIONS: Final = 1000
+
+
+FOREIGN: Final = re.compile(
+    r"\\[1-9Z] | [*+?}]\+ | \[.*\[:.* | \(\?(?!P?<\w+>|[ims-]*$).*", re.VERBOSE | re.DOTALL
+)
+"""What RE2 does not know though Python does: references back, \\Z, greed without return, looking around, other flags;
+and classes by name, which Python would take for something else."""
+
+
+def translate(piece: str) -> str:
+    """A piece of RE2's syntax in Python's; re.error where RE2, or Python, has no such thing."""
+    if FOREIGN.fullmatch(piece):
+        raise re.error(f"{piece} is not understood")
+    if piece.startswith("(?<"):
+        return piece.replace("(?<", "(?P<")
+    repetitions = re.findall(r"\d+", piece) if piece.startswith("{") else []
+    if any(int(number) > MAX_REPETITIONS for number in repetitions):
+        raise re.error(f"{piece} is more than {MAX_REPETITIONS} repetitions")
+    return r"\Z" if piece == r"\z" else piece

@@ -1,0 +1,141 @@
+"""The loop: a few settlements, their refunds and audit rows, the offsets; commit. And what to do when that fails.
+
+    error        what it means                                   what is done
+    fenced       another instance has taken over, or the         close and stop: whatever this one still does
+                 transaction timed out                           is refused
+    abortable    this transaction cannot be committed            abort, go back to the committed offsets,
+                                                                 begin again
+    retriable    a moment's trouble                              the same call again, after a pause; too often,
+                                                                 and it counts as fatal
+    fatal        everything else                                 abort if that is possible, close, tell people
+
+A commit is never answered with an abort: when it fails in a way that can be retried, its outcome is open. If it cannot be
+finished, this instance ends. The next one's `init_transactions` decides what was open, and the committed offsets tell it
+whether these settlements are done.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from examples.refunds_processor.ports import (
+    AbortableError,
+    FatalError,
+    FencedError,
+    Kafka,
+    KafkaFailure,
+    Message,
+    Place,
+    RetriableError,
+)
+from examples.refunds_processor.refunds import (
+    REFUND_AUDIT,
+    REFUNDS_EMITTED,
+    encode,
+    read_settlement,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_ATTEMPTS: Final = 8
+FIRST_PAUSE_SECONDS: Final = 0.05
+"""Doubled with each attempt: eight of them take some six seconds."""
+
+
+class RefundsProcessor:
+    """One shard of the refunds service. After it raised, it is closed; start another one."""
+
+    def __init__(self, kafka: Kafka, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._kafka = kafka
+        self._pause = pause
+
+    def start(self) -> None:
+        """Takes the work over from whoever had it."""
+        try:
+            self._retried(self._kafka.init_transactions)
+        except KafkaFailure:
+            self._kafka.close()
+            raise
+
+    def run(self, *, stop: Callable[[], bool]) -> None:
+        """Works until it is told to stop, or must."""
+        while not stop():
+            self.process_some()
+        self._kafka.close()
+
+    def process_some(self) -> int:
+        """One transaction; how many settlements it has settled. Nothing is settled halfway."""
+        try:
+            return self._process_some()
+        except FencedError:
+            log.warning("another instance has taken over, or the transaction timed out; stopping")
+            self._kafka.close()
+            raise
+        except BaseException:
+            log.exception("this instance cannot go on")
+            self._kafka.close()
+            raise
+
+    def _process_some(self) -> int:
+        messages = self._retried(self._kafka.poll)
+        if not messages:
+            return 0
+        try:
+            self._transact(messages)
+        except AbortableError as problem:
+            log.info("aborting, and reading again from the committed offsets: %s", problem)
+            self._retried(self._kafka.abort)
+            self._retried(self._kafka.rewind)
+            return 0
+        except FatalError:
+            self._abort_if_possible()
+            raise
+        return len(messages)
+
+    def _transact(self, messages: Sequence[Message]) -> None:
+        kafka = self._kafka
+        kafka.begin()
+        for message in messages:
+            self._write(message)
+        self._retried(lambda: kafka.send_offsets(next_offsets(messages)))
+        self._retried(kafka.commit)
+
+    def _write(self, message: Message) -> None:
+        place = f"{message.topic}-{message.partition}@{message.offset}"
+        refund, audit = read_settlement(message.value, place)
+        key = audit.refund_id.encode()
+        if refund is not None:
+            row = encode(refund)
+            self._retried(lambda: self._kafka.send(REFUNDS_EMITTED, key, row))
+        self._retried(lambda: self._kafka.send(REFUND_AUDIT, key, encode(audit)))
+
+    def _abort_if_possible(self) -> None:
+        try:
+            self._kafka.abort()
+        except KafkaFailure as problem:
+            # Not a loss: what stays open is aborted by its timeout, or by the next instance.
+            log.warning("the transaction could not be aborted: %s", problem)
+
+    def _retried(self, call: Callable[[], T]) -> T:
+        pause_seconds = FIRST_PAUSE_SECONDS
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                return call()
+            except RetriableError as problem:
+                log.info("trying again in %.2f s: %s", pause_seconds, problem)
+                self._pause(pause_seconds)
+                pause_seconds *= 2
+        return call()
+
+
+def next_offsets(messages: Sequence[Message]) -> dict[Place, int]:
+    """Per partition the offset behind the last message: where the next reader begins."""
+    offsets: dict[Place, int] = {}
+    for message in messages:
+        offsets[message.topic, message.partition] = message.offset + 1
+    return offsets

@@ -1,0 +1,208 @@
+"""aiokafka. A loop of its own in a thread, because the processor waits for each step.
+
+Three things that users of aiokafka 0.14 must know:
+
+- A message that could not be delivered does not make the commit fail, so every delivery is looked at before.
+- After an error it forgets which partitions are in the transaction, and its abort tells the broker nothing: what was
+  written would be committed together with the next transaction. So an error is answered with a new producer, whose
+  `init_transactions` makes the broker abort.
+- After a fatal error every call fails with an assertion of its state machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+
+from examples.refunds_processor.ports import (
+    AbortableError,
+    FatalError,
+    FencedError,
+    KafkaFailure,
+    Message,
+    Place,
+    RetriableError,
+)
+
+T = TypeVar("T")
+
+MAX_MESSAGES: Final = 100
+
+
+class AioKafka:
+    """One shard: a transactional id, and the partitions of the source that belong to it."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        transactional_id: str,
+        group: str,
+        source: Sequence[Place],
+        timeout_seconds: float = 10.0,
+        **settings: Any,
+    ) -> None:
+        self._timeout = timeout_seconds
+        self._group = group
+        self._source = [TopicPartition(topic, index) for topic, index in source]
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._sent: list[asyncio.Future[Any]] = []
+        self._ending: asyncio.Task[None] | None = None
+        self._has_failed = False
+        self._fenced = False
+        self._closed = False
+        self._bootstrap_servers = bootstrap_servers
+        self._settings = {"transactional_id": transactional_id, **settings}
+        self._consumer = self._run(self._start_consumer())
+        self._producer = self._run(self._new_producer())
+
+    async def _new_producer(self) -> AIOKafkaProducer:
+        """In the loop, as aiokafka asks for it."""
+        return AIOKafkaProducer(bootstrap_servers=self._bootstrap_servers, **self._settings)
+
+    async def _start_consumer(self) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap_servers,
+            group_id=self._group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+        await consumer.start()
+        consumer.assign(self._source)
+        return consumer
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def init_transactions(self) -> None:
+        with self._translated(FatalError):
+            self._run(self._producer.start())
+
+    def poll(self) -> Sequence[Message]:
+        with self._translated(RetriableError):
+            found = self._run(self._consumer.getmany(timeout_ms=500, max_records=MAX_MESSAGES))
+        return [
+            Message(record.topic, record.partition, record.offset, record.value)
+            for records in found.values()
+            for record in records
+        ]
+
+    def begin(self) -> None:
+        self._sent.clear()
+        self._has_failed = False
+        with self._translated(FatalError):
+            self._run(self._producer.begin_transaction())
+
+    def send(self, topic: str, key: bytes, value: bytes) -> None:
+        with self._translated(AbortableError):
+            sent = self._run(self._producer.send(topic, value, key))
+        sent.add_done_callback(_seen)
+        self._sent.append(sent)
+
+    def send_offsets(self, offsets: Mapping[Place, int]) -> None:
+        positions = {
+            TopicPartition(*place): OffsetAndMetadata(offset, "")
+            for place, offset in offsets.items()
+        }
+        with self._translated(AbortableError):
+            self._run(self._producer.send_offsets_to_transaction(positions, self._group))
+
+    def commit(self) -> None:
+        with self._translated(AbortableError):
+            self._run(self._end(self._commit()))
+
+    async def _commit(self) -> None:
+        await self._producer.flush()
+        for sent in self._sent:
+            await sent
+        await self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        failed = self._has_failed
+        with self._translated(FatalError):
+            self._run(self._replace_producer() if failed else self._end(self._abort()))
+
+    async def _abort(self) -> None:
+        await self._producer.abort_transaction()
+
+    async def _replace_producer(self) -> None:
+        with suppress(KafkaError):
+            await self._producer.stop()
+        self._ending = None
+        self._producer = await self._new_producer()
+        await self._producer.start()
+
+    async def _end(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Waits for a while; asked again, goes on waiting for what was begun."""
+        if self._ending is None:
+            self._ending = asyncio.ensure_future(ending)
+        else:
+            ending.close()
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ending), self._timeout)
+        except TimeoutError:
+            raise
+        except BaseException:
+            self._ending = None
+            raise
+        self._ending = None
+
+    def rewind(self) -> None:
+        with self._translated(RetriableError):
+            self._run(self._rewind())
+
+    async def _rewind(self) -> None:
+        for place in self._source:
+            committed = await self._consumer.committed(place)
+            if committed is None:
+                await self._consumer.seek_to_beginning(place)
+            else:
+                self._consumer.seek(place, committed)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._run(self._disconnect())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _disconnect(self) -> None:
+        await self._consumer.stop()
+        with suppress(KafkaError):  # Its sender may have failed before; that is why we are here.
+            await self._producer.stop()
+        if self._ending is not None:
+            self._ending.cancel()
+
+    @contextmanager
+    def _translated(self, otherwise: type[KafkaFailure]) -> Iterator[None]:
+        """aiokafka's errors as the four kinds; what it does not tell depends on what was being done."""
+        try:
+            yield
+        except ProducerFenced as problem:
+            self._fenced = True
+            raise FencedError(str(problem)) from problem
+        except (TimeoutError, KafkaTimeoutError) as problem:
+            raise RetriableError("no answer in time") from problem
+        except KafkaError as problem:
+            self._has_failed = True
+            raise otherwise(str(problem)) from problem
+        except AssertionError as problem:
+            kind = FencedError if self._fenced else FatalError
+            raise kind(str(problem)) from problem
+
+
+def _seen(sent: asyncio.Future[Any]) -> None:
+    """Its error is told by the commit, which may never come: nobody else need complain."""
+    if not sent.cancelled():
+        sent.exception()

@@ -1,0 +1,129 @@
+"""kafka-python. Its errors do not say whether an abort helps: it is tried, and if it fails there is no help.
+
+The library retries by itself for as long as it takes, so `commit` and `abort` know no timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError, KafkaTimeoutError, ProducerFencedError
+from kafka.structs import OffsetAndMetadata
+
+from examples.refunds_processor.ports import (
+    AbortableError,
+    FatalError,
+    FencedError,
+    KafkaFailure,
+    Message,
+    Place,
+    RetriableError,
+)
+
+MAX_MESSAGES: Final = 100
+
+
+class KafkaPython:
+    """One shard: a transactional id, and the partitions of the source that belong to it."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        transactional_id: str,
+        group: str,
+        source: Sequence[Place],
+        timeout_seconds: float = 10.0,
+        **settings: Any,
+    ) -> None:
+        self._source = [TopicPartition(topic, index) for topic, index in source]
+        self._producer = KafkaProducer(
+            bootstrap_servers=bootstrap_servers,
+            transactional_id=transactional_id,
+            max_block_ms=int(timeout_seconds * 1000),
+            **settings,
+        )
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap_servers,
+            group_id=group,
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        )
+        self._consumer.assign(self._source)
+        self._sent: list[Any] = []
+        self._closed = False
+
+    def init_transactions(self) -> None:
+        with translated(FatalError):
+            self._producer.init_transactions()
+
+    def poll(self) -> Sequence[Message]:
+        with translated(RetriableError):
+            found = self._consumer.poll(timeout_ms=500, max_records=MAX_MESSAGES)
+        return [
+            Message(record.topic, record.partition, record.offset, record.value)
+            for records in found.values()
+            for record in records
+        ]
+
+    def begin(self) -> None:
+        self._sent.clear()
+        with translated(FatalError):
+            self._producer.begin_transaction()
+
+    def send(self, topic: str, key: bytes, value: bytes) -> None:
+        with translated(AbortableError):
+            self._sent.append(self._producer.send(topic, value, key))
+
+    def send_offsets(self, offsets: Mapping[Place, int]) -> None:
+        positions = {
+            TopicPartition(*place): OffsetAndMetadata(offset, "", -1)
+            for place, offset in offsets.items()
+        }
+        with translated(AbortableError):
+            self._producer.send_offsets_to_transaction(positions, self._consumer.group_metadata())
+
+    def commit(self) -> None:
+        with translated(AbortableError):
+            self._producer.flush()
+            for sent in self._sent:
+                sent.get(timeout=0)
+            self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        with translated(FatalError):
+            self._producer.abort_transaction()
+
+    def rewind(self) -> None:
+        with translated(RetriableError):
+            for place in self._source:
+                committed = self._consumer.committed(place)
+                if committed is None:
+                    self._consumer.seek_to_beginning(place)
+                else:
+                    self._consumer.seek(place, committed)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._consumer.close(autocommit=False)
+            self._producer.close(timeout=0)
+
+
+@contextmanager
+def translated(otherwise: type[KafkaFailure]) -> Iterator[None]:
+    """kafka-python's errors as the four kinds; what it does not tell depends on what was being done."""
+    try:
+        yield
+    except ProducerFencedError as problem:
+        raise FencedError(str(problem)) from problem
+    except KafkaTimeoutError as problem:
+        raise RetriableError(str(problem)) from problem
+    except KafkaError as problem:
+        if "ProducerFencedError" in str(problem):  # Later calls tell the first error in words only.
+            raise FencedError(str(problem)) from problem
+        raise otherwise(str(problem)) from problem
