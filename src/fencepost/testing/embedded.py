@@ -157,7 +157,7 @@ class Broker:
         def run() -> None:
             try:
                 done.set_result(function(self.node))
-            except BaseException as problem:
+            except BaseException as problem:  # noqa: BLE001 - it is raised where `call` was called
                 done.set_exception(problem)
 
         self._loop.call_soon_threadsafe(run)
