@@ -20,7 +20,7 @@ PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of \2 -
 
 _ONE_COPY: Final = "there is one copy of every partition, so there is nothing to move or elect"
 _CONTROLLER: Final = "spoken between Kafka's controllers and brokers; fencepost has no such quorum"
-_OPEN_TO_ALL: Final = "fencepost listens on this machine only and lets everybody do everything"
+_OPEN_TO_ALL: Final = "there is no authentication: whoever can connect may do everything"
 _SHARE: Final = "share groups (KIP-932) are not built"
 _STREAMS: Final = "streams groups (KIP-1071) are not built; Kafka Streams uses classic groups"
 _NEW_GROUPS: Final = "the consumer protocol of KIP-848 is not built; clients use the classic one"

@@ -3,7 +3,7 @@
     python -m examples.refunds.demo [--bootstrap-servers localhost:9092] [--settlements 20000] [--kills 4]
 
 Starts a broker of its own unless it is given one (which it then does not kill), writes settlements, runs the query as
-its own process and kills the query's driver, its Python workers and the broker at random moments. Then it loads both
+its own process and kills the query's driver, its Python workers and the broker while they write. Then it loads both
 topics into Parquet and audits them. With --compare it does the same without transactions, so that the duplicates can
 be seen. Exit code 1 if the exactly-once side has anything wrong.
 """
@@ -27,7 +27,8 @@ from typing import Any
 from examples.refunds.settlements import AUDIT, REFUNDS, SETTLEMENTS, generate
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
-from fencepost.client.blocking import connect
+from fencepost.client.blocking import Cluster, connect
+from fencepost.client.reading import LATEST
 from fencepost.records.opened import Record
 
 PARTITIONS = 4
@@ -135,6 +136,7 @@ class Run:
             sys.executable, "-m", "examples.refunds.pipeline", "--bootstrap-servers", bootstrap,
             "--checkpoint", checkpoint, *extra,
         ]  # fmt: skip
+        self._bootstrap = bootstrap
         self._broker = broker
         self._dice = dice
         self._commits = Path(checkpoint) / "commits"
@@ -160,7 +162,7 @@ class Run:
                     self._kill(victims.pop(0), query.pid)
                 code = query.wait()
             finally:
-                # Whatever a killed driver leaves behind belongs to its own session.
+                # Whatever a driver leaves behind, killed or not, belongs to its own session.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(query.pid, signal.SIGKILL)
             if code not in (0, -signal.SIGKILL):
@@ -170,14 +172,22 @@ class Run:
             return code == 0
 
     def _is_under_way(self, query: subprocess.Popen[bytes]) -> bool:
-        """Waits for a few batches and then for a random moment within one; False when the query ended before."""
+        """Waits for a few batches, then until the next one is being written; False when the query ended before."""
         wanted = self._batches() + self._dice.randint(1, 3)
-        while query.poll() is None:
-            if self._batches() >= wanted:
-                time.sleep(self._dice.uniform(0.1, 0.5))
-                return query.poll() is None
+        while query.poll() is None and self._batches() < wanted:
             time.sleep(0.02)
-        return False
+        with connect(self._bootstrap) as cluster:
+            before = self._written(cluster)
+            while query.poll() is None and self._written(cluster) == before:
+                time.sleep(0.002)
+        time.sleep(self._dice.uniform(0, 0.05))
+        return query.poll() is None
+
+    def _written(self, cluster: Cluster) -> int:
+        """How much is in the audit topic, committed or not."""
+        places = [TopicPartition(AUDIT, index) for index in range(PARTITIONS)]
+        ends = cluster.list_offsets(dict.fromkeys(places, LATEST), isolation="read_uncommitted")
+        return sum(end.offset for end in ends.values())
 
     def _batches(self) -> int:
         """How many batches Spark has logged as done."""

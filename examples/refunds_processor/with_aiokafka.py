@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError, KafkaTimeoutError, ProducerFenced
+from aiokafka.errors import IllegalOperation, KafkaError, KafkaTimeoutError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from examples.refunds_processor.ports import (
@@ -58,7 +58,6 @@ class AioKafka:
         self._sent: list[asyncio.Future[Any]] = []
         self._ending: asyncio.Task[None] | None = None
         self._has_failed = False
-        self._fenced = False
         self._closed = False
         self._bootstrap_servers = bootstrap_servers
         self._settings = {"transactional_id": transactional_id, **settings}
@@ -136,8 +135,7 @@ class AioKafka:
         await self._producer.abort_transaction()
 
     async def _replace_producer(self) -> None:
-        with suppress(KafkaError):
-            await self._producer.stop()
+        await self._stop_producer()
         self._ending = None
         self._producer = await self._new_producer()
         await self._producer.start()
@@ -177,10 +175,14 @@ class AioKafka:
             self._thread.join()
             self._loop.close()
 
+    async def _stop_producer(self) -> None:
+        """Its sender may have failed before, and then it might wait for ever for what cannot be sent."""
+        with suppress(KafkaError, TimeoutError):
+            await asyncio.wait_for(self._producer.stop(), self._timeout)
+
     async def _disconnect(self) -> None:
         await self._consumer.stop()
-        with suppress(KafkaError):  # Its sender may have failed before; that is why we are here.
-            await self._producer.stop()
+        await self._stop_producer()
         if self._ending is not None:
             self._ending.cancel()
 
@@ -190,16 +192,28 @@ class AioKafka:
         try:
             yield
         except ProducerFenced as problem:
-            self._fenced = True
             raise FencedError(str(problem)) from problem
         except (TimeoutError, KafkaTimeoutError) as problem:
             raise RetriableError("no answer in time") from problem
+        except (IllegalOperation, AssertionError) as problem:
+            raise self._run(self._reason(problem)) from problem
         except KafkaError as problem:
             self._has_failed = True
             raise otherwise(str(problem)) from problem
-        except AssertionError as problem:
-            kind = FencedError if self._fenced else FatalError
-            raise kind(str(problem)) from problem
+
+    async def _reason(self, problem: Exception) -> KafkaFailure:
+        """Why there is no transaction any more: an earlier error, which only others were told."""
+        deliveries = [sent.exception() for sent in self._sent if sent.done()]
+        if any(isinstance(told, ProducerFenced) for told in deliveries):
+            return FencedError(str(problem))
+        try:
+            await self._producer.commit_transaction()  # Cannot succeed now, but tells the error.
+        except KafkaError as earlier:
+            self._has_failed = True
+            return AbortableError(str(earlier))
+        except AssertionError:
+            pass
+        return FatalError(str(problem))
 
 
 def _seen(sent: asyncio.Future[Any]) -> None:

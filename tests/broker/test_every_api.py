@@ -150,7 +150,8 @@ def test_well_formed_nonsense_is_answered_and_breaks_nothing(data: st.DataObject
             line.send_bytes(frame_as_written(key, version, request))
             stage.settle()
             stage.advance(1_000)
-            assert not line.is_closed, f"{API[key].name} v{version} lost its connection"
+            wants_no_answer = key is ApiKey.PRODUCE and request.acks == 0
+            assert wants_no_answer or not line.is_closed, f"{API[key].name} v{version} was cut off"
         stage.stop()
         with_what_it_left = stage.again()
         assert with_what_it_left.call(ApiKey.METADATA, 9, plain_request(ApiKey.METADATA)).brokers

@@ -238,6 +238,9 @@ class Groups:
             else:
                 done(CommitReply(error))
 
+        if not add and not self._node.config.transaction_partition_verification_enable:
+            verified(NONE)
+            return
         self._node.transactions.verify(
             partition.name, transactional_id, *producer, add=add, done=verified
         )

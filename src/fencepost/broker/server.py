@@ -263,7 +263,9 @@ class Server:
     def joined(self, connection: Connection) -> None:
         connection.last_active = self.time()
         self._connections[connection] = None
-        if len(self._connections) > self._max_connections:
+        if self._empty is not None:  # It was on its way when we stopped to accept.
+            connection.abort()
+        elif len(self._connections) > self._max_connections:
             connection.close(f"there are {self._max_connections} connections (max.connections)")
 
     def left(self, connection: Connection) -> None:
@@ -301,10 +303,12 @@ class Server:
     async def _let_go(self) -> None:
         """Waits a moment for replies that are on their way; whoever does not read them is not waited for."""
         self._empty = asyncio.Event()
-        if self._connections:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), LINGER_SECONDS)
+        await self._linger(self._empty)
         for connection in list(self._connections):
             connection.abort()
+        await self._linger(self._empty)
+
+    async def _linger(self, empty: asyncio.Event) -> None:
         if self._connections:
-            await self._empty.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(empty.wait(), LINGER_SECONDS)

@@ -149,6 +149,8 @@ public final class Exercise {
     void createTopic(String name, int partitions, String... settings) throws Exception {
         Map<String, String> config = pairs(settings).entrySet().stream()
             .collect(Collectors.toMap(Map.Entry::getKey, entry -> (String) entry.getValue()));
+        // The records of the steps have fixed times, long past: retention would take them away while they are looked at.
+        config.putIfAbsent("retention.ms", "-1");
         get(admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1).configs(config))).all());
         // Apache Kafka answers before the partitions have their leader. Who writes at once may lose: the first batch of an
         // idempotent producer is refused, a later one taken, and then the first is out of order until it expires (47 of

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tools.java_tools import JavaTools
 
 SETTINGS = {
+    "node.id": "1",
     # Nobody wants to wait ten seconds for a transaction that is past its timeout.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "group.initial.rebalance.delay.ms": "0",

@@ -68,8 +68,8 @@ def sync(
     assignments: Mapping[str, bytes] | None = None,
     *,
     instance_id: str | None = None,
-    protocol_type: str | None = None,
-    protocol_name: str | None = None,
+    protocol_type: str | None = "consumer",
+    protocol_name: str | None = "range",
 ) -> Ask:
     return Ask(
         ApiKey.SYNC_GROUP,

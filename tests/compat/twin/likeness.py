@@ -79,8 +79,8 @@ class Likeness:
             return moment(value)
         if isinstance(value, str):
             return UUID_TEXT.sub(lambda found: f"#{self._number(found[0])}", value)
-        if field.endswith("topic_id") and isinstance(value, bytes):
-            return f"#{self._number(value)}" if any(value) else "none"
+        if field == "topic_id":
+            return f"#{self._number(value)}" if any(value[:15]) else f"chosen {value[15]}"
         return bytes(value) if isinstance(value, memoryview) else value
 
     def producer(self, producer_id: int) -> int | str:

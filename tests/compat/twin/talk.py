@@ -125,12 +125,14 @@ class Talk:
         """Writes anything down that must be alike."""
         self.transcript.append(Step(step, self.eyes.of(value), differs))
 
-    def note_bytes(self, step: str, frame: bytes, *, on: str = "first") -> None:
-        """Sends bytes that may be no request at all: the reply's bytes without the correlation id, or the end."""
+    def note_bytes(
+        self, step: str, frame: bytes, *, start: int = 4, end: int | None = None, on: str = "first"
+    ) -> None:
+        """Sends bytes that may be no request at all: some bytes of the reply after its correlation id, or the end."""
         client = self._connection(on)
         client.send_bytes(frame)
         try:
-            self.transcript.append(Step(step, client.read_frame()[4:]))
+            self.transcript.append(Step(step, client.read_frame()[start:end]))
         except ClosedError:
             self._connections.pop(on).close()
             self.transcript.append(Step(step, CLOSED))
@@ -176,6 +178,9 @@ class Talk:
         assert made.error_code == 0, made
         self.await_topic(name, partitions)
         topic_id: bytes = made.topic_id
+        self.eyes.of(
+            topic_id, "topic_id"
+        )  # It gets its number now, whatever the order of later replies.
         return topic_id
 
     def await_topic(self, name: str, partitions: int = 1) -> None:

@@ -209,7 +209,8 @@ def test_a_consumer_that_lost_its_place_cannot_send_offsets(
         send("joined")
         plain = commit(group, {(topic, 0): 1}, member_id=member, generation=1)
         talk.ask("a plain commit while rebalancing", plain)
-        talk.ask("it has its share", sync(group, member, 1, {member: b"share"}))
+        share = talk.ask("it has its share", sync(group, member, 1, {member: b"share"}))
+        assert share.error_code == 0, "the script is wrong"
         send("stable")
         other = talk.ask("another comes", join(group), on="second").member_id
         second = talk.send("the other joins", join(group, other), on="second")

@@ -24,7 +24,7 @@ from fencepost.wire.forms.delete_topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fencepost.broker.context import Context
     from fencepost.broker.topics import Outcome
@@ -81,6 +81,7 @@ def resolve(
     """The names of the topics to delete; what cannot be one is answered already."""
     state = context.node.topics.state
     names: list[str] = []
+    ids: dict[str, bytes] = {}
     for topic in topics:
         name = topic.name
         if (name is None) == (topic.topic_id == ZERO_TOPIC_ID):
@@ -97,7 +98,9 @@ def resolve(
             results.append(refused(shown, topic.topic_id, error, "Not authorized to delete it."))
         else:
             names.append(name)
-    return without_repetitions(names, results)
+            if topic.name is None:
+                ids[name] = topic.topic_id
+    return without_repetitions(names, ids, results)
 
 
 def refuse_unauthorized(name: str, by_id: bool, context: Context) -> ErrorCode | None:
@@ -110,11 +113,15 @@ def refuse_unauthorized(name: str, by_id: bool, context: Context) -> ErrorCode |
     return None
 
 
-def without_repetitions(names: list[str], results: list[DeletableTopicResult]) -> list[str]:
+def without_repetitions(
+    names: list[str], ids: Mapping[str, bytes], results: list[DeletableTopicResult]
+) -> list[str]:
     """A topic that is named twice, by name or by id, is not touched at all."""
     counts = Counter(names)
     for name, times in counts.items():
         if times > 1:
             message = f"Topic {name!r} is named {times} times."
-            results.append(refused(name, ZERO_TOPIC_ID, ErrorCode.INVALID_REQUEST, message))
+            results.append(
+                refused(name, ids.get(name, ZERO_TOPIC_ID), ErrorCode.INVALID_REQUEST, message)
+            )
     return [name for name, times in counts.items() if times == 1]

@@ -2,10 +2,10 @@
 
 Behaviour: the node that owns a group (key type 0) or a transactional id (1): the leader of the partition of
            __consumer_offsets or __transaction_state that the key hashes to. Those topics are created here, on
-           first use, as in Kafka.
+           first use, as in Kafka. An empty transactional id has an owner, too: it is refused by those who use it.
 Versions:  v3 flexible; v4 several keys in one request; v6 share groups (key type 2, not served).
-Errors:    INVALID_REQUEST (an unknown key type, an empty transactional id), GROUP_AUTHORIZATION_FAILED,
-           TRANSACTIONAL_ID_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
+Errors:    INVALID_REQUEST (an unknown key type), GROUP_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+           COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -64,8 +64,6 @@ def refuse(key_type: int, key: str, context: Context) -> ErrorCode | None:
         if not context.authorize("DESCRIBE", "GROUP", key):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif key_type == TRANSACTION:
-        if not key:
-            return ErrorCode.INVALID_REQUEST
         if not context.authorize("DESCRIBE", "TRANSACTIONAL_ID", key):
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else:

@@ -43,6 +43,7 @@ def handle(request: JoinGroupRequest, context: Context) -> JoinGroupResponse | P
 def read(request: JoinGroupRequest, context: Context) -> Join:
     groups = context.node.groups
     client_id = context.client_id or ""
+    instance_id = request.group_instance_id
     return Join(
         group_id=request.group_id,
         ticket=groups.new_ticket(),
@@ -50,9 +51,9 @@ def read(request: JoinGroupRequest, context: Context) -> Join:
         protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        new_member_id=groups.new_member_id(request.group_instance_id or client_id),
+        new_member_id=groups.new_member_id(client_id if instance_id is None else instance_id),
         member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
+        group_instance_id=instance_id,
         client_id=client_id,
         # Java prints an address with a slash before it, and so do Kafka's tools.
         client_host=f"/{context.client_host}",

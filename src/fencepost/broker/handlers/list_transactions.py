@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
     try:
         pattern = compile_pattern(request.transactional_id_pattern)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states, unknown = parse_state_filters(request.state_filters)
     filters = Filters(
@@ -57,16 +57,15 @@ def compile_pattern(pattern: str | None) -> re.Pattern[str] | None:
 
 
 TOKEN: Final = re.compile(
-    r"""\\. | \[\^?\]?(?:\\.|[^]\\])*\] | \(\?P?<\w+> | \(\?[^:)]* | [*+?}]\+ | \{\d+(?:,\d*)?\} | .""",
+    r"""\\. | \[\^?\]?(?:\\.|[^]\\])*\] | \(\?P?<\w+> | \(\?[^:)]* | [*+?}]\+ | \{\d+(?:,\d*)?\}\+? | .""",
     re.VERBOSE | re.DOTALL,
 )
 """What a pattern is made of, as far as the two syntaxes differ: escapes, classes, groups, repetitions."""
 
 MAX_REPETITIONS: Final = 1000
 
-
 FOREIGN: Final = re.compile(
-    r"\\[1-9Z] | [*+?}]\+ | \[.*\[:.* | \(\?(?!P?<\w+>|[ims-]*$).*", re.VERBOSE | re.DOTALL
+    r"\\[1-9Z] | [*+?}]\+ | \{.*\+ | \[.*\[:.* | \(\?(?!P?<\w+>|[ims-]*$).*", re.VERBOSE | re.DOTALL
 )
 """What RE2 does not know though Python does: references back, \\Z, greed without return, looking around, other flags;
 and classes by name, which Python would take for something else."""

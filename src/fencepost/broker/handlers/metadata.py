@@ -85,7 +85,7 @@ def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResp
 def topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
     """Named topics that are not there, may be created and have a legal name."""
     node = context.node
-    if request.topics is None or not request.allow_auto_topic_creation:
+    if request.topics is None or not request.allow_auto_topic_creation or by_ids(request.topics):
         return []
     state = node.topics.state
     missing = dict.fromkeys(
@@ -160,14 +160,21 @@ def all_topics(context: Context) -> list[MetadataResponseTopic]:
 def named_topics(
     wanted: Sequence[MetadataRequestTopic], context: Context, failed: dict[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
-    """One entry for each name or id, however often it was asked for."""
+    """One entry for each name or id, however often it was asked for; where there are ids, names do not count."""
     found: dict[object, MetadataResponseTopic] = {}
+    only_ids = by_ids(wanted)
     for topic in wanted:
-        if topic.name is not None:
-            found.setdefault(topic.name, by_name(topic.name, context, failed))
-        else:
+        if only_ids and topic.topic_id == ZERO_TOPIC_ID:
+            continue
+        if only_ids or topic.name is None:
             found.setdefault(topic.topic_id, by_id(topic.topic_id, context))
+        else:
+            found.setdefault(topic.name, by_name(topic.name, context, failed))
     return list(found.values())
+
+
+def by_ids(wanted: Sequence[MetadataRequestTopic]) -> bool:
+    return any(topic.topic_id != ZERO_TOPIC_ID for topic in wanted)
 
 
 def by_name(name: str, context: Context, failed: dict[str, ErrorCode]) -> MetadataResponseTopic:
@@ -241,7 +248,7 @@ def is_available(node: Node, topic: str, index: int, partition: PartitionState) 
 
 def with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:
     """A copy, because the described topic is shared with other answers."""
-    if topic.error_code != ErrorCode.NONE or topic.name is None:
+    if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED or topic.name is None:
         return topic
     return MetadataResponseTopic(
         error_code=topic.error_code,

@@ -72,7 +72,7 @@ def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Parke
     response, writes = admit(request, context)
     if request.transactional_id is not None and writes:
         waiting = start_verification(request, writes, context)
-        if waiting:
+        if waiting and must_ask(context):
             parked = Parked(holds_followers=True)
             verify(request, response, writes, waiting, context, parked)
             return parked
@@ -214,6 +214,14 @@ def refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
 
 
 # -- the coordinator's word about first writes -----------------------------------------------------------
+
+
+def must_ask(context: Context) -> bool:
+    """Whether the coordinator is asked at all; a partition that is to be added (TV2) cannot do without it."""
+    return (
+        context.api_version >= FIRST_VERSION_OF_TV2
+        or context.node.config.transaction_partition_verification_enable
+    )
 
 
 def start_verification(
