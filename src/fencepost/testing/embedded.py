@@ -30,6 +30,7 @@ from fencepost.broker.process import (
     parse_overrides,
     refuse_optimised_python,
     refuse_remote,
+    stop_on_broken_rule,
 )
 
 log = logging.getLogger(__name__)
@@ -178,6 +179,7 @@ class Broker:
 
     async def _serve(self, data: str, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(stop_on_broken_rule(self._on_fatal))
         self._stopping = stopping = asyncio.Event()
         config = load_config(
             settings=self._overrides,
