@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import IO, Any, Final, Self
 
 from tools.apache_kafka import fetch_libs, java_command
+from tools.processes import die_with_the_parent
 
 CALL_SECONDS: Final = 120.0
 
@@ -105,6 +106,7 @@ class JavaTools:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
+                preexec_fn=die_with_the_parent,  # noqa: PLW1509 - nothing in it but one system call.
             )
         return self._machine
 

@@ -35,7 +35,8 @@ class DiedEarlyError(Exception):
     """A server ended, or said nothing in time, before it was ready."""
 
 
-def _die_with_the_parent() -> None:
+def die_with_the_parent() -> None:
+    """For a child between fork and exec: the kernel will kill it when its parent is gone."""
     # Loaded before the fork: between fork and exec nothing may be imported.
     if LIBC is not None:
         LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -65,7 +66,7 @@ class ServerProcess:
             env=dict(os.environ, **(environment or {})),
             cwd=folder,
             start_new_session=True,
-            preexec_fn=_die_with_the_parent,  # noqa: PLW1509 - nothing in it but one system call.
+            preexec_fn=die_with_the_parent,  # noqa: PLW1509 - nothing in it but one system call.
         )
         atexit.register(self.kill)
         self._reader = threading.Thread(target=self._read, name="server output", daemon=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -54,6 +54,9 @@ class ConfluentKafka:
             {
                 "bootstrap.servers": bootstrap_servers,
                 "transactional.id": transactional_id,
+                # By default librdkafka 2.16 forgets its brokers when the last one goes down, and a call that waits for
+                # a coordinator at that moment waits for ever.
+                "metadata.recovery.strategy": "none",
                 **{key.replace("_", "."): value for key, value in settings.items()},
             }
         )
@@ -75,7 +78,10 @@ class ConfluentKafka:
 
     def poll(self) -> Sequence[Message]:
         with translated():
-            found = self._consumer.consume(MAX_MESSAGES, 0.5)
+            first = self._consumer.poll(
+                0.5
+            )  # `consume` would wait until it has all that it may have.
+            found = [] if first is None else [first, *self._consumer.consume(MAX_MESSAGES, 0.0)]
         for message in found:
             if message.error() is not None:
                 raise RetriableError(message.error())
@@ -115,10 +121,8 @@ class ConfluentKafka:
         if not self._closed:
             self._closed = True
             self._consumer.close()
-            with suppress(
-                KafkaException
-            ):  # It tries to abort what is open, which a fenced one cannot.
-                self._producer.close(self._timeout)
+            # Producer.close would try to abort what is open. That is for the next instance, or for the timeout.
+            self._producer.purge()
 
 
 @contextmanager

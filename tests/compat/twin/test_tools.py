@@ -32,6 +32,7 @@ from tests.compat.twin.transactional import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tests.compat.twin.talk import Talk, Twins
@@ -73,11 +74,16 @@ def seen(talk: Talk, name: str, value: Any) -> Any:
     return "an id" if name == "topicId" else talk.eyes.of(value)
 
 
+def in_order(lines: Iterable[str]) -> str:
+    """Lines whose order counts; lists are compared without theirs."""
+    return "\n".join(lines)
+
+
 # -- kafka-transactions ---------------------------------------------------------------------------------------
 
 
-def transactions(talk: Talk, step: str, *arguments: str, only: str = "") -> None:
-    """One call of kafka-transactions; of a list, what belongs to this script."""
+def transactions(talk: Talk, step: str, *arguments: str, only: str = "") -> int:
+    """One call of kafka-transactions, how many rows it printed; of a list, what belongs to this script."""
     result = talk.side.attempt("kafka-transactions", *arguments)
     shown = [
         row for row in rows(talk, result.out) if row.get("TransactionalId", only).startswith(only)
@@ -86,6 +92,7 @@ def transactions(talk: Talk, step: str, *arguments: str, only: str = "") -> None
     if result.code:
         # What it says then is about the request, and holds no number of a broker.
         talk.note(f"{step}: what it says", result.err.strip().splitlines()[0])
+    return len(shown)
 
 
 def test_transactions_are_listed_described_and_terminated(twins: Twins) -> None:
@@ -100,13 +107,13 @@ def test_transactions_are_listed_described_and_terminated(twins: Twins) -> None:
         finish(talk, ids["tool-committed"], TV2, commit=True)
         write(talk, ids["tool-aborted"], TV1, "tool", b"x")
         finish(talk, ids["tool-aborted"], TV1, commit=False)
-        transactions(talk, "all", "list", only="tool-")
+        assert transactions(talk, "all", "list", only="tool-") == 4
         transactions(talk, "long ones", "list", "--duration-filter", "1000000", only="tool-")
         pattern = ("--transactional-id-pattern", "tool-.*ed")
         transactions(talk, "by a pattern", "list", *pattern, only="tool-")
         for name in (*ids, "tool-nobody"):
             transactions(talk, f"{name} described", "describe", "--transactional-id", name)
-        for index in ("0", "1", "9"):
+        for index in ("0", "1"):
             of = ("--topic", "tool", "--partition", index)
             transactions(talk, f"producers of {index}", "describe-producers", *of)
         transactions(talk, "hanging", "find-hanging", "--topic", "tool")
@@ -152,7 +159,7 @@ def test_a_hanging_transaction_is_found_and_aborted(twins: Twins) -> None:
         talk.ask("plain behind it", produce("hanging", batch(b"plain")))
         look_at_id(talk, "unknown", "hanging")
         look(talk, "hanging", "hanging")
-        transactions(talk, "found", "find-hanging", "--topic", "hanging")
+        assert transactions(talk, "found", "find-hanging", "--topic", "hanging") == 2
         transactions(talk, "found on one", "find-hanging", "--topic", "hanging", "--partition", "1")
         recent = ("--topic", "hanging", "--max-transaction-timeout", "100")
         transactions(talk, "not old enough", "find-hanging", *recent)
@@ -210,7 +217,8 @@ def test_the_transaction_log_is_printed_by_its_formatter(twins: Twins) -> None:
         index = coordinator_partition(name, 50)
         printed = records_of(talk, "__transaction_state", index, "TransactionLogMessageFormatter")
         own = [line for line in printed if line["key"]["data"]["transactionalId"] == name]
-        talk.note("printed", [str(seen(talk, "", line)) for line in own])
+        assert len(own) > 20
+        talk.note("printed", in_order(str(seen(talk, "", line)) for line in own))
 
     twins.compare(script, at_once=False)
 
@@ -234,16 +242,13 @@ def test_the_offsets_log_is_printed_by_its_formatters(twins: Twins) -> None:
         for formatter in ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter"):
             printed = records_of(talk, "__consumer_offsets", index, formatter)
             own = [line for line in printed if line["key"]["data"]["group"] == group]
-            talk.note(formatter, [str(seen(talk, "", line)) for line in own])
+            assert own
+            talk.note(formatter, in_order(str(seen(talk, "", line)) for line in own))
 
     twins.compare(script, at_once=False)
 
 
 # -- kafka-dump-log -------------------------------------------------------------------------------------------
-
-DUMPED_NOISE = re.compile(
-    r"(CreateTime|LogAppendTime|timestamp|lastTimestamp|position|size|crc|Log starting offset): \S+"
-)
 
 
 def dump(talk: Talk, files: list[Path], *options: str) -> list[str]:
@@ -292,14 +297,13 @@ def test_the_files_of_a_partition_with_transactions_are_dumped(twins: Twins) -> 
         logs = files_of(talk, partition, "log")
         talk.note("segments", [file.name for file in logs])
         dumped = [line for line in dump(talk, logs, "--deep-iteration") if "| offset" not in line]
-        talk.note("log", dumped)
+        talk.note("log", in_order(dumped))
         snapshots = files_of(talk, partition, "snapshot")
         talk.note("snapshots", [file.name for file in snapshots])
         talk.note("snapshot", dump(talk, snapshots))
         indexes = [file for file in files_of(talk, partition, "txnindex") if file.stat().st_size]
         talk.note("txnindexes", [file.name for file in indexes])
         talk.note("txnindex", dump(talk, indexes))
-        talk.note("index", dump(talk, files_of(talk, partition, "index"), "--index-sanity-check"))
 
     twins.compare(script, at_once=False)
 
@@ -323,11 +327,12 @@ def test_the_logs_of_the_coordinators_are_dumped(twins: Twins) -> None:
         ):
             lines = dump(talk, files_of(talk, f"{internal}-{index}", "log"), decoder)
             own = [line for line in lines if name in line or "endTxnMarker" in line]
+            assert len(own) >= 4
             # Others share the partition: what counts is what a record says, not where it stands.
             words = [
                 re.sub(r"([oO]ffset|keySize|valueSize|sequence): -?\d+ ?", "", line) for line in own
             ]
-            talk.note(internal, words)
+            talk.note(internal, in_order(words))
 
     twins.compare(script, at_once=False)
 

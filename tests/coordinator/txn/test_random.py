@@ -43,6 +43,8 @@ class Client:
 
     def step(self, event: str, back: int, off: int, version: int, partition: int) -> None:
         ledger = self.ledger
+        # A client speaks the newer protocol only where the cluster has announced it.
+        version = min(version, ledger.cluster_version)
         ledger.now_ms += 1_000
         if TXN not in ledger.state.transactions and event not in ("init", "fail"):
             return

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import ZERO_TOPIC_ID
 from fencepost.broker.group_offsets import Sorting
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import Commit, CommitReply, OffsetToCommit
@@ -71,15 +72,15 @@ def read(request: OffsetCommitRequest, sorting: Sorting, context: Context) -> Co
     )
 
 
-def offsets_of(sorting: Sorting) -> tuple[OffsetToCommit, ...]:
-    """What the client wants to commit for the partitions that it may."""
+def offsets_of(sorting: Sorting, *, with_ids: bool = True) -> tuple[OffsetToCommit, ...]:
+    """What the client wants to commit for the partitions that it may, with the ids of their topics or without."""
     return tuple(
         OffsetToCommit(
             admitted.partition,
             admitted.asked.committed_offset,
             admitted.asked.committed_leader_epoch,
             admitted.asked.committed_metadata or "",
-            admitted.topic_id,
+            admitted.topic_id if with_ids else ZERO_TOPIC_ID,
         )
         for admitted in sorting.admitted
     )
