@@ -70,14 +70,19 @@ def create(*topics: CreatableTopic, validate_only: bool = False) -> Ask:
     return Ask(ApiKey.CREATE_TOPICS, request)
 
 
-def delete(*topics: str | bytes | tuple[str, bytes] | None) -> Ask:
-    """Topics by their names, by their ids, by both or by neither."""
-    states = []
-    for topic in topics:
-        name, topic_id = topic if isinstance(topic, tuple) else (topic, bytes(16))
-        if isinstance(name, bytes):
-            name, topic_id = None, name
-        states.append(DeleteTopicState(name=name, topic_id=topic_id))
+Named = str | bytes | tuple[str | None, bytes] | None
+"""A topic by its name, by its id, by both or by neither."""
+
+
+def name_and_id(topic: Named) -> tuple[str | None, bytes]:
+    if isinstance(topic, tuple):
+        return topic
+    return (None, topic) if isinstance(topic, bytes) else (topic, bytes(16))
+
+
+def delete(*topics: Named) -> Ask:
+    named = [name_and_id(topic) for topic in topics]
+    states = [DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in named]
     return Ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states, timeout_ms=10_000))
 
 
@@ -128,18 +133,13 @@ def settings_of(
 
 
 def metadata(
-    *topics: str | bytes | tuple[str | None, bytes],
+    *topics: Named,
     everything: bool = False,
     create_missing: bool = False,
     **more: Any,
 ) -> Ask:
-    """Topics by their names or ids."""
-    wanted = []
-    for topic in topics:
-        name, topic_id = topic if isinstance(topic, tuple) else (topic, bytes(16))
-        if isinstance(name, bytes):
-            name, topic_id = None, name
-        wanted.append(MetadataRequestTopic(name=name, topic_id=topic_id))
+    named = [name_and_id(topic) for topic in topics]
+    wanted = [MetadataRequestTopic(name=name, topic_id=topic_id) for name, topic_id in named]
     request = MetadataRequest(
         topics=None if everything else wanted, allow_auto_topic_creation=create_missing, **more
     )

@@ -26,7 +26,7 @@ from tests.broker.raw import ClosedError, RawClient
 from tests.compat.twin.likeness import Likeness, differences
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.compat.conftest import Side
 
@@ -228,7 +228,7 @@ class Twins:
             runs = [pool.submit(_run, script, side) for side in (self.theirs, self.ours)]
             theirs, ours = (run.result() for run in runs)
         assert theirs, "a script without a step compares nothing"
-        problems = list(_compare(theirs, ours))
+        problems = list(compare_transcripts(theirs, ours))
         assert not problems, "\n".join(["the two brokers differ:", *problems])
 
 
@@ -238,7 +238,8 @@ def _run(script: Callable[[Talk], None], side: Side) -> list[Step]:
         return talk.transcript
 
 
-def _compare(theirs: list[Step], ours: list[Step]) -> list[str]:
+def compare_transcripts(theirs: Sequence[Step], ours: Sequence[Step]) -> list[str]:
+    """Every difference that no row of the table explains, in one line each."""
     problems = []
     if [step.name for step in theirs] != [step.name for step in ours]:
         problems.append(

@@ -372,6 +372,14 @@ def test_all_settings_of_a_topic_are_those_of_kafka(twins: Twins) -> None:
     twins.compare(script)
 
 
+def await_setting(talk: Talk, name: str, value: str) -> None:
+    """A change of a broker's settings takes its time."""
+    talk.until(
+        settings_of(BROKER, name, ["log.retention.ms"]),
+        lambda reply: value in [config.value for config in reply.results[0].configs],
+    )
+
+
 def test_settings_of_the_broker(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         def change(step: str, name: str, *changes: tuple[str, int, str | None]) -> None:
@@ -386,10 +394,7 @@ def test_settings_of_the_broker(twins: Twins) -> None:
         change("set", "1", ("log.retention.ms", SET, "77777"))
         change("set for all", "", ("log.retention.ms", SET, "88888"))
         for name, value in (("1", "77777"), ("", "88888")):
-            talk.until(
-                settings_of(BROKER, name, ["log.retention.ms"]),
-                lambda reply, value=value: value in [c.value for c in reply.results[0].configs],
-            )
+            await_setting(talk, name, value)
         keys = ["log.retention.ms", "message.max.bytes", "num.partitions", "nonsense"]
         for synonyms in (False, True):
             ask = settings_of(BROKER, "1", keys, synonyms=synonyms)
@@ -440,9 +445,9 @@ def test_leaders_and_reassignments(twins: Twins) -> None:
                     talk.ask(name, Ask(ApiKey.ELECT_LEADERS, request), version)
         wanted = [ListPartitionReassignmentsTopics(name="e-none", partition_indexes=[0])]
         for topics in (None, wanted, []):
-            request = ListPartitionReassignmentsRequest(timeout_ms=3_000, topics=topics)
+            listing = ListPartitionReassignmentsRequest(timeout_ms=3_000, topics=topics)
             name = f"reassignments {topics and 'unknown'} {topics is None}"
-            talk.ask(name, Ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request))
+            talk.ask(name, Ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, listing))
 
     twins.compare(script)
 
@@ -539,7 +544,7 @@ def test_versions_that_do_not_exist(twins: Twins, api: ApiKey) -> None:
     def script(talk: Talk) -> None:
         frame = bytearray(frame_as_written(ApiKey.API_VERSIONS, 0, ApiVersionsRequest()))
         frame[4:6] = int(api).to_bytes(2, "big")
-        for version in (99, -1, 32767):
+        for version in (99, -1, 32767, *range(API[api].min_version)):
             frame[6:8] = version.to_bytes(2, "big", signed=True)
             talk.note_bytes(f"v{version}", bytes(frame))
 

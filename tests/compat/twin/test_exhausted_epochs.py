@@ -70,6 +70,7 @@ def come_back(talk: Talk, step: str, producer: Producer) -> None:
     identity = {"producer_id": producer.producer_id}
     for epoch in (LAST_EPOCH, LAST_EPOCH, LAST_EPOCH - 1, 0):
         talk.ask(f"{step}: {name} asks at {epoch}", init(name, epoch=epoch, **identity))
+        talk.settle(name)
     look_at_id(talk, step, name)
 
 

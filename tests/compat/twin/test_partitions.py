@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from fencepost.records.compression import Codec
 from fencepost.wire.forms.produce import PartitionProduceData, TopicProduceData
+from tests.compat.twin.administered import delete
 from tests.compat.twin.likeness import EPOCH_MS, HOUR_MS
 from tests.compat.twin.transactional import (
     READ_COMMITTED,
@@ -472,5 +473,67 @@ def test_offsets_by_time_stop_at_the_last_stable_offset(twins: Twins, isolation:
         ask_all("open")
         finish(talk, producer, TV1, commit=False)
         ask_all("aborted")
+
+    twins.compare(script)
+
+
+def test_writes_that_want_no_answer(twins: Twins) -> None:
+    """acks=0: silence is success, and a failure is the end of the connection."""
+
+    def script(talk: Talk) -> None:
+        talk.topic("silent")
+        for name, ask in {
+            "good": produce("silent", batch(b"x"), acks=0),
+            "good again": produce("silent", batch(b"x"), acks=0),
+            "an unknown partition": produce("silent", batch(b"x"), index=9, acks=0),
+            "no batch at all": produce("silent", b"", acks=0),
+            "an unknown topic": produce("silent-none", batch(b"x"), acks=0),
+        }.items():
+            for version in (3, 11, 12):
+                talk.send(name, ask, version)
+                talk.ask(f"after {name}, v{version}", list_offsets("silent"))
+
+    twins.compare(script)
+
+
+def test_a_topic_is_deleted_in_an_open_transaction(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        for topic in ("leaving", "staying"):
+            talk.topic(topic)
+        for protocol in (TV1, TV2):
+            for commit in (True, False):
+                name = f"deserted-{protocol.name}-{commit}"
+                talk.topic(name)
+                producer = start(talk, name)
+                write(talk, producer, protocol, name, b"x")
+                write(talk, producer, protocol, "staying", b"x")
+                talk.quiet(delete(name))
+                talk.until(list_offsets(name), lambda r: r.topics[0].partitions[0].error_code == 3)
+                look_at_id(talk, "deserted", name)
+                late = producer.batch(b"late", sequence=1)
+                ask = produce(name, late, transactional_id=name)
+                talk.ask(f"{name}: a late write", ask, protocol.produce)
+                finish(talk, producer, protocol, commit=commit)
+                look_at_id(talk, "ended", name)
+        look(talk, "in the end", "staying")
+
+    twins.compare(script)
+
+
+def test_a_topic_is_made_anew_in_an_open_transaction(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        name = "reborn"
+        talk.topic(name)
+        producer = start(talk, name)
+        write(talk, producer, TV1, name, b"x")
+        talk.quiet(delete(name))
+        talk.until(list_offsets(name), lambda r: r.topics[0].partitions[0].error_code == 3)
+        talk.topic(name)
+        look(talk, "reborn", name)
+        for sequence in (1, 0):
+            ask = produce(name, producer.batch(b"y", sequence=sequence), transactional_id=name)
+            talk.ask(f"sequence {sequence}", ask, TV1.produce)
+        finish(talk, producer, TV1, commit=True)
+        look(talk, "in the end", name)
 
     twins.compare(script)

@@ -114,8 +114,8 @@ def test_transactions_are_listed_described_and_terminated(twins: Twins) -> None:
         for name in (*ids, "tool-nobody"):
             transactions(talk, f"{name} described", "describe", "--transactional-id", name)
         for index in ("0", "1"):
-            of = ("--topic", "tool", "--partition", index)
-            transactions(talk, f"producers of {index}", "describe-producers", *of)
+            place = ("--topic", "tool", "--partition", index)
+            transactions(talk, f"producers of {index}", "describe-producers", *place)
         transactions(talk, "hanging", "find-hanging", "--topic", "tool")
         for name in ("tool-open", "tool-empty", "tool-nobody"):
             of = ("--transactionalId", name)

@@ -175,7 +175,7 @@ def test_a_consumer_that_lost_its_place_cannot_send_offsets(
     """KIP-447: the group's generation fences, also while it rebalances."""
 
     def script(talk: Talk) -> None:
-        topic = group = f"fenced-offsets-{protocol.name}"
+        topic = group = f"lost-place-{protocol.name}"
         talk.topic(topic)
         producer = start(talk, topic)
         if protocol is TV1:

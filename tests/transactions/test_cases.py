@@ -1,0 +1,72 @@
+"""Every case of Kafka's behaviour and every past bug is shown by a test, or said to wait with its reason."""
+
+from __future__ import annotations
+
+import re
+
+from tools.list_cases import (
+    BUGS,
+    CASES,
+    IN_PART,
+    PAGE,
+    WAITING,
+    Test,
+    find_tests,
+    missing,
+    page,
+    tests_of_bug,
+    tests_of_case,
+)
+
+TESTS = find_tests()
+NUMBERS = [number for cases in CASES.values() for number in cases]
+
+
+def test_there_are_ninety_cases() -> None:
+    assert sorted(NUMBERS) == list(range(1, 91))
+
+
+def test_each_case_and_each_bug_is_shown_by_a_test_or_waits() -> None:
+    assert missing(TESTS) == []
+
+
+def test_what_waits_has_a_reason() -> None:
+    assert set(WAITING) == {66, 89}
+    assert set(IN_PART) == {87}
+    assert all((WAITING | IN_PART).values())
+
+
+def test_a_case_without_a_test_is_noticed() -> None:
+    without = [test for test in TESTS if "_case_60_" not in test.name]
+    assert missing(without) == ["case 60: no test is called test_case_60_..."]
+
+
+def test_a_bug_without_a_test_is_noticed() -> None:
+    without = [test for test in TESTS if "17754" not in test.text]
+    assert missing(without) == ["KAFKA-17754: no test names it"]
+
+
+def test_a_case_that_waits_no_longer_is_noticed() -> None:
+    arrived = Test("test_case_66_followers_follow", "tests/somewhere.py", "")
+    assert missing([*TESTS, arrived]) == ["case 66 is said to wait, but there are tests of it"]
+
+
+def test_a_number_is_not_taken_for_a_part_of_another() -> None:
+    assert tests_of_case(6, [Test("test_case_60_and_so_on", "", "")]) == []
+    (bug,) = [bug for bugs in BUGS.values() for bug in bugs if bug.names == ("KAFKA-9600",)]
+    assert tests_of_bug(bug, [Test("test_it", "", "KAFKA-96001")]) == []
+
+
+def test_the_page_names_every_case_and_no_test_that_is_gone() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == NUMBERS
+    known = {f"{test.sentence} " for test in TESTS}
+    named = re.findall(r"([^|<>]*?)\(\[test_[a-z_]+\]\(\.\./[a-z_/]+\.py\)\)", text)
+    assert named
+    gone = [sentence for sentence in named if sentence.lstrip() not in known]
+    assert gone == [], "write the page again: python -m tools.list_cases"
+
+
+def test_the_page_can_be_written() -> None:
+    lines = list(page(TESTS))
+    assert len([line for line in lines if line.startswith("| ")]) > 90 + len(BUGS)

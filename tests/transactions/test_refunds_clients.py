@@ -1,0 +1,220 @@
+"""The refunds processor with three client libraries, against a broker with faults: nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+import fencepost
+from examples.refunds_processor.__main__ import CLIENTS
+from examples.refunds_processor.ports import (
+    AbortableError,
+    FatalError,
+    FencedError,
+    KafkaFailure,
+    Message,
+)
+from examples.refunds_processor.processor import RefundsProcessor, next_offsets
+from examples.refunds_processor.refunds import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
+from fencepost.broker.node import Node
+from fencepost.wire.apis import ApiKey
+from tests.broker.raw import RawClient
+from tests.transactions.refunds_world import (
+    GROUP_NAME,
+    Ahead,
+    Died,
+    DyingKafka,
+    Watched,
+    World,
+    settlement,
+)
+from tests.transactions.wire import committed_offset, values
+
+
+@pytest.fixture(params=CLIENTS)
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    settings = {
+        "offsets.topic.num.partitions": 2,
+        "transaction.state.log.num.partitions": 2,
+    }
+    with fencepost.Broker(config=settings) as broker:
+        made = World(broker, request.param)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def test_settlements_become_refunds_audit_rows_and_offsets(world: World) -> None:
+    world.settle(25)
+    world.work()
+    world.assert_exactly_once()
+    first, *_ = values(world.raw, REFUNDS_EMITTED)
+    assert json.loads(first or b"") == {
+        "refund_id": "RFD-0",
+        "amount_paise": 250_000,
+        "merchant": "merchant-0",
+    }
+    first, *_ = values(world.raw, REFUND_AUDIT)
+    assert json.loads(first or b"") == {
+        "refund_id": "RFD-0",
+        "actor": "system",
+        "reason": "merchant-initiated",
+    }
+
+
+def test_an_aborted_transaction_shows_in_one_isolation_level_only(world: World) -> None:
+    world.settle(3)
+    kafka = world.connect()
+    kafka.init_transactions()
+    messages: list[Message] = []
+    while len(messages) < 3:
+        messages += kafka.poll()
+    kafka.begin()
+    kafka.send(REFUNDS_EMITTED, b"k", settlement(99))
+    kafka.send_offsets(next_offsets(messages))
+    kafka.abort()
+    kafka.rewind()
+    assert world.rows(REFUNDS_EMITTED) == []
+    assert committed_offset(world.raw, GROUP_NAME, SETTLEMENTS) == -1
+    world.finish(RefundsProcessor(kafka))
+    world.assert_exactly_once()
+    seen = world.rows(REFUNDS_EMITTED, committed=False)
+    assert seen in (["RFD-99", "RFD-0", "RFD-1", "RFD-2"], ["RFD-0", "RFD-1", "RFD-2"])
+
+
+def test_what_cannot_be_written_now_is_aborted_and_written_later(world: World) -> None:
+    """Abortable, by a real broker: for a while the audit may not be written."""
+    world.settle(4)
+
+    class NoAudit:
+        def authorize(self, principal: str, operation: str, kind: str, name: str) -> bool:
+            return (operation, name) != ("WRITE", REFUND_AUDIT)
+
+    def change(authorizer: Any) -> Callable[[Node], None]:
+        def set_it(node: Node) -> None:
+            node.authorizer = authorizer
+
+        return set_it
+
+    allowing = world.broker.call(lambda node: node.authorizer)
+    kafka = Watched(world.connect())
+    shard = RefundsProcessor(kafka)
+    shard.start()
+    world.broker.call(change(NoAudit()))
+    while "abort" not in kafka.calls:
+        assert shard.process_some() == 0
+    assert world.rows(REFUNDS_EMITTED) == world.rows(REFUND_AUDIT) == []
+    world.broker.call(change(allowing))
+    world.finish(shard)
+    world.assert_exactly_once()
+
+
+def test_a_zombie_is_fenced_and_what_it_wrote_is_never_seen(world: World) -> None:
+    world.settle(5)
+    zombie = world.connect()
+    zombie.init_transactions()
+    messages: list[Message] = []
+    while not messages:
+        messages = list(zombie.poll())
+    zombie.begin()
+    zombie.send(REFUNDS_EMITTED, b"k", settlement(77))
+    world.work()
+    with pytest.raises(FencedError):
+        zombie.send_offsets(next_offsets(messages))
+        zombie.commit()
+    world.assert_exactly_once()
+
+
+def test_a_zombie_that_is_a_processor_closes_and_stops(world: World) -> None:
+    world.settle(2)
+    shard = RefundsProcessor(world.connect())
+    shard.start()
+    world.finish(shard)
+    world.settle(2)
+    world.work()
+    world.settle(2)
+    with pytest.raises(FencedError):
+        for _ in range(20):
+            shard.process_some()
+    world.work()
+    world.assert_exactly_once()
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_and_a_new_instance_does_it_again(
+    world: World,
+) -> None:
+    world.settle(3)
+    slow = world.connect()
+    slow.init_transactions()
+    messages: list[Message] = []
+    while not messages:
+        messages = list(slow.poll())
+    slow.begin()
+    slow.send(REFUNDS_EMITTED, b"k", settlement(88))
+    slow.send_offsets(next_offsets(messages))
+
+    def let_time_pass(node: Node) -> None:
+        node.clock = Ahead(node.clock, 120_000)
+        node.transactions.clock.abort_timed_out()
+
+    world.broker.call(let_time_pass)
+    with pytest.raises(KafkaFailure) as told:
+        slow.commit()
+    assert isinstance(told.value, (FencedError, AbortableError, FatalError))
+    world.work()
+    world.assert_exactly_once()
+
+
+# -- crashes --------------------------------------------------------------------------------------------------
+
+REQUESTS: Final = (
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.PRODUCE,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+)
+
+
+@pytest.mark.parametrize("effect", [False, True], ids=["before it", "after it"])
+@pytest.mark.parametrize("api", REQUESTS, ids=lambda api: api.name)
+def test_a_connection_that_breaks_at_any_request_loses_and_doubles_nothing(
+    world: World, api: ApiKey, effect: bool
+) -> None:
+    world.settle(3)
+    world.broker.call(lambda node: node.faults.drop(api, effect=effect))
+    world.work()
+    assert world.broker.call(lambda node: not node.faults), "the fault was used"
+    world.assert_exactly_once()
+
+
+def test_a_process_that_dies_at_any_call_loses_and_doubles_nothing(world: World) -> None:
+    """init, poll, begin, four writes, offsets, commit: with the next instance at work, all is as it should be."""
+    deaths = [(number, False) for number in range(9)] + [(8, True)]
+    for lives_for, after in deaths:
+        world.settle(2)
+        shard = RefundsProcessor(DyingKafka(world.connect(), lives_for, after=after))
+        with pytest.raises(Died):
+            shard.start()
+            for _ in range(50):
+                shard.process_some()
+        world.work()
+        world.assert_exactly_once()
+
+
+def test_the_broker_may_be_restarted_at_any_time(world: World) -> None:
+    world.settle(3)
+    shard = RefundsProcessor(world.connect())
+    shard.start()
+    world.finish(shard)
+    world.settle(3)
+    world.raw.close()
+    world.broker.restart()
+    world.raw = RawClient(world.broker.bootstrap_servers)
+    world.finish(shard)
+    world.assert_exactly_once()
