@@ -245,7 +245,7 @@ BUGS: Final[Mapping[str, Sequence[Bug]]] = MappingProxyType(
 )
 
 
-class Test(NamedTuple):
+class Shown(NamedTuple):
     """One test function."""
 
     name: str
@@ -259,24 +259,26 @@ class Test(NamedTuple):
         return words.replace("_", " ")
 
 
-def find_tests(folder: Path = ROOT / "tests") -> list[Test]:
+def find_tests(folder: Path = ROOT / "tests") -> list[Shown]:
     """Every test of the project, in the order of its file."""
     found = []
     for path in sorted(folder.rglob("test_*.py")):
+        if path.name == "test_cases.py":  # It speaks of cases and shows none.
+            continue
         source = path.read_text(encoding="utf-8")
         for node in ast.parse(source).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 text = ast.get_source_segment(source, node) or ""
-                found.append(Test(node.name, path.relative_to(ROOT).as_posix(), text))
+                found.append(Shown(node.name, path.relative_to(ROOT).as_posix(), text))
     return found
 
 
-def tests_of_case(number: int, tests: Sequence[Test]) -> list[Test]:
+def showing_case(number: int, tests: Sequence[Shown]) -> list[Shown]:
     """Those whose names say so."""
     return [test for test in tests if re.search(rf"_case_{number}_", test.name)]
 
 
-def tests_of_bug(bug: Bug, tests: Sequence[Test]) -> list[Test]:
+def showing_bug(bug: Bug, tests: Sequence[Shown]) -> list[Shown]:
     """Those that name it, and those that are known to show it."""
     found = []
     for test in tests:
@@ -289,31 +291,31 @@ def tests_of_bug(bug: Bug, tests: Sequence[Test]) -> list[Test]:
     return found
 
 
-def missing(tests: Sequence[Test]) -> list[str]:
+def missing(tests: Sequence[Shown]) -> list[str]:
     """What is shown by nothing, and names of tests that are not there."""
     names = {test.name for test in tests}
     problems = [
         f"case {number}: no test is called test_case_{number}_..."
         for cases in CASES.values()
         for number in cases
-        if number not in WAITING and not tests_of_case(number, tests)
+        if number not in WAITING and not showing_case(number, tests)
     ]
     for bugs in BUGS.values():
         for bug in bugs:
             problems += [
                 f"{bug.names[0]}: no test is called {t}" for t in bug.tests if t not in names
             ]
-            if not bug.cases and not tests_of_bug(bug, tests):
+            if not bug.cases and not showing_bug(bug, tests):
                 problems.append(f"{bug.names[0]}: no test names it")
     problems += [
         f"case {number} is said to wait, but there are tests of it"
         for number in WAITING
-        if tests_of_case(number, tests)
+        if showing_case(number, tests)
     ]
     return problems
 
 
-def page(tests: Sequence[Test]) -> Iterator[str]:
+def page(tests: Sequence[Shown]) -> Iterator[str]:
     """The lines of docs/cases.md."""
     yield "# What is shown by which test"
     yield ""
@@ -331,20 +333,20 @@ def page(tests: Sequence[Test]) -> Iterator[str]:
             yield f"| {', '.join(bug.names)} | {bug.what} | {_shown_bug(bug, tests)} |"
 
 
-def _shown(number: int, tests: Sequence[Test]) -> str:
+def _shown(number: int, tests: Sequence[Shown]) -> str:
     if number in WAITING:
         return f"*waits: {WAITING[number]}*"
-    shown = _sentences(tests_of_case(number, tests))
+    shown = _sentences(showing_case(number, tests))
     return f"{shown}<br>*{IN_PART[number]}*" if number in IN_PART else shown
 
 
-def _shown_bug(bug: Bug, tests: Sequence[Test]) -> str:
+def _shown_bug(bug: Bug, tests: Sequence[Shown]) -> str:
     cases = [f"case {number}" for number in bug.cases]
-    sentences = _sentences(tests_of_bug(bug, tests))
+    sentences = _sentences(showing_bug(bug, tests))
     return "<br>".join(filter(None, [", ".join(cases), sentences]))
 
 
-def _sentences(tests: Sequence[Test]) -> str:
+def _sentences(tests: Sequence[Shown]) -> str:
     return "<br>".join(
         f"{test.sentence} ([{Path(test.path).stem}](../{test.path}))" for test in tests
     )

@@ -6,7 +6,7 @@ The library retries by itself for as long as it takes, so `commit` and `abort` k
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -111,7 +111,8 @@ class KafkaPython:
         if not self._closed:
             self._closed = True
             self._consumer.close(autocommit=False)
-            self._producer.close(timeout=0)
+            with suppress(KafkaError):  # What cannot be sent any more.
+                self._producer.close(timeout=1.0)
 
 
 @contextmanager
