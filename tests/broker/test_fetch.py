@@ -239,3 +239,34 @@ def test_read_committed_stops_before_an_open_transaction_and_names_the_aborted_o
     assert values_of(got) == [b"plain"]
     assert (got.last_stable_offset, got.aborted_transactions) == (1, [])
     assert fetch(client, topic, isolation_level=0).aborted_transactions is None
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(0, 0), (1, ErrorCode.OFFSET_OUT_OF_RANGE), (-1, 0)])
+def test_a_last_epoch_that_nobody_had_is_out_of_range(
+    client: RawClient, new_topic: NewTopic, epoch: int, error: int
+) -> None:
+    topic = new_topic()
+    produce(client, topic, batch_of(b"a", b"b"))
+    request = fetch_request(topic, 1)
+    request.topics[0].partitions[0].last_fetched_epoch = epoch
+    reply = client.call(ApiKey.FETCH, FETCH_VERSION, request)
+    assert reply.responses[0].partitions[0].error_code == error
+
+
+def test_any_negative_leader_epoch_is_none(client: RawClient, new_topic: NewTopic) -> None:
+    assert fetch(client, new_topic(), leader_epoch=-2).error_code == ErrorCode.NONE
+
+
+def test_where_no_partition_was_looked_for_no_transaction_was_aborted(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    assert fetch(client, new_topic(), index=7).aborted_transactions == []
+    assert fetch(client, new_topic(), 9).aborted_transactions is None
+
+
+def test_a_topic_without_a_partition_is_not_in_the_answer(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    request = fetch_request(new_topic())
+    request.topics[0].partitions.clear()
+    assert client.call(ApiKey.FETCH, FETCH_VERSION, request).responses == []

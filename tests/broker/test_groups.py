@@ -78,6 +78,13 @@ def test_a_static_member_is_named_for_its_instance() -> None:
     assert waiting.reply.member_id.startswith("till-7-")
 
 
+def test_an_instance_without_a_name_is_an_instance() -> None:
+    node = GroupNode().begin()
+    waiting = join(node, group_instance_id="")
+    node.advance(0)
+    assert waiting.reply.member_id.startswith("-")
+
+
 def test_the_old_version_of_leave_has_the_error_at_its_top() -> None:
     node = GroupNode().begin()
     stable(node)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, ZERO_TOPIC_ID
+from fencepost.records.group_log import OffsetRecord, decode_record
 from tests.broker.group_requests import (
     FSYNC,
     GROUP,
@@ -60,6 +61,28 @@ def test_offsets_remember_the_id_of_their_topic_in_every_version() -> None:
     assert not isinstance(found, ErrorCode)
     (stored,) = found.state.offsets.of_group(GROUP).values()
     assert stored.value.topic_id == node.metadata.topic_id("orders")
+
+
+def test_offsets_of_a_transaction_do_not_remember_the_id_of_their_topic() -> None:
+    node = GroupNode().begin()
+    commit_in_transaction(node, {0: 5})
+    found = node.groups.find(GROUP)
+    assert not isinstance(found, ErrorCode)
+    (record,) = [
+        decode_record(bytes(entry.key), bytes(entry.value))
+        for entry in found.partition.entries()
+        if entry.key is not None and entry.value is not None
+    ]
+    assert isinstance(record, OffsetRecord)
+    assert record.value is not None
+    assert record.value.topic_id == ZERO_TOPIC_ID
+
+
+@pytest.mark.parametrize(("version", "asked"), [(4, 0), (5, 1)])
+def test_a_first_write_is_not_verified_where_the_settings_say_so(version: int, asked: int) -> None:
+    node = GroupNode({"transaction.partition.verification.enable": "false"}).begin()
+    assert errors(commit_in_transaction(node, {0: 5}, version)) == [NONE]
+    assert len(node.transactions.asked) == asked
 
 
 def test_an_old_client_may_choose_its_own_retention() -> None:

@@ -185,3 +185,27 @@ def test_an_empty_log_knows_only_the_epoch_of_its_leader(
 
 def test_an_epoch_of_an_unknown_topic_is_unknown(client: RawClient) -> None:
     assert end_of(client, 0, topic="no").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_beginning_of_an_empty_log_belongs_to_the_leader_of_now() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "led")
+    assert look_up(stage, "led", EARLIEST).leader_epoch == 0
+    stage.kill()
+    again = stage.again()
+    assert look_up(again, "led", EARLIEST).leader_epoch == 1
+    again.stop()
+
+
+def test_a_partition_that_is_named_twice_is_refused_once(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    asked = [ListOffsetsPartition(partition_index=0, timestamp=time) for time in (LATEST, EARLIEST)]
+    topics = [
+        ListOffsetsTopic(name=new_topic(), partitions=asked),
+        ListOffsetsTopic(name=new_topic(), partitions=[]),
+    ]
+    request = ListOffsetsRequest(replica_id=-1, topics=topics)
+    (topic,) = client.call(ApiKey.LIST_OFFSETS, 11, request).topics
+    (partition,) = topic.partitions
+    assert partition.error_code == ErrorCode.INVALID_REQUEST

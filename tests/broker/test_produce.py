@@ -9,7 +9,9 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.records.compression import Codec
 from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from tests.broker.conftest import Complaints, NewTopic
+from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient
 from tests.broker.requests import (
     PRODUCE_VERSION,
@@ -154,3 +156,48 @@ def test_the_time_of_creation_is_the_clients_where_the_topic_leaves_it(
     reply = produce(client, topic, batch_of(b"value", timestamp_ms=5))
     (batch,) = split_batches(fetch(client, topic).records)
     assert (batch.is_append_time, batch.max_timestamp, reply.log_append_time_ms) == (False, 5, -1)
+
+
+def test_a_batch_that_the_log_refuses_is_told_where_the_log_begins(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    out_of_order = produce(client, topic, batch_of(b"x", producer_id=5, epoch=0, sequence=0))
+    assert out_of_order.error_code == ErrorCode.NONE
+    gap = produce(client, topic, batch_of(b"x", producer_id=5, epoch=0, sequence=7))
+    control = produce(client, topic, batch_of(b"x", control=True))
+    assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
+    assert (control.error_code, control.log_start_offset) == (ErrorCode.INVALID_RECORD, 0)
+
+
+def test_a_batch_that_never_reached_the_log_is_not(client: RawClient, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    spoiled = batch_of(b"x")
+    spoiled[-1] ^= 1
+    for records in (b"", spoiled, batch_of(b"x" * 1_100_000), batch_of(b"x")[:20]):
+        assert produce(client, topic, records).log_start_offset == -1
+
+
+def test_a_topic_without_a_partition_is_not_in_the_answer(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    request = produce_request(new_topic(), batch_of(b"x"))
+    request.topic_data[0].partition_data.clear()
+    assert client.call(ApiKey.PRODUCE, PRODUCE_VERSION, request).responses == []
+
+
+@pytest.mark.parametrize(
+    ("enabled", "error"), [("true", ErrorCode.INVALID_PRODUCER_ID_MAPPING), ("false", 0)]
+)
+def test_a_first_write_is_verified_unless_the_settings_say_otherwise(
+    enabled: str, error: int
+) -> None:
+    settings = {"transaction.partition.verification.enable": enabled}
+    with Stage(durability="os", settings=settings) as stage:
+        create_topic(stage, "orders")
+        records = batch_of(b"x", producer_id=5, epoch=0, sequence=0, transactional=True)
+        request = produce_request("orders", records, transactional_id="nobody")
+        owner = FindCoordinatorRequest(key_type=1, coordinator_keys=["nobody"])
+        stage.call(ApiKey.FIND_COORDINATOR, 4, owner)
+        reply = stage.call(ApiKey.PRODUCE, 10, request)
+        assert reply.responses[0].partition_responses[0].error_code == error

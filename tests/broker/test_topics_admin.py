@@ -210,6 +210,15 @@ def test_a_topic_is_named_by_name_or_id_and_once() -> None:
     assert "orders" in node.topics.state.topics
 
 
+def test_a_topic_named_by_name_and_by_id_is_told_with_its_id() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    known = node.topics.state.topic_id("orders") or b""
+    states = [DeleteTopicState(name="orders"), DeleteTopicState(name=None, topic_id=known)]
+    (result,) = node.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states)).responses
+    assert (result.name, result.topic_id) == ("orders", known)
+
+
 def test_internal_topics_are_not_deleted() -> None:
     node = StubNode().start()
     node.topics.ensure_internal("__consumer_offsets")
@@ -367,6 +376,12 @@ def test_a_compacted_topic_keeps_its_records(policy: str, error: ErrorCode) -> N
     node.made("orders", cleanup_policy=policy)
     node.fill("orders", 2)
     assert delete_records(node, 1)[0] == error
+
+
+def test_records_of_an_internal_topic_cannot_be_deleted() -> None:
+    node = StubNode().start()
+    node.topics.ensure_internal("__consumer_offsets")
+    assert delete_records(node, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
 def test_records_of_what_is_not_here_cannot_be_deleted() -> None:

@@ -158,6 +158,29 @@ def test_a_topic_may_be_asked_for_by_its_id(version: int) -> None:
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+def test_where_there_are_ids_names_do_not_count() -> None:
+    node = StubNode().start()
+    node.made("a")
+    node.made("b")
+    topic_id = node.topics.state.topic_id("a")
+    assert topic_id is not None
+    topics = [
+        MetadataRequestTopic(name="b", topic_id=topic_id),
+        MetadataRequestTopic(name="b"),
+        MetadataRequestTopic(name="c"),
+    ]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+    assert [topic.name for topic in node.ask(ApiKey.METADATA, request).topics] == ["a"]
+    assert "c" not in node.topics.state.topics
+
+
+def test_operations_are_told_for_a_topic_that_is_not_there() -> None:
+    node = StubNode().start()
+    (topic,) = metadata(node, "a", include_topic_authorized_operations=True).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert topic.topic_authorized_operations == ALL_TOPIC_OPERATIONS
+
+
 @pytest.mark.parametrize("version", [10, 11])
 def test_an_id_before_version_12_is_refused(version: int) -> None:
     node = StubNode().start()

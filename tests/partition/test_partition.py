@@ -11,9 +11,10 @@ from fencepost.base.failures import StorageError
 from fencepost.partition.partition import Appended, Partition
 from fencepost.partition.producers import Refusal
 from fencepost.partition.verification import Guard
-from fencepost.records.batch import SealedBatch, split_batches
+from fencepost.records.batch import SealedBatch, read_header, split_batches
+from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
-from fencepost.records.opened import open_batch
+from fencepost.records.opened import Record, open_batch
 from tests.partition.batches import client_batch
 from tests.partition.conftest import World
 
@@ -339,6 +340,15 @@ def test_log_append_time_stamps_the_batch_with_the_brokers_clock(new_world: NewW
     assert appended.append_time_ms == NOW
     [batch] = split_batches(partition.fetch(0, 1000, read_committed=False).data)
     assert [record.timestamp_ms for record in open_batch(batch)] == [NOW]
+
+
+def test_records_with_a_wrong_time_are_named(new_world: NewWorld) -> None:
+    partition = new_world(message_timestamp_after_max_ms=10).partition
+    records = [Record(timestamp_ms=time_ms, value=b"v") for time_ms in (NOW, NOW + 11, NOW + 5)]
+    batch = read_header(build_batch(records, timestamp_ms=NOW))
+    refused = partition.append_from_client(batch, NOW)
+    assert refused.error is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in refused.record_errors] == [1]
 
 
 def test_a_timestamp_too_far_ahead_is_refused(new_world: NewWorld) -> None:

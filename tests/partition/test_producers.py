@@ -176,6 +176,14 @@ def test_case_64_an_older_coordinator_is_fenced_even_without_a_transaction() -> 
     assert marker_error(reloaded, 0, coordinator_epoch=2) is ErrorCode.NONE
 
 
+def test_a_stale_epoch_is_told_before_an_old_coordinator() -> None:
+    producers = Producers()
+    end(producers, 3, coordinator_epoch=5)
+    refusal = producers.check_marker(PID, 2, coordinator_epoch=4, transaction_version=0)
+    assert refusal is not None
+    assert refusal.error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def test_case_65_tv1_markers_may_have_the_same_epoch_and_not_a_lower_one() -> None:
     producers = Producers()
     producers.apply_batch(numbered(0, epoch=3, transactional=True))

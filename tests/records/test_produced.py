@@ -14,7 +14,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.records.batch import BatchError, read_header
 from fencepost.records.builder import build_batch, build_pairs
 from fencepost.records.opened import Record
-from fencepost.records.produced import check_timestamps, read_produced
+from fencepost.records.produced import ClaimError, check_timestamps, read_produced
 
 MAX_BYTES = 1000
 
@@ -53,6 +53,30 @@ def test_a_second_batch_is_refused() -> None:
 
 def test_half_a_batch_is_refused() -> None:
     assert refusal(sent()[:-1]) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("size", [1, 16, 17, 60])
+def test_a_piece_of_a_header_is_no_batch(size: int) -> None:
+    assert refusal(sent()[:size]) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    ("change", "is_claim"),
+    [
+        ((">q", 0, 7), True),  # base offset
+        ((">i", 57, 0), True),  # record count
+        ((">i", 57, 1000), True),
+        ((">h", 21, 0x20), True),  # control batch
+        ((">b", 16, 1), False),  # magic
+    ],
+)
+def test_what_a_whole_batch_may_not_claim_is_a_refusal_of_its_own(
+    change: tuple[str, int, int], is_claim: bool
+) -> None:
+    with pytest.raises(BatchError) as refused:
+        read_produced(sent(change=change), max_bytes=MAX_BYTES)
+    assert refused.value.error_code is ErrorCode.INVALID_RECORD
+    assert isinstance(refused.value, ClaimError) == is_claim
 
 
 def test_an_old_format_is_an_invalid_record() -> None:

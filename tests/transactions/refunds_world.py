@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -100,8 +102,12 @@ class World:
 
     def close(self) -> None:
         self.raw.close()
-        for kafka in self._made:
-            kafka.close()
+        while self._made:
+            self._made.pop().close()
+        with warnings.catch_warnings():
+            # kafka-python leaves sockets that the broker has closed to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 class Watched:

@@ -34,6 +34,8 @@ COMPATIBILITY: Final = Path(__file__).parents[3] / "docs" / "compatibility.md"
 PATIENCE_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.01
 CLOSED: Final = "the connection is closed"
+SILENCE: Final = "no answer"
+SILENCE_SECONDS: Final = 1.0
 
 
 class Ask(NamedTuple):
@@ -120,6 +122,17 @@ class Talk:
             return None
         self.note(later.name, reply if see is None else see(reply), differs=differs)
         return reply
+
+    def ask_in_vain(self, step: str, ask: Ask, version: int | None = None, *, differs: str) -> None:
+        """A request that one of the brokers never answers: whether there was an answer after a while."""
+        with RawClient(self.side.bootstrap_servers) as client:
+            client._socket.settimeout(SILENCE_SECONDS)
+            try:
+                client.call(ask.api, _chosen(ask, version), ask.form)
+            except TimeoutError:
+                self.note(step, SILENCE, differs=differs)
+            else:
+                self.note(step, "an answer", differs=differs)
 
     def note(self, step: str, value: Any, *, differs: str | None = None) -> None:
         """Writes anything down that must be alike."""

@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
 
 
+ODD_REQUESTS = (
+    "a bad operation in IncrementalAlterConfigs, an illegal name in DescribeTopicPartitions"
+)
+
+
 def versions(api: ApiKey) -> range:
     return range(API[api].min_version, API[api].max_version + 1)
 
@@ -145,6 +150,9 @@ def test_topics_are_created(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for name, ask in creations().items():
             talk.ask(name, ask, see=without_settings)
+        both = create(new_topic("c.z"), new_topic("c_z"))
+        row = "two new topics in one request whose names differ in `.` and `_` alone"
+        talk.ask("a dot and an underscore at once", both, see=without_settings, differs=row)
         for version in versions(ApiKey.CREATE_TOPICS):
             for name in ("c-a", f"c-v{version}", "c a"):
                 ask = create(new_topic(name, -1 if version > 3 else 1, -1 if version > 3 else 1))
@@ -269,13 +277,19 @@ def test_partitions_are_described_page_by_page(twins: Twins) -> None:
         for name in ("p-x", "p-y", "p-z"):
             talk.topic(name, 3)
 
-        def page(step: str, topics: str, limit: int, cursor: tuple[str, int] | None = None) -> None:
+        def page(
+            step: str,
+            topics: str,
+            limit: int,
+            cursor: tuple[str, int] | None = None,
+            differs: str | None = None,
+        ) -> None:
             request = DescribeTopicPartitionsRequest(
                 topics=[TopicRequest(name=name) for name in topics.split()],
                 response_partition_limit=limit,
                 cursor=cursor and Cursor(topic_name=cursor[0], partition_index=cursor[1]),
             )
-            talk.ask(step, Ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request))
+            talk.ask(step, Ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request), differs=differs)
 
         page("all", "p-z p-x p-y p-none p-x", 4)
         page("from a cursor", "p-z p-x p-y p-none", 4, ("p-y", 1))
@@ -286,6 +300,7 @@ def test_partitions_are_described_page_by_page(twins: Twins) -> None:
         page("none", "p-x", 0)
         page("as many as there are", "p-x p-y", 3)
         page("less than none", "p-x", -1)
+        page("an illegal name", "p+x", 5, differs=ODD_REQUESTS)
 
     twins.compare(script)
 
@@ -332,6 +347,8 @@ def test_settings_of_topics_are_altered(twins: Twins) -> None:
         for name in ("s-none", "a b", ""):
             talk.ask(f"of {name!r}", alter(TOPIC, name, ("retention.ms", SET, "1")))
             talk.ask(f"described {name!r}", settings_of(TOPIC, name, ["retention.ms"]))
+        odd = alter(TOPIC, "s-a", ("retention.ms", 9, "1"))
+        talk.ask("no such operation", odd, differs=ODD_REQUESTS)
         talk.ask("no such kind", alter(99, "s-a", ("retention.ms", SET, "1")))
         talk.ask("described, no such kind", settings_of(99, "s-a"))
         ask = replace(TOPIC, "s-a", {"segment.ms": "5000"})
@@ -473,6 +490,9 @@ def test_log_folders_are_described(twins: Twins) -> None:
             talk.ask(f"some, v{version}", ask, version, see=see)
             ask = Ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=[]))
             talk.ask(f"none, v{version}", ask, version, see=see)
+            if version >= 4:
+                size = lambda reply: reply.results[0].total_bytes  # noqa: E731
+                talk.ask(f"size, v{version}", ask, version, see=size, differs="DescribeLogDirs")
 
     twins.compare(script)
 

@@ -62,6 +62,10 @@ def asked(offset: int = 0, index: int = 0, size: int = 1 << 20, **more: Any) -> 
     return FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=size, **more)
 
 
+def size_of_records(reply: Any) -> int:
+    return len(reply.responses[0].partitions[0].records)
+
+
 def test_every_version_of_fetch(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic_id = filled(talk, "fetched")
@@ -110,6 +114,8 @@ def test_fetches_with_bounds(twins: Twins) -> None:
             talk.ask(f"at most {size} each", ask)
         row = "negative sizes in Fetch, negative epochs in OffsetForLeaderEpoch"
         talk.ask("less than nothing", fetch("bounded", max_bytes=-1), differs=row)
+        part = fetch("bounded", max_bytes=100)
+        talk.ask("how much", part, see=size_of_records, differs="Fetch")
         talk.ask("in the middle of a batch", fetch("bounded", 3))
         ask = fetch_topics(FetchTopic(topic="bounded", partitions=[]))
         talk.ask("no partition", ask)

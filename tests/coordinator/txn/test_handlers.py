@@ -253,6 +253,19 @@ def test_an_add_without_transactions_is_answered(node: ShellNode) -> None:
     assert response.results_by_transaction == []
 
 
+def test_a_partition_that_is_named_twice_is_answered_twice(node: ShellNode) -> None:
+    init(node)
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=[1, 1])]
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id="a", producer_id=9_000, producer_epoch=0, topics=topics
+    )
+    request = AddPartitionsToTxnRequest(transactions=[transaction])
+    (result,) = ask(node, add_partitions_to_txn, request, 3).results_by_transaction
+    (topic,) = result.topic_results
+    assert [row.partition_index for row in topic.results_by_partition] == [1, 1]
+    assert node.txn().partitions == {"t": (1,)}
+
+
 def test_a_group_joins_by_its_partition(node: ShellNode) -> None:
     init(node)
     assert add_offsets(node, 4) == 0
@@ -325,6 +338,13 @@ def test_case_49_every_partition_of_every_marker_has_its_answer(node: ShellNode)
 
 def test_a_request_without_markers_is_answered(node: ShellNode) -> None:
     assert write(node) == []
+
+
+def test_markers_of_one_producer_are_answered_together(node: ShellNode) -> None:
+    """The last word about a partition counts, and a marker without partitions has none."""
+    assert write(
+        node, marker(1, ("t", 0), coordinator_epoch=5), marker(1, ("t", 0)), marker(2)
+    ) == [(1, "t", 0, 52)]
 
 
 def test_case_50_a_group_coordinator_that_loads_is_told_as_not_leader(node: ShellNode) -> None:
@@ -419,6 +439,41 @@ def test_unknown_states_are_echoed_and_a_bad_pattern_is_refused(node: ShellNode)
     bad = ListTransactionsRequest(transactional_id_pattern="(")
     response = ask(node, list_transactions, bad, 2)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            "(?=a)a",
+            "(?!b)a",
+            "(?<=b)a",
+            "(?>a)",
+            "(?x)a",
+            "(?#a)a",
+            "(?(1)a|b)",
+            "(?P=n)",
+            "(?U)a",
+        ),
+        *(r"(a)\1", r"a\Z", "a++", "a*+", "a?+", "a{1}+", "a{1001}", "a{1,1001}", "[[:alpha:]]"),
+    ],
+)
+def test_a_pattern_that_re2_does_not_know_is_refused(node: ShellNode, pattern: str) -> None:
+    init(node)
+    request = ListTransactionsRequest(transactional_id_pattern=pattern)
+    response = ask(node, list_transactions, request, 2)
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(?<n>a)", "(?P<n>a)", r"a\z", "(?i)A", "(?i:A)", "(?ms)a", "[a*+]", r"\x61", "a{1}", "(?:a)"],
+)
+def test_a_pattern_that_re2_knows_is_taken(node: ShellNode, pattern: str) -> None:
+    init(node)
+    request = ListTransactionsRequest(transactional_id_pattern=pattern)
+    response = ask(node, list_transactions, request, 2)
+    assert [found.transactional_id for found in response.transaction_states] == ["a"]
 
 
 def test_case_90_producers_are_described(node: ShellNode) -> None:
