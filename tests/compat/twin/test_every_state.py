@@ -122,7 +122,7 @@ def end_probes() -> Iterator[Probe]:
 
 def produce_probes() -> Iterator[Probe]:
     for who in WHO:
-        for version in (3, 7, 10, 11, 12):
+        for version in (3, 10, 11, 12):
             for index, word in ((ADDED, "added"), (UNADDED, "not added")):
                 for sequence in (0, 1, 2):
 
