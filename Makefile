@@ -86,6 +86,7 @@ profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker
 .PHONY: docs
 docs: $(STAMP) ## Write the generated parts of docs/ again
 	@$(PY) -m tools.write_docs
+	@$(PY) -m tools.list_cases
 
 .PHONY: wheel
 wheel: $(STAMP) ## Build the wheel and try it in a clean environment

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.compat.conftest import Side
+from tools.apache_kafka import ROOT
 from tools.java_tools import JavaTools
 
 STEPS = [
@@ -81,6 +82,7 @@ STEPS = [
 
 Transcript = dict[str, dict[str, Any]]
 EXERCISE_SECONDS = 200.0
+KEPT = ROOT / "build" / "compat"
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,9 @@ def transcript() -> Callable[[Side, str], Transcript]:
     @cache
     def exercise(side: Side, word: str) -> Transcript:
         result = side.tools.run("Exercise", side.bootstrap_servers, word, seconds=EXERCISE_SECONDS)
+        # Kept, so that a difference which comes once in many runs can still be read afterwards.
+        KEPT.mkdir(parents=True, exist_ok=True)
+        (KEPT / f"{side.name.replace(' ', '-')}-{word}.txt").write_text(result.out + result.err)
         assert result.code == 0, result.err
         told = [json.loads(line) for line in result.lines]
         return {line["step"]: {"saw": line.get("saw"), "raised": _why(line)} for line in told}

@@ -540,3 +540,39 @@ def test_a_topic_is_made_anew_in_an_open_transaction(twins: Twins) -> None:
         look(talk, "in the end", name)
 
     twins.compare(script)
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_one_request_writes_to_many_partitions_of_a_transaction(twins: Twins, version: int) -> None:
+    """Added and not added, known and unknown, in order and not: each partition has its own answer."""
+
+    def script(talk: Talk) -> None:
+        topic = f"many-{version}"
+        topic_id = talk.topic(topic, 5)
+        other_id = talk.topic(f"{topic}-other")
+        producer = start(talk, topic)
+        talk.ask("two are added", add(producer, topic, 0, 1), 3)
+
+        def data(index: int, sequence: int) -> PartitionProduceData:
+            return PartitionProduceData(
+                index=index, records=producer.batch(b"x", sequence=sequence)
+            )
+
+        def send(step: str, *partitions: PartitionProduceData) -> None:
+            topics = [
+                TopicProduceData(name=topic, topic_id=topic_id, partition_data=list(partitions)),
+                TopicProduceData(
+                    name=f"{topic}-other", topic_id=other_id, partition_data=[data(0, 0)]
+                ),
+            ]
+            talk.ask(step, produce_all(topics, topic), version)
+            look_at_id(talk, step, topic)
+
+        send("first", data(0, 0), data(1, 5), data(2, 0), data(9, 0))
+        send("second", data(0, 1), data(1, 6), data(2, 1), data(3, 0))
+        send("with a gap", data(0, 7), data(3, 1), data(4, 3))
+        finish(talk, producer, TV1, commit=True)
+        for index in range(5):
+            look(talk, "in the end", topic, index=index)
+
+    twins.compare(script)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.delete_records import (
     DeleteRecordsPartition,
@@ -27,9 +29,12 @@ from fencepost.wire.forms.offset_for_leader_epoch import (
 from tests.compat.twin.likeness import EPOCH_MS
 from tests.compat.twin.talk import Ask
 from tests.compat.twin.transactional import (
+    TV1,
     TV2,
+    Protocol,
     batch,
     fetch,
+    finish,
     list_offsets,
     produce,
     start,
@@ -265,5 +270,30 @@ def test_records_are_deleted_in_the_middle_of_an_open_transaction(twins: Twins) 
             list_offsets("cut-within", isolation=1),
             differs="last stable offset after DeleteRecords within a batch",
         )
+
+    twins.compare(script)
+
+
+@pytest.mark.parametrize("protocol", [TV1, TV2], ids=lambda protocol: protocol.name)
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_reader_that_waits_is_told_the_end_of_a_transaction(
+    twins: Twins, protocol: Protocol, commit: bool
+) -> None:
+    def script(talk: Talk) -> None:
+        topic = f"waiting-{protocol.name}-{commit}"
+        talk.topic(topic)
+        producer = start(talk, topic)
+        write(talk, producer, protocol, topic, b"a", b"b")
+        readers = [
+            talk.send(f"waits at {offset}", fetch(topic, offset, wait_ms=20_000), on=f"at {offset}")
+            for offset in (0, 1)
+        ]
+        ask = fetch(topic, 2, isolation=0, wait_ms=20_000)
+        readers.append(talk.send("waits for anything", ask, on="anything"))
+        # One that comes only after the end is told the same.
+        talk.ask("they wait", list_offsets(topic, isolation=1))
+        finish(talk, producer, protocol, commit=commit)
+        for reader in readers:
+            talk.hear(reader)
 
     twins.compare(script)

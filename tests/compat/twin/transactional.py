@@ -257,11 +257,12 @@ def fetch(
     index: int = 0,
     isolation: int = READ_COMMITTED,
     max_bytes: int = 1 << 20,
+    wait_ms: int = 0,
 ) -> Ask:
     asked = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
+        max_wait_ms=wait_ms,
+        min_bytes=1 if wait_ms else 0,
         isolation_level=isolation,
         topics=[FetchTopic(topic=topic, partitions=[asked])],
     )
