@@ -42,7 +42,7 @@ def refuse_new_name(state: MetadataState, name: str) -> Decision | None:
     if name == CLUSTER_METADATA_TOPIC:
         return refuse(ErrorCode.INVALID_REQUEST, f"{name} is the broker's own log, not a topic.")
     if name in state.topics:
-        return refuse(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} exists already.")
+        return refuse(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
     if other := state.colliding_name(name):
         return refuse(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
