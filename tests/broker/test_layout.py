@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.base.system import SystemDisk
 from fencepost.broker.layout import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, Layout
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.broker.node_stage import FOLDER, Stage
@@ -106,3 +110,12 @@ def test_a_new_topic_never_sees_what_a_deleted_one_of_its_name_has_left() -> Non
     create_topic(again, "name")
     assert read_topic(again, "name") == []
     again.stop()
+
+
+def test_a_topic_with_the_longest_name_is_deleted_with_its_files(tmp_path: Path) -> None:
+    layout = Layout(SystemDisk(), str(tmp_path))
+    layout.load()
+    name = TopicPartition("t" * 249, 999)
+    layout.claim(name, bytes(15) + b"\x07")
+    layout.delete(name)
+    assert not [entry for entry in os.listdir(tmp_path) if entry.startswith("t")]

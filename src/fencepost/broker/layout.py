@@ -35,6 +35,8 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+MAX_NAME_BYTES: Final = 255
+"""Of a file or folder, on every file system that matters; topic names are ASCII."""
 
 
 class Layout:
@@ -121,11 +123,11 @@ class Layout:
 
     def _stray(self, folder: str, topic_id: bytes | None) -> str:
         """A name for a folder that is set aside; one like it may have been set aside before."""
-        stem = folder if topic_id is None else f"{folder}.{topic_id_text(topic_id)}"
-        name, number = f"{stem}-stray", 1
+        mark = "" if topic_id is None else f".{topic_id_text(topic_id)}"
+        name, number = _beside(folder, f"{mark}-stray"), 1
         while self._disk.exists(name):
             number += 1
-            name = f"{stem}.{number}-stray"
+            name = _beside(folder, f"{mark}.{number}-stray")
         return name
 
     def _owner_of(self, folder: str) -> bytes | None:
@@ -153,7 +155,7 @@ class Layout:
     def delete(self, name: TopicPartition) -> None:
         """Removes a partition's folder; first by name, so that a crash in between leaves no half of it."""
         folder = self._path(str(name))
-        doomed = f"{folder}-delete"
+        doomed = _beside(folder, "-delete")
         self._disk.remove_tree(doomed)
         if self._disk.exists(folder):
             self._disk.rename(folder, doomed)
@@ -197,3 +199,9 @@ class Layout:
         """The last write of a clean stop."""
         text = json.dumps({"version": 0, "brokerEpoch": -1})
         self._disk.write_file(self._path(CLEAN_SHUTDOWN), text.encode("ascii"), sync=True)
+
+
+def _beside(folder: str, suffix: str) -> str:
+    """The folder's name with something behind it, cut where it would be longer than a name may be."""
+    parent, _, name = folder.rpartition("/")
+    return f"{parent}/{name[: MAX_NAME_BYTES - len(suffix)]}{suffix}"
