@@ -40,6 +40,14 @@ class File(Protocol):
         """Up to `count` bytes; fewer only at the end of the file."""
         ...
 
+    def view(self, position: int, count: int) -> Buffer:
+        """The same bytes, all of which must be there, for somebody who only hands them on.
+
+        They may lie in the page cache until they are sent, so that a disk that fails then shows it to the one
+        who sends. Whoever looks into the bytes uses `read`.
+        """
+        ...
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import secrets
 import shutil
 import time
 from collections.abc import Sequence
+from typing import Any, Self
 
 from fencepost.base.seams import Buffer
 
 _MAX_CHUNKS_PER_WRITE = 1024  # IOV_MAX on Linux and macOS.
+_MAX_MAPPINGS = 128
+"""Then views are copies: that many are on their way only to clients that are slow anyway."""
 
 
 class SystemClock:
@@ -26,6 +30,24 @@ class SystemDice:
 
     def bytes(self, count: int) -> bytes:
         return secrets.token_bytes(count)
+
+
+class Mapping(mmap.mmap):
+    """A part of a file as memory, until the last view of it is gone.
+
+    Python keeps a file descriptor of its own for each, so they are counted: clients that do not read what was
+    sent to them must not use up the descriptors of the process.
+    """
+
+    alive = 0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        mapping = super().__new__(cls, *args, **kwargs)
+        Mapping.alive += 1
+        return mapping
+
+    def __del__(self) -> None:
+        Mapping.alive -= 1
 
 
 class SystemFile:
@@ -74,6 +96,18 @@ class SystemFile:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
+
+    def view(self, position: int, count: int) -> Buffer:
+        # A mapping costs its page table entries; a copy costs the copying and new memory to hold it.
+        if Mapping.alive >= _MAX_MAPPINGS:
+            return self.read(position, count)
+        lead = (
+            position % mmap.ALLOCATIONGRANULARITY
+        )  # The system maps from the beginning of a page.
+        mapping = Mapping(
+            self._descriptor, lead + count, access=mmap.ACCESS_READ, offset=position - lead
+        )
+        return memoryview(mapping)[lead:]
 
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size

@@ -231,7 +231,7 @@ class Log:
             "the caller checked the range"
         )
         if offset >= upper_offset:
-            return LogSlice(b"", offset, offset)
+            return LogSlice(b"", offset)
         self._check_usable()
         try:
             if offset >= self._active.base_offset:
@@ -240,7 +240,7 @@ class Log:
                 found = self._read_sealed(offset, max_bytes, upper_offset, at_least_one)
         except OSError as problem:
             raise StorageError(f"{self.folder}: reading failed: {problem}") from problem
-        return found or LogSlice(b"", offset, offset)
+        return found or LogSlice(b"", offset)
 
     def _read_sealed(
         self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool

@@ -32,6 +32,8 @@ from fencepost.records.batch import (
 )
 
 _WALK_BYTES: Final = 8 * 1024
+_VIEW_BYTES: Final = 64 * 1024
+"""From this size on a view of the page cache is cheaper than a copy of it."""
 _MAX_HINTS: Final = 32
 _REBUILT_INDEX_INTERVAL_BYTES: Final = 4096
 """A sealed segment does not know its log's setting; any spacing makes a right index."""
@@ -47,8 +49,7 @@ class LogSlice(NamedTuple):
     """Whole batches, as they lie on the disk."""
 
     data: Buffer
-    first_offset: int
-    """Of the first batch, which may begin before the offset that was asked for."""
+    """The first of them may begin before the offset that was asked for."""
     next_offset: int
     """Where to read on."""
 
@@ -311,54 +312,49 @@ class Segment:
         size = self.size_bytes
         if start is None or start >= size:
             return None
-        if upper_offset < self.next_offset or size - start > max_bytes:
-            return self._read_part(start, offset, max_bytes, upper_offset, at_least_one)
-        data = self.file().read(start, size - start)
-        self._remember(self.next_offset, size)
-        return LogSlice(data, int.from_bytes(data[:8], "big"), self.next_offset)
+        if upper_offset >= self.next_offset and size - start <= max_bytes:
+            end, next_offset = size, self.next_offset
+        else:
+            end, next_offset = self._walk_on(start, offset, start + max_bytes, upper_offset)
+            if end == start:
+                end, next_offset = self._first_alone(start, upper_offset, at_least_one)
+            if end == start:
+                return LogSlice(b"", offset)
+        self._remember(next_offset, end)
+        count = end - start
+        read = self.file().view if count >= _VIEW_BYTES else self.file().read
+        return LogSlice(read(start, count), next_offset)
 
-    def _read_part(
-        self, start: int, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
-    ) -> LogSlice:
-        """The same where the end must be found: one read, and a walk inside what it brought."""
-        count = min(max(max_bytes, HEADER_BYTES), self.size_bytes - start)
-        data = self.file().read(start, count)
-        limit = min(max_bytes, len(data))
-        end = self.index().boundary(upper_offset - self.base_offset, start, start + limit) - start
+    def _walk_on(self, start: int, offset: int, limit: int, upper_offset: int) -> tuple[int, int]:
+        """Where batches that fit end, and the offset there.
+
+        Only headers are read, from the last entry of the index before the end on: the batches themselves go to
+        the socket unseen.
+        """
+        end = self.index().boundary(upper_offset - self.base_offset, start, limit)
         next_offset = offset
-        while end + _STEP_BYTES <= len(data):
-            base_offset, length, delta = _step(data, end)
-            next_offset = max(offset, base_offset)
-            if base_offset + delta >= upper_offset:
-                break
-            batch_end = end + length + LOG_OVERHEAD_BYTES
-            if batch_end > limit:
-                break
-            end = batch_end
-            next_offset = base_offset + delta + 1
-        if end == 0:
-            return self._read_first(start, offset, data, upper_offset, at_least_one)
-        if next_offset == offset:
-            # The index named the end, and the header behind it was not read.
-            next_offset = _step(self.file().read(start + end, _STEP_BYTES))[0]
-        self._remember(next_offset, start + end)
-        first_offset = int.from_bytes(data[:8], "big")
-        return LogSlice(
-            data if end == len(data) else memoryview(data)[:end], first_offset, next_offset
-        )
+        while end < self.size_bytes:
+            chunk = self.file().read(end, min(_WALK_BYTES, self.size_bytes - end))
+            place = 0
+            while place + _STEP_BYTES <= len(chunk):
+                base_offset, length, delta = _step(chunk, place)
+                after = place + length + LOG_OVERHEAD_BYTES
+                if base_offset + delta >= upper_offset or end + after > limit:
+                    return end + place, max(offset, base_offset)
+                if length < _MIN_LENGTH:
+                    raise self._corrupt(end + place)
+                place, next_offset = after, base_offset + delta + 1
+            if place == 0:
+                raise self._corrupt(end)
+            end += place
+        return end, next_offset
 
-    def _read_first(
-        self, start: int, offset: int, data: bytes, upper_offset: int, at_least_one: bool
-    ) -> LogSlice:
-        """The first batch as a whole although it is too large, so that the reader gets on."""
-        base_offset, length, delta = _step(data)
+    def _first_alone(self, start: int, upper_offset: int, at_least_one: bool) -> tuple[int, int]:
+        """The end of the first batch although it is too large, so that the reader gets on."""
+        base_offset, length, delta = _step(self.file().read(start, _STEP_BYTES))
         if not at_least_one or base_offset + delta >= upper_offset:
-            return LogSlice(b"", offset, offset)
-        size = length + LOG_OVERHEAD_BYTES
-        next_offset = base_offset + delta + 1
-        self._remember(next_offset, start + size)
-        whole = data[:size] if size <= len(data) else self.file().read(start, size)
-        return LogSlice(whole, base_offset, next_offset)
+            return start, base_offset
+        return start + length + LOG_OVERHEAD_BYTES, base_offset + delta + 1
 
     def _remember(self, next_offset: int, position: int) -> None:
         hints = self._hints

@@ -105,6 +105,9 @@ class UnsyncedFile:
         self._call()
         return bytes(self._inode.content[position : position + count])
 
+    def view(self, position: int, count: int) -> Buffer:
+        return self.read(position, count)
+
     def size(self) -> int:
         self._call()
         return len(self._inode.content)

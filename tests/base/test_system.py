@@ -1,0 +1,71 @@
+"""The file of the machine, where it does more than hand a call on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fencepost.base import system
+from fencepost.base.system import Mapping, SystemDisk, SystemFile
+from fencepost.log import Log, LogConfig
+from fencepost.records.batch import split_batches
+from tests.log.batches import append
+
+PAGES = os.urandom(3 * 4096)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[SystemFile]:
+    file = SystemDisk().open(f"{tmp_path}/file", create=True)
+    file.append((PAGES,))
+    yield file
+    file.close()
+
+
+@pytest.mark.parametrize(("position", "count"), [(0, 1), (0, 12288), (4095, 2), (5000, 7000)])
+def test_a_view_shows_the_bytes_from_any_position(
+    file: SystemFile, position: int, count: int
+) -> None:
+    assert bytes(file.view(position, count)) == PAGES[position : position + count]
+
+
+def test_a_view_outlives_the_file_and_its_name(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    file = disk.open(f"{tmp_path}/file", create=True)
+    file.append((PAGES,))
+    view = file.view(100, 8000)
+    file.close()
+    disk.remove(f"{tmp_path}/file")
+    assert bytes(view) == PAGES[100:8100]
+
+
+def test_a_mapping_ends_with_the_last_view_of_it(file: SystemFile) -> None:
+    before = Mapping.alive
+    view = memoryview(file.view(0, 5000))
+    part = view[10:20]
+    del view
+    assert Mapping.alive == before + 1
+    del part
+    assert Mapping.alive == before
+
+
+def test_views_that_nobody_lets_go_become_copies(
+    file: SystemFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system, "_MAX_MAPPINGS", Mapping.alive + 2)
+    views = [file.view(0, 5000) for _ in range(5)]
+    assert Mapping.alive == system._MAX_MAPPINGS
+    assert {bytes(view) for view in views} == {PAGES[:5000]}
+
+
+def test_a_large_part_of_a_log_is_read_as_it_lies_there(tmp_path: Path) -> None:
+    log = Log.open(SystemDisk(), f"{tmp_path}/t-0", LogConfig(), now_ms=0, clean=False)
+    written = [append(log, 3, size=30_000) for _ in range(10)]
+    part = log.read(2, 500_000, upper_offset=log.log_end_offset)
+    found = split_batches(bytes(part.data))
+    assert isinstance(part.data, memoryview)
+    assert [bytes(b.data) for b in found] == [bytes(b.data) for b in written[: len(found)]]
+    assert part.next_offset == found[-1].next_offset
