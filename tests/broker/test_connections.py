@@ -117,6 +117,20 @@ def test_requests_that_arrive_in_one_piece_and_in_single_bytes_are_all_served(
     assert read_topic(client, topic) == [b"%d" % number for number in range(10)]
 
 
+def test_small_large_and_late_replies_to_one_piece_come_in_the_order_of_asking(
+    client: RawClient, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    produce(client, topic, batch_of(bytes(5000)))
+    write = (ApiKey.PRODUCE, PRODUCE_VERSION, produce_request(topic, batch_of(b"x")))
+    read = (ApiKey.FETCH, FETCH_VERSION, fetch_request(topic))
+    poll = (ApiKey.FETCH, FETCH_VERSION, fetch_request(new_topic(), max_wait_ms=1))
+    asked = [write, write, read, write, poll, write, read, write]
+    client.send_bytes(b"".join(frame_of(*each, number) for number, each in enumerate(asked)))
+    for number, (api, version, _) in enumerate(asked):
+        client.reply(api, version, number)  # Fails on a reply to another request.
+
+
 def test_a_request_that_wants_no_answer_leaves_no_gap_among_the_replies(
     client: RawClient, new_topic: NewTopic
 ) -> None:

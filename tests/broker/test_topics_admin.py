@@ -415,7 +415,7 @@ def test_the_data_directory_is_described(version: int) -> None:
     assert (described.name, log.partition_index, log.offset_lag) == ("orders", 1, 0)
     assert log.partition_size == partition.log.size_bytes > 0
     if version >= 4:
-        assert result.usable_bytes == node.disk.free_bytes("/data")
+        assert (result.total_bytes, result.usable_bytes) == node.disk.space("/data")
     everything = node.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), version)
     assert {t.name: len(t.partitions) for t in everything.results[0].topics} == {
         "orders": 2,

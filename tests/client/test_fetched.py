@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fencepost.base.seams import Buffer
 from fencepost.client.fetched import (
     AbortedTransaction,
     FetchedPartition,
@@ -47,18 +48,19 @@ def data(
     )
 
 
-def marker(offset: int, producer_id: int, *, commit: bool) -> bytearray:
-    return build_marker(
+def marker(offset: int, producer_id: int, *, commit: bool) -> Buffer:
+    batch = build_marker(
         Marker(commit, 0),
         producer_id=producer_id,
         producer_epoch=0,
         timestamp_ms=0,
         base_offset=offset,
     )
+    return batch.data
 
 
 def fetched(
-    *batches: bytearray, aborted: list[tuple[int, int]] | None = None, start: int = 0
+    *batches: Buffer, aborted: list[tuple[int, int]] | None = None, start: int = 0
 ) -> FetchedPartition:
     return FetchedPartition(
         partition=partition(),
@@ -136,7 +138,7 @@ class History:
     """A log made by dice, with what a reader of committed data should see of it."""
 
     def __init__(self, dice: Random, steps: int) -> None:
-        self.batches: list[bytearray] = []
+        self.batches: list[Buffer] = []
         self.committed: set[int] = set()
         self.aborted: list[tuple[int, int]] = []
         self.offset = 0

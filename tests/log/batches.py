@@ -36,10 +36,9 @@ def open_log(
 def sealed(
     log: Log, pairs: Sequence[Pair], *, timestamp_ms: int = 1000, **more: Any
 ) -> SealedBatch:
-    data = build_pairs(
+    return build_pairs(
         pairs, timestamp_ms=timestamp_ms, base_offset=log.log_end_offset, leader_epoch=1, **more
     )
-    return read_header(data)
 
 
 def append(
@@ -71,14 +70,14 @@ def append_times(log: Log, *timestamps: int) -> SealedBatch:
 def append_marker(
     log: Log, producer_id: int, *, commit: bool, epoch: int = 0, timestamp_ms: int = 1000
 ) -> SealedBatch:
-    data = build_marker(
+    batch = build_marker(
         Marker(commit, 0),
         producer_id=producer_id,
         producer_epoch=epoch,
         timestamp_ms=timestamp_ms,
         base_offset=log.log_end_offset,
     )
-    return put(log, read_header(data))
+    return put(log, batch)
 
 
 def all_bytes(log: Log) -> bytes:

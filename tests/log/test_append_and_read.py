@@ -177,10 +177,9 @@ def expected(log: Log, model: list, offset: int, max_bytes: int, upper: int) -> 
 
 def test_a_batch_without_its_place_is_refused(log: Log) -> None:
     batch = sealed(log, [(b"k", b"v")])
-    batch.assign(5, 0)
+    batch.base_offset = 5
     with pytest.raises(AssertionError):
         log.append(batch)
-    batch.assign(0, 0)
     half = read_header(bytes(batch.data)[:-1])
     with pytest.raises(AssertionError):
         log.append(half)

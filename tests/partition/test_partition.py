@@ -185,13 +185,23 @@ def test_case_72_an_aborted_transaction_over_two_segments_is_listed_from_its_sta
     assert fetched.aborted == [(PID, 0)]
 
 
-def test_case_73_the_last_stable_offset_is_raised_to_the_log_start(new_world: NewWorld) -> None:
-    partition = new_world(segment_bytes=200).partition
-    for sequence in range(6):
-        write(partition, txn_batch(sequence, b"v" * 50))
+@pytest.mark.parametrize("segment_bytes", [200, 1_000_000], ids=["segments go", "within one"])
+@pytest.mark.parametrize("offset", range(1, 13))
+def test_case_73_the_last_stable_offset_is_raised_to_the_log_start(
+    new_world: NewWorld, offset: int, segment_bytes: int
+) -> None:
+    """Also within a batch: each has two records."""
+    partition = new_world(segment_bytes=segment_bytes).partition
+    for sequence in range(0, 12, 2):
+        write(partition, txn_batch(sequence, b"v" * 50, b"w"))
     assert partition.last_stable_offset == 0
-    assert partition.delete_before(3) is ErrorCode.NONE
-    assert partition.last_stable_offset == 3
+    segments = len(partition.log.segments)
+    assert partition.delete_before(offset) is ErrorCode.NONE
+    assert (len(partition.log.segments) < segments) == (segment_bytes == 200 and offset > 1)
+    assert partition.log_start_offset == partition.last_stable_offset == offset
+    end(partition, commit=False)
+    assert partition.last_stable_offset == partition.log_end_offset == 13
+    assert read(partition, offset) == []
 
 
 def test_case_74_after_a_failed_index_the_stable_offset_stands_and_a_restart_rebuilds_it(
@@ -227,6 +237,29 @@ def test_case_58_a_higher_sequence_waits_for_the_verification_of_the_lowest(
     assert isinstance(guard, Guard)
     refused = partition.append_from_client(second, NOW, guard)
     assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_case_58_a_batch_outside_of_the_transaction_does_not_overtake_either(
+    new_world: NewWorld,
+) -> None:
+    partition = new_world().partition
+    partition.begin_verification(txn_batch(0, b"a"), NOW, starts_at_zero=False)
+    second = client_batch(b"b", producer_id=PID, epoch=0, sequence=1)
+    refused = partition.append_from_client(second, NOW)
+    assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_repetition_after_the_end_is_asked_about_like_a_first_write(new_world: NewWorld) -> None:
+    """Else a producer that was fenced meanwhile would hear that all is well."""
+    partition = new_world().partition
+    write(partition, txn_batch(0, b"a"))
+    again = txn_batch(0, b"a")
+    assert partition.begin_verification(again, NOW, starts_at_zero=False) is None
+    end(partition, commit=True)
+    guard = partition.begin_verification(again, NOW, starts_at_zero=False)
+    assert isinstance(guard, Guard)
+    assert partition.append_from_client(again, NOW, guard).base_offset == 0
+    assert partition.log_end_offset == 2
 
 
 def test_case_59_a_marker_between_verification_and_append_refuses_the_append(
@@ -290,14 +323,40 @@ def test_open_transactions_aborts_and_fences_survive(new_world: NewWorld, how: s
     )
 
 
-def test_a_damaged_snapshot_is_ignored_and_the_log_is_read_instead(new_world: NewWorld) -> None:
-    world = new_world()
-    write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=0))
-    world.partition.close(clean=True)
-    world.disk.write_file("/data/t-0/00000000000000000001.snapshot", b"broken", sync=True)
-    world.partition = world._open(clean=True)
-    again = write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=0))
-    assert (again.error, again.base_offset) == (ErrorCode.NONE, 0)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"",
+        lambda data: b"broken",
+        lambda data: data[:-1],
+        lambda data: data[:-46],
+        lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
+    ],
+    ids=["empty", "nonsense", "truncated", "without an entry", "bit flipped"],
+)
+def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_used(
+    new_world: NewWorld, damage: Callable[[bytes], bytes]
+) -> None:
+    """The log before the older one is gone, so that only a snapshot can tell what was in it."""
+    world = new_world(segment_bytes=200)
+    partition = world.partition
+    write(partition, client_batch(b"v" * 50, producer_id=99, epoch=3, sequence=0))
+    for sequence in range(4):
+        write(partition, txn_batch(sequence, b"v" * 50))
+    assert partition.delete_before(1) is ErrorCode.NONE
+    offsets = partition.log.list_snapshots()
+    partition.close(clean=True)
+    newest = f"/data/t-0/{max(partition.log.list_snapshots()):020d}.snapshot"
+    world.disk.write_file(newest, damage(world.disk.read_file(newest)), sync=True)
+    reopened = world.partition = world._open(clean=True)
+    assert reopened.log.list_snapshots(), "an older one"
+    assert set(reopened.log.list_snapshots()) <= set(offsets)
+    assert reopened.in_txn(PID, 0)
+    assert reopened.last_stable_offset == 1
+    fenced = write(reopened, client_batch(b"v", producer_id=99, epoch=2, sequence=1))
+    assert fenced.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    again = write(reopened, txn_batch(3, b"v" * 50))
+    assert (again.error, again.base_offset) == (ErrorCode.NONE, 4)
 
 
 def test_a_full_disk_refuses_the_batch_and_uses_no_offset_twice(new_world: NewWorld) -> None:

@@ -7,7 +7,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import MAX_SEQUENCE
 from fencepost.partition.producers import Producers
-from fencepost.records.batch import SealedBatch, read_header
+from fencepost.records.batch import SealedBatch
 from fencepost.records.control import Marker, build_marker
 from tests.partition.batches import client_batch
 
@@ -34,10 +34,9 @@ def numbered(
 
 
 def marker(epoch: int, coordinator_epoch: int = 0) -> SealedBatch:
-    data = build_marker(
+    return build_marker(
         Marker(True, coordinator_epoch), producer_id=PID, producer_epoch=epoch, timestamp_ms=5
     )
-    return read_header(data)
 
 
 def error_of(
@@ -143,6 +142,16 @@ def test_case_56_a_plain_batch_inside_an_open_transaction_is_an_invalid_state() 
     producers = Producers()
     producers.apply_batch(numbered(0, transactional=True))
     assert error_of(producers, numbered(1)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_case_56_a_plain_batch_of_a_higher_epoch_does_not_pass_an_open_transaction() -> None:
+    """It would shut the coordinator out: the marker has the lower epoch, and the transaction would hang."""
+    producers = Producers()
+    producers.apply_batch(numbered(0, transactional=True))
+    assert error_of(producers, numbered(1, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert error_of(producers, numbered(0, epoch=1)) is ErrorCode.INVALID_TXN_STATE
+    end(producers, epoch=0)
+    assert error_of(producers, numbered(0, epoch=1)) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize(

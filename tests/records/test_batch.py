@@ -35,7 +35,7 @@ def resealed(data: bytearray) -> SealedBatch:
 
 
 def test_a_header_has_the_fields_that_the_batch_was_built_with() -> None:
-    data = build_pairs(
+    built = build_pairs(
         [(b"k", b"v"), (b"k", None)],
         timestamp_ms=1700000000000,
         base_offset=42,
@@ -45,13 +45,14 @@ def test_a_header_has_the_fields_that_the_batch_was_built_with() -> None:
         base_sequence=11,
         transactional=True,
     )
-    batch = read_header(data)
+    batch = read_header(built.data)
+    assert all(getattr(batch, name) == getattr(built, name) for name in SealedBatch.__slots__)
     assert (batch.base_offset, batch.last_offset, batch.next_offset) == (42, 43, 44)
     assert (batch.leader_epoch, batch.magic, batch.attributes) == (7, 2, 0x10)
     assert (batch.producer_id, batch.producer_epoch) == (4000, 3)
     assert (batch.base_sequence, batch.last_sequence) == (11, 12)
     assert (batch.base_timestamp, batch.max_timestamp) == (1700000000000, 1700000000000)
-    assert (batch.record_count, batch.size_bytes) == (2, len(data))
+    assert (batch.record_count, batch.size_bytes) == (2, len(built.data))
     assert batch.is_transactional
     assert batch.has_producer_id
     assert not batch.is_control

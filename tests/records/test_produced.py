@@ -92,7 +92,7 @@ def test_a_batch_that_brings_its_own_offset_is_refused() -> None:
 
 
 def test_a_batch_above_the_limit_is_too_large() -> None:
-    large = build_pairs([(b"k", bytes(MAX_BYTES))], timestamp_ms=0)
+    large = bytes(build_pairs([(b"k", bytes(MAX_BYTES))], timestamp_ms=0).data)
     assert refusal(large) is ErrorCode.MESSAGE_TOO_LARGE
 
 

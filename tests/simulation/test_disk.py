@@ -147,7 +147,7 @@ def test_a_full_disk_takes_a_part_and_says_so(disk: UnsyncedDisk) -> None:
         file.append([b"12345"])
     assert full.value.errno == errno.ENOSPC
     assert file.size() == 3
-    assert disk.free_bytes("data") == 0
+    assert disk.space("data").free_bytes == 0
     file.truncate(0)
     assert file.append([b"12"]) == 2
     disk.empty()
@@ -158,7 +158,7 @@ def test_deleting_makes_room(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/f", b"12345")
     disk.fill()
     disk.remove("data/a/f")
-    assert disk.free_bytes("data") == 5
+    assert disk.space("data").free_bytes == 5
 
 
 def test_the_call_that_was_chosen_fails_and_no_other(disk: UnsyncedDisk) -> None:

@@ -118,6 +118,16 @@ def test_a_large_claim_costs_nothing_until_its_bytes_come() -> None:
         tracemalloc.stop()
 
 
+def test_who_has_sent_a_large_frame_is_given_room_for_the_next_at_once() -> None:
+    buffer = FrameBuffer()
+    large = framed(bytes(1_000_000))
+    feed(buffer, large[:50_000])
+    assert len(buffer.get_buffer()) < 500_000
+    feed(buffer, large[50_000:])
+    feed(buffer, large[:50_000])
+    assert len(buffer.get_buffer()) > 900_000
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.binary(max_size=300))
 def test_noise_is_frames_or_a_wire_error(data: bytes) -> None:

@@ -8,7 +8,7 @@ for servers, connections and timers, and uses only what every asyncio loop has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
 """Anything whose bytes can be written without a copy."""
@@ -59,6 +59,13 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Space(NamedTuple):
+    """Of the volume that a folder lies on."""
+
+    total_bytes: int
+    free_bytes: int
+
+
 class Disk(Protocol):
     """A tree of folders and files. Paths are strings with '/' between their parts."""
 
@@ -99,4 +106,4 @@ class Disk(Protocol):
         """
         ...
 
-    def free_bytes(self, path: str) -> int: ...
+    def space(self, path: str) -> Space: ...

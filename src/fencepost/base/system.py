@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self
 
-from fencepost.base.seams import Buffer
+from fencepost.base.seams import Buffer, Space
 
 _MAX_CHUNKS_PER_WRITE = 1024  # IOV_MAX on Linux and macOS.
 _MAX_MAPPINGS = 128
@@ -170,5 +170,6 @@ class SystemDisk:
         if sync:
             self.sync_dir(os.path.dirname(path))
 
-    def free_bytes(self, path: str) -> int:
-        return shutil.disk_usage(path).free
+    def space(self, path: str) -> Space:
+        usage = shutil.disk_usage(path)
+        return Space(usage.total, usage.free)

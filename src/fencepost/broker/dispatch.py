@@ -124,8 +124,11 @@ class Dispatcher:
     def _run(self, connection: Connection, route: Route, request: object, context: Context) -> None:
         reply = route.handle(request, context)
         if isinstance(reply, Parked):
-            self._park(connection, route, context, reply)
-        elif not isinstance(reply, NoReply):
+            if not reply.answered:
+                self._park(connection, route, context, reply)
+                return
+            reply = reply.reply
+        if not isinstance(reply, NoReply):
             self._send(connection, route, context, reply)
         elif reply.problem is not None:
             connection.close(reply.problem)

@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 Chunks = list[Buffer]
 
+SMALL_REPLY_BYTES: Final = 1024
+"""Replies up to this size to requests that came with one read go out with one write."""
+
 LINGER_SECONDS: Final = 0.5
 """How long a stop waits for clients to read the replies that were sent to them."""
 
@@ -69,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[Slot] = deque()
         self._owed_bytes = 0
         self._held = 0
+        self._replies: Chunks = []
         self._unread = False
         self._reading = True
         self._working = False
@@ -134,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None:
             return
         if reason is None:
+            self._flush()
             transport.close()
             return
         if not transport.is_closing():
@@ -171,7 +176,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._dispatcher.dispatch(self, queue.popleft())
         finally:
             self._working = False
+        self._flush()
         self._set_reading()
+
+    def _flush(self) -> None:
+        """Hands the replies of one turn to the transport, all at once."""
+        if self._replies:
+            if self._transport is not None:
+                self._transport.writelines(self._replies)
+            self._replies = []
 
     def _set_reading(self) -> None:
         transport = self._transport
@@ -195,6 +208,10 @@ class Connection(asyncio.BufferedProtocol):
         """A reply that was there at once."""
         if self._slots:
             self.reserve(_size_of(chunks)).chunks = chunks
+        elif self._working:
+            self._replies += chunks
+            if len(chunks) > 1 or len(chunks[0]) > SMALL_REPLY_BYTES:
+                self._flush()  # The transport must know how much the client has not read.
         elif self._transport is not None:
             self._transport.writelines(chunks)
 
@@ -215,6 +232,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owed_bytes -= slot.owed_bytes
         slot.owed_bytes = _size_of(chunks)
         self._owed_bytes += slot.owed_bytes
+        self._flush()
         while slots and (ready := slots[0].chunks) is not None:
             self._owed_bytes -= slots.popleft().owed_bytes
             if ready:

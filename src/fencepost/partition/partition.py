@@ -28,7 +28,7 @@ from fencepost.partition.open_txns import OpenTxns
 from fencepost.partition.producers import CompletedTxn, Producers, Refusal, stale_epoch
 from fencepost.partition.recompress import PRODUCER, recompress
 from fencepost.partition.verification import Guard, Verification
-from fencepost.records.batch import BatchError, SealedBatch, read_header
+from fencepost.records.batch import BatchError, SealedBatch
 from fencepost.records.builder import build_pairs
 from fencepost.records.control import Marker, build_marker, read_marker
 from fencepost.records.entry import Entry
@@ -131,8 +131,9 @@ class Partition:
         )
         if offset > self.high_watermark:
             self.high_watermark = offset
-            self.open_txns.settle(offset)
-            self._first_unstable = self.open_txns.first_unstable_offset()
+            if self._first_unstable is not None:
+                self.open_txns.settle(offset)
+                self._first_unstable = self.open_txns.first_unstable_offset()
             if self._on_moved is not None:
                 self._on_moved(self)
 
@@ -174,20 +175,23 @@ class Partition:
         return Appended(ErrorCode.NONE, base_offset, batch.next_offset, append_time_ms)
 
     def _check_producer(self, batch: SealedBatch, guard: Guard | None) -> Refusal | None:
-        held = self.verification.get(batch.producer_id) if batch.is_transactional else None
+        held = self.verification.get(batch.producer_id)
         state = self.producers.get(batch.producer_id)
         # A stale epoch is told before a missing guard, else a fenced producer would only hear that its
         # transaction is in a wrong state (KAFKA-19690).
         if state is not None and batch.producer_epoch < state.epoch:
             return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
-        if batch.is_transactional and not self.in_txn(batch.producer_id, batch.producer_epoch):
-            if guard is None or guard is not held:
+        in_doubt = batch.is_transactional or held is not None
+        if in_doubt and not self.in_txn(batch.producer_id, batch.producer_epoch):
+            if batch.is_transactional and (guard is None or guard is not held):
                 return Refusal(
                     ErrorCode.INVALID_TXN_STATE,
                     f"The transaction of producer {batch.producer_id} ended before its first write to "
                     "this partition could be appended.",
                 )
-            if batch.base_sequence > held.lowest_sequence:
+            # A batch outside of the transaction may not overtake its first write either. One inside of it is not
+            # asked: the guard is that of somebody who claims to be a later epoch.
+            if held is not None and batch.base_sequence > held.lowest_sequence:
                 return Refusal(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"Sequence {batch.base_sequence} of producer {batch.producer_id} came before "
@@ -207,15 +211,14 @@ class Partition:
     ) -> Guard | Refusal | None:
         """Before the coordinator is asked about a first write: the guard to show at the append.
 
-        None: nothing needs to be asked, the transaction is open here, or the batch is a repetition.
+        None: nothing needs to be asked, the transaction is open here. A repetition of what an earlier transaction
+        wrote is asked about like any other batch: its producer may have been fenced since.
         """
         state = self.producers.get(batch.producer_id)
         if state is not None:
             if batch.producer_epoch < state.epoch:
                 return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
             if state.in_txn and state.epoch == batch.producer_epoch:
-                return None
-            if state.find_duplicate(batch):
                 return None
         return self.verification.begin(
             batch.producer_id,
@@ -236,7 +239,7 @@ class Partition:
     ) -> int:
         """The records of a coordinator as one batch; the end of the log after it."""
         base_offset = self.log.log_end_offset
-        data = build_pairs(
+        batch = build_pairs(
             records,
             timestamp_ms=now_ms,
             base_offset=base_offset,
@@ -245,7 +248,6 @@ class Partition:
             producer_epoch=producer_epoch,
             transactional=transactional,
         )
-        batch = read_header(data)
         self._append(batch, now_ms)
         return batch.next_offset
 
@@ -268,7 +270,7 @@ class Partition:
         )
         if refused:
             return refused.error, -1
-        data = build_marker(
+        batch = build_marker(
             Marker(commit, coordinator_epoch),
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -276,7 +278,6 @@ class Partition:
             base_offset=self.log.log_end_offset,
             leader_epoch=self.leader_epoch,
         )
-        batch = read_header(data)
         self._append(batch, now_ms)
         self.verification.marked(producer_id, producer_epoch, transaction_version)
         return ErrorCode.NONE, batch.next_offset

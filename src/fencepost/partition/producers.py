@@ -139,10 +139,12 @@ class Producers:
         if batch.producer_epoch < state.epoch:
             return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
         if batch.producer_epoch > state.epoch:
-            return None if sequence == 0 else self._out_of_order(batch, expected=0)
-        if not state.expects(sequence):
+            if sequence != 0:
+                return self._out_of_order(batch, expected=0)
+        elif not state.expects(sequence):
             last = state.last_sequence
             return self._out_of_order(batch, expected=0 if last == MAX_SEQUENCE else last + 1)
+        # At a higher epoch too: the marker of the open transaction would come behind it, and be refused for ever.
         if state.in_txn and not batch.is_transactional:
             return Refusal(
                 ErrorCode.INVALID_TXN_STATE,

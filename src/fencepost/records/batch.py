@@ -54,6 +54,10 @@ DELETE_HORIZON_FLAG: Final = 0x40
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 assert HEADER.size == HEADER_BYTES
+PLACE_FIELDS: Final = struct.Struct(">qiibI")
+SEALED_FIELDS: Final = struct.Struct(">hiqqqhii")
+"""The header's two parts: what gives the batch its place, and from `CRC_START` on what the CRC covers."""
+assert PLACE_FIELDS.size == CRC_START
 
 _unpack_header = HEADER.unpack_from
 _pack_base_offset = struct.Struct(">q").pack_into

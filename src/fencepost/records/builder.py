@@ -17,10 +17,10 @@ from fencepost.records.batch import (
     CONTROL_FLAG,
     CRC_START,
     DELETE_HORIZON_FLAG,
-    HEADER,
-    HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    PLACE_FIELDS,
+    SEALED_FIELDS,
     TRANSACTIONAL_FLAG,
     SealedBatch,
 )
@@ -53,7 +53,7 @@ def build_batch(
         _encode_record(index, time - times[0], record.key, record.value, record.headers)
         for index, (record, time) in enumerate(zip(records, times, strict=True))
     )
-    return _seal(
+    batch = _seal(
         base_offset,
         leader_epoch,
         codec | transactional * TRANSACTIONAL_FLAG | control * CONTROL_FLAG,
@@ -66,6 +66,7 @@ def build_batch(
         len(records),
         payload,
     )
+    return bytearray(batch.data)
 
 
 def build_pairs(
@@ -79,8 +80,8 @@ def build_pairs(
     base_sequence: int = NO_SEQUENCE,
     transactional: bool = False,
     control: bool = False,
-) -> bytearray:
-    """`build_batch` for keys and values of one time: what coordinators append for every transition."""
+) -> SealedBatch:
+    """Keys and values of one time: what coordinators append for every transition, so nothing is read back."""
     assert pairs, "a batch that is built has at least one record"
     return _seal(
         base_offset,
@@ -93,7 +94,9 @@ def build_pairs(
         producer_epoch,
         base_sequence,
         len(pairs),
-        b"".join([_encode_record(n, 0, key, value, ()) for n, (key, value) in enumerate(pairs)]),
+        _encode_pair(0, *pairs[0])
+        if len(pairs) == 1
+        else b"".join([_encode_pair(n, key, value) for n, (key, value) in enumerate(pairs)]),
     )
 
 
@@ -122,7 +125,7 @@ def rebuild_batch(
     max_timestamp = batch.max_timestamp
     if records and not batch.is_append_time:
         max_timestamp = max(record.timestamp_ms for record in records)
-    return _seal(
+    rebuilt = _seal(
         batch.base_offset,
         batch.leader_epoch,
         attributes,
@@ -135,6 +138,7 @@ def rebuild_batch(
         len(records),
         payload,
     )
+    return bytearray(rebuilt.data)
 
 
 def _seal(
@@ -149,7 +153,7 @@ def _seal(
     base_sequence: int,
     record_count: int,
     payload: bytes,
-) -> bytearray:
+) -> SealedBatch:
     if attributes & CODEC_MASK:
         payload = compress(attributes & CODEC_MASK, payload)
     fields = (
@@ -162,14 +166,22 @@ def _seal(
         base_sequence,
         record_count,
     )
-    size = HEADER_BYTES + len(payload)
-    batch = bytearray(size)
-    batch[HEADER_BYTES:] = payload
-    length = size - LOG_OVERHEAD_BYTES
-    HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, MAGIC, 0, *fields)
-    crc = crc32c(memoryview(batch)[CRC_START:])
-    batch[17:21] = crc.to_bytes(4, "big")
-    return batch
+    sealed = SEALED_FIELDS.pack(*fields) + payload
+    length = len(sealed) + CRC_START - LOG_OVERHEAD_BYTES
+    crc = crc32c(sealed)
+    data = PLACE_FIELDS.pack(base_offset, length, leader_epoch, MAGIC, crc) + sealed
+    return SealedBatch(data, base_offset, length, leader_epoch, MAGIC, crc, *fields)
+
+
+def _encode_pair(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
+    body = (
+        b"\x00\x00"  # Attributes, and no time of its own.
+        + write_varint(offset_delta)
+        + (_NULL if key is None else write_varint(len(key)) + key)
+        + (_NULL if value is None else write_varint(len(value)) + value)
+        + _NO_HEADERS
+    )
+    return write_varint(len(body)) + body
 
 
 def _encode_record(

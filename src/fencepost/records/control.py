@@ -44,8 +44,8 @@ def build_marker(
     timestamp_ms: int,
     base_offset: int = 0,
     leader_epoch: int = 0,
-) -> bytearray:
-    """The 78 bytes of a marker batch."""
+) -> SealedBatch:
+    """A batch of 78 bytes."""
     return build_pairs(
         [(_MARKER_KEYS[marker.commit], _VALUE.pack(0, marker.coordinator_epoch))],
         timestamp_ms=timestamp_ms,

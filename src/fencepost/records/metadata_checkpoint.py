@@ -14,6 +14,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.seams import Buffer
 from fencepost.records.batch import BatchError, seal_check, split_batches
 from fencepost.records.builder import build_pairs
 from fencepost.records.metadata_log import decode_record, encode_record
@@ -53,14 +54,15 @@ def encode_checkpoint(records: Iterable[MetadataRecord], *, timestamp_ms: int, e
     header = (_HEADER_KEY, struct.pack(">hqB", 0, timestamp_ms, _NO_TAGS))
     footer = (_FOOTER_KEY, struct.pack(">hB", 0, _NO_TAGS))
 
-    def seal(pairs: list[Pair], base_offset: int, *, control: bool) -> bytearray:
-        return build_pairs(
+    def seal(pairs: list[Pair], base_offset: int, *, control: bool) -> Buffer:
+        batch = build_pairs(
             pairs,
             timestamp_ms=timestamp_ms,
             base_offset=base_offset,
             leader_epoch=epoch,
             control=control,
         )
+        return batch.data
 
     parts = [seal([header], 0, control=True)]
     parts += [

@@ -135,6 +135,7 @@ def decode_key(key: bytes) -> str | None:
 # -- values ---------------------------------------------------------------------------------------------------
 
 _HEAD: Final = struct.Struct(">hqhib")
+_ONE_INDEX: Final = struct.Struct(">iB")
 _TIMES: Final = struct.Struct(">qq")
 _TIMES_AND_PREVIOUS: Final = struct.Struct(">qqBHq")
 _NEXT_TAG: Final = struct.Struct(">Hq")
@@ -178,7 +179,10 @@ def _write_partitions(parts: list[bytes], partitions: Partitions) -> None:
         parts.append(_unsigned_varint(len(name) + 1))
         parts.append(name)
         parts.append(_unsigned_varint(count + 1))
-        parts.append(struct.pack(f">{count}iB", *indexes, 0))
+        if count == 1:
+            parts.append(_ONE_INDEX.pack(indexes[0], 0))
+        else:
+            parts.append(struct.pack(f">{count}iB", *indexes, 0))
 
 
 def _write_times_and_tags(parts: list[bytes], metadata: TransactionMetadata) -> None:

@@ -11,7 +11,6 @@ from typing import Final
 
 from fencepost.base.seams import Buffer
 
-_ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
 _MAX_SHIFT_32: Final = 28
 _MAX_SHIFT_64: Final = 63
 
@@ -19,14 +18,20 @@ _MAX_SHIFT_64: Final = 63
 def write_varint(value: int) -> bytes:
     """A signed integer of up to 64 bits; a 32-bit one comes out as Kafka's VARINT."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
-    if rest < 128:
-        return _ONE_BYTE[rest]
+    return _SHORT[rest] if rest < len(_SHORT) else _write_unsigned(rest)
+
+
+def _write_unsigned(rest: int) -> bytes:
     out = bytearray()
     while rest >= 128:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7
     out.append(rest)
     return bytes(out)
+
+
+_SHORT: Final = tuple(map(_write_unsigned, range(1024)))
+"""The lengths of most keys and values, ready made."""
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:

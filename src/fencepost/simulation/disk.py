@@ -22,7 +22,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from fencepost.base.seams import Buffer, Dice
+from fencepost.base.seams import Buffer, Dice, Space
 
 
 class PowerLost(Exception):  # noqa: N818 - it is what happened, not an error of anybody.
@@ -279,10 +279,10 @@ class UnsyncedDisk:
         if sync:
             self.sync_dir(path.rpartition("/")[0])
 
-    def free_bytes(self, path: str) -> int:
+    def space(self, path: str) -> Space:
         self.call()
         self._folder(path)
-        return self._capacity_bytes - self._used_bytes
+        return Space(self._capacity_bytes, self._capacity_bytes - self._used_bytes)
 
     # --- the tree ------------------------------------------------------------------------------
 

@@ -90,10 +90,24 @@ def read_request_header(frame: memoryview) -> RequestHeader:
 def _client_id(frame: memoryview, end: int) -> str:
     if end > len(frame):
         raise WireError("the client id is longer than the bytes that came")
+    name = frame[10:end].tobytes()
+    return _KNOWN_CLIENT_IDS.get(name) or _decode_client_id(name)
+
+
+_KNOWN_CLIENT_IDS: Final[dict[bytes, str]] = {}
+_MAX_KNOWN_CLIENT_IDS: Final = 1024
+_MAX_KNOWN_CLIENT_ID_BYTES: Final = 128
+
+
+def _decode_client_id(name: bytes) -> str:
+    """A client has the same id with every request: it is decoded once."""
     try:
-        return frame[10:end].tobytes().decode()
+        client_id = name.decode()
     except UnicodeDecodeError:
         raise WireError("the client id is not UTF-8") from None
+    if len(_KNOWN_CLIENT_IDS) < _MAX_KNOWN_CLIENT_IDS and len(name) <= _MAX_KNOWN_CLIENT_ID_BYTES:
+        _KNOWN_CLIENT_IDS[name] = client_id
+    return client_id
 
 
 def _after_tags(frame: Buffer, position: int, what: str) -> int:

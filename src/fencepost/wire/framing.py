@@ -10,7 +10,8 @@ which that completed, in order.
 
 What was handed out is never touched again: a frame is valid as long as somebody holds it, and the log writes
 from it. A size costs nothing until its bytes come: the buffer of a large frame starts small and grows
-fourfold, so a liar who claims 100 MB and sends nothing holds `_FIRST_PART` of our memory.
+fourfold, so a liar who claims 100 MB and sends nothing holds `_FIRST_PART` of our memory. Who has sent a frame
+is believed the next time that there is one as large, up to `_BELIEVED_AT_MOST`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,23 @@ from fencepost.base.limits import MAX_REQUEST_BYTES
 INBOX_BYTES: Final = 32 * 1024
 _FIRST_PART: Final = 128 * 1024
 _GROWTH: Final = 4
+_BELIEVED_AT_MOST: Final = 2 * 1024 * 1024
 _SIZE: Final = struct.Struct(">i").unpack_from
 
 
 class FrameBuffer:
     """The receiving side of one connection."""
 
-    __slots__ = ("_filled", "_frame", "_inbox", "_max_bytes", "_size", "_view", "broken")
+    __slots__ = (
+        "_believed",
+        "_filled",
+        "_frame",
+        "_inbox",
+        "_max_bytes",
+        "_size",
+        "_view",
+        "broken",
+    )
 
     def __init__(self, max_bytes: int = MAX_REQUEST_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -41,6 +52,7 @@ class FrameBuffer:
         # counts its bytes and the inbox is empty.
         self._frame: memoryview | None = None
         self._size = 0
+        self._believed = _FIRST_PART
         self.broken: WireError | None = None
         """Why nothing more can be cut. Set as soon as a size is wrong, even if frames before it were whole."""
 
@@ -97,7 +109,7 @@ class FrameBuffer:
 
     def _begin_large(self, size: int, start: int, end: int) -> None:
         """Gives a frame that outgrows the inbox a buffer, with what is there of it."""
-        self._frame = memoryview(bytearray(min(size, _FIRST_PART)))
+        self._frame = memoryview(bytearray(min(size, self._believed)))
         self._size = size
         self._filled = end - start
         self._frame[: self._filled] = self._view[start:end]
@@ -108,6 +120,8 @@ class FrameBuffer:
             return []
         frame, self._frame = self._frame, None
         self._filled = 0
+        if self._size > self._believed:
+            self._believed = min(self._size, _BELIEVED_AT_MOST)
         return [frame]
 
     def _grown(self, frame: memoryview) -> memoryview:

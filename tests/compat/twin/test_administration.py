@@ -476,10 +476,10 @@ def test_log_folders_are_described(twins: Twins) -> None:
         talk.ask("a record", produce("l-a", batch(b"x")))
 
         def see(reply: Any) -> Any:
-            """The folder and the free bytes of its disk are the machine's."""
+            """The folder is its own; the free bytes of the disk, which they share, change meanwhile."""
             for result in reply.results:
                 result.log_dir = ""
-                result.total_bytes = result.usable_bytes = 0
+                result.usable_bytes = 0
             return reply
 
         for version in versions(ApiKey.DESCRIBE_LOG_DIRS):
@@ -491,9 +491,6 @@ def test_log_folders_are_described(twins: Twins) -> None:
             talk.ask(f"some, v{version}", ask, version, see=see)
             ask = Ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=[]))
             talk.ask(f"none, v{version}", ask, version, see=see)
-            if version >= 4:
-                size = lambda reply: reply.results[0].total_bytes  # noqa: E731
-                talk.ask(f"size, v{version}", ask, version, see=size, differs="DescribeLogDirs")
 
     twins.compare(script)
 

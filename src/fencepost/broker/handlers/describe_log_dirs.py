@@ -2,7 +2,7 @@
 
 Behaviour: the data directory, the size of each log in it that was asked for (null asks for all), and the room that is
            left. There is one directory and one copy, so nothing lags and nothing moves.
-Versions:  v2 flexible; v3 an error for the whole answer; v4 sizes of the volume (-1 where the disk does not say);
+Versions:  v2 flexible; v3 an error for the whole answer; v4 sizes of the volume;
            v5 whether the directory is cordoned.
 Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cannot be looked at).
 """
@@ -37,7 +37,7 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
     node = context.node
     result = DescribeLogDirsResult(log_dir=node.config.data)
     try:
-        result.usable_bytes = node.disk.free_bytes(node.config.data)
+        result.total_bytes, result.usable_bytes = node.disk.space(node.config.data)
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return DescribeLogDirsResponse(results=[result])
