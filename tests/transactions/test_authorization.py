@@ -6,21 +6,12 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from fencepost.wire.forms.list_transactions import ListTransactionsRequest
-from fencepost.wire.forms.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic, fetch
+from tests.transactions.requests import add_request, marker_request, transaction_of
 from tests.transactions.wire import (
     GROUP,
     NONE,
@@ -152,13 +143,7 @@ def test_whoever_is_no_broker_adds_no_partitions_for_others(
     stage: Stage, guard: Denying, one: WireProducer, version: int
 ) -> None:
     guard.deny("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
-    transaction = AddPartitionsToTxnTransaction(
-        transactional_id="a",
-        producer_id=one.producer_id,
-        producer_epoch=one.epoch,
-        topics=[AddPartitionsToTxnTopic(name="t", partitions=[1])],
-    )
-    request = AddPartitionsToTxnRequest(transactions=[transaction])
+    request = add_request(transaction_of(one, {"t": [1]}))
     reply = stage.call(ApiKey.ADD_PARTITIONS_TO_TXN, version, request)
     assert (reply.error_code, reply.results_by_transaction) == (NO_CLUSTER, [])
     finish(stage, guard, one)
@@ -168,14 +153,7 @@ def test_whoever_is_no_broker_adds_no_partitions_for_others(
 def test_whoever_may_neither_alter_the_cluster_nor_act_for_it_writes_no_markers(
     stage: Stage, guard: Denying, one: WireProducer, version: int
 ) -> None:
-    marker = WritableTxnMarker(
-        producer_id=one.producer_id,
-        producer_epoch=one.epoch,
-        transaction_result=False,
-        coordinator_epoch=0,
-        topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0, 1])],
-    )
-    request = WriteTxnMarkersRequest(markers=[marker])
+    request = marker_request(one, {"t": [0, 1]}, commit=False)
     for operation in ("ALTER", "CLUSTER_ACTION"):
         guard.deny(operation, "CLUSTER", "kafka-cluster")
     reply = stage.call(ApiKey.WRITE_TXN_MARKERS, version, request)

@@ -15,6 +15,7 @@ from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
@@ -27,7 +28,6 @@ from tests.transactions.wire import (
     describe,
     end_offset,
     find_coordinator,
-    produce_request,
     state_of,
     transaction_log,
     values,
@@ -241,12 +241,12 @@ def test_half_an_identity_at_init(
     stage: Stage, protocol: Protocol, producer_id: int, epoch: int
 ) -> None:
     with untouched(stage, protocol) as one:
-        assert one.init(producer_id=producer_id, producer_epoch=epoch) == INVALID
+        assert one.init(producer_id=producer_id, epoch=epoch) == INVALID
 
 
 def test_an_identity_that_init_does_not_know(stage: Stage, protocol: Protocol) -> None:
     with untouched(stage, protocol) as one:
-        assert one.init(producer_id=one.producer_id + 1, producer_epoch=0) == FENCED
+        assert one.init(producer_id=one.producer_id + 1, epoch=0) == FENCED
 
 
 # -- timeouts ---------------------------------------------------------------------------------------------------

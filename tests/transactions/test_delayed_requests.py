@@ -15,6 +15,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Line, Stage
 from tests.broker.requests import create_topic
+from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
@@ -25,7 +26,6 @@ from tests.transactions.wire import (
     await_coordinator,
     committed_offset,
     logged_states,
-    produce_request,
     state_of,
     values,
 )

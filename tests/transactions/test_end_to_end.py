@@ -18,6 +18,7 @@ from fencepost.wire.forms.write_txn_markers import (
 )
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.requests import marker_request, produce_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
@@ -31,7 +32,6 @@ from tests.transactions.wire import (
     consume,
     describe,
     end_offset,
-    produce_request,
     state_of,
     values,
 )
@@ -297,14 +297,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced_over_the_wire(stage: Stage) 
     one.send("t", b"v")
 
     def write(epoch: int) -> int:
-        marker = WritableTxnMarker(
-            producer_id=one.producer_id,
-            producer_epoch=one.epoch,
-            coordinator_epoch=epoch,
-            transaction_result=True,
-            topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
-        )
-        request = WriteTxnMarkersRequest(markers=[marker])
+        request = marker_request(one, {"t": [0]}, commit=True, coordinator_epoch=epoch)
         reply = stage.call(ApiKey.WRITE_TXN_MARKERS, 1, request)
         return int(reply.markers[0].topics[0].partitions[0].error_code)
 

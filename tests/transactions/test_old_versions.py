@@ -49,7 +49,7 @@ def test_every_version_of_init_gives_an_epoch(
 def test_init_of_a_fenced_producer(stage: Stage, one: WireProducer, version: int) -> None:
     old = one.twin()
     assert one.init() == NONE
-    error = old.init(version=version, producer_id=old.producer_id, producer_epoch=old.epoch)
+    error = old.init(version=version, producer_id=old.producer_id, epoch=old.epoch)
     assert error == (STALE if version < 4 else FENCED)
 
 

@@ -338,6 +338,36 @@ def test_kafka_8335_compaction_keeps_what_tells_the_next_sequence_of_a_producer(
     again.abandon()
 
 
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_no_transaction_is_open_in_a_compacted_log_that_is_read_from_its_beginning(
+    eager_cleaner: Stage, protocol: Protocol, commit: bool
+) -> None:
+    """A batch that stays for its sequence keeps its marker: else whoever reads the log would see no end to it."""
+    stage = eager_cleaner
+    one, other = (WireProducer(stage, name, protocol).initialise() for name in "ab")
+    one.join(("t", 0))
+    assert one.produce("t", b"x" * 50, key=b"k").error_code == NONE
+    assert one.end(commit=commit) == NONE
+    for round_number in range(4):
+        for _ in range(8):
+            other.join(("t", 0))
+            assert other.produce("t", b"y" * 50, key=b"k").error_code == NONE
+            assert other.end(commit=round_number % 2 == 1) == NONE
+        stage.advance(120_000)
+    folder = partition_of(stage).log.folder
+    stage.kill()
+    snapshots = [name for name in stage.disk.list_dir(folder) if name.endswith(".snapshot")]
+    assert snapshots
+    for name in snapshots:
+        stage.disk.remove(f"{folder}/{name}")
+    again = stage.again()
+    partition = partition_of(again)
+    assert len(partition.open_txns) == 0
+    assert partition.last_stable_offset == partition.log_end_offset
+    assert values(again, "t")[-1] == b"y" * 50
+    again.abandon()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_kafka_9892_after_a_loss_of_power_snapshots_are_whole_or_not_used(seed: int) -> None:
     """Small segments, so that snapshots are written all the time, and a disk that tears what was not synced."""

@@ -10,6 +10,7 @@ import pytest
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Line, Stage
 from tests.broker.requests import FETCH_VERSION, batch_of, create_topic, fetch_request, records_in
+from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     NONE,
     READ_COMMITTED,
@@ -18,7 +19,6 @@ from tests.transactions.wire import (
     consume,
     end_offset,
     offset_at,
-    produce_request,
     values,
 )
 

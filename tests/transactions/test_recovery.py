@@ -149,11 +149,11 @@ def test_a_lost_answer_of_init_is_asked_for_again_after_a_restart(
     """KIP-360 with the last epoch, which Kafka forgets when a coordinator moves and we keep."""
     world = lives()
     one = WireProducer(world.stage, "a", TV1).initialise()
-    held = {"producer_id": one.producer_id, "producer_epoch": one.epoch}
+    held = {"producer_id": one.producer_id, "epoch": one.epoch}
     assert one.twin().init(**held) == NONE, "raised, and then the answer is lost"
     world.restart("kill", one)
     assert one.init(**held) == NONE
-    assert one.epoch == held["producer_epoch"] + 1
+    assert one.epoch == held["epoch"] + 1
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
@@ -329,6 +329,32 @@ def test_an_end_whose_group_partition_is_away_waits_for_it(
     assert state_of(stage, "a") == ("CompleteCommit" if commit else "CompleteAbort")
     assert again.end(commit=commit) == NONE
     assert committed_offset(stage, "g", "settlements") == (1 if commit else -1)
+
+
+def test_an_end_that_a_partition_will_never_take_is_answered_at_once(
+    stage: Stage, protocol: Protocol
+) -> None:
+    """A later coordinator has been there, or somebody who said so: there is nothing to wait for."""
+    prepare(stage)
+    one = WireProducer(stage, "a", protocol).initialise()
+    one.send("refunds", b"v")
+    one.send("audit", b"v")
+    shut = stage.node.partition("refunds", 0)
+    assert shut is not None
+    shut.append_marker(
+        one.producer_id,
+        one.epoch,
+        commit=False,
+        coordinator_epoch=9,
+        transaction_version=0,
+        now_ms=stage.clock.now_ms(),
+    )
+    began_ms = stage.clock.now_ms()
+    assert one.end(commit=True) == NONE
+    assert stage.clock.now_ms() == began_ms
+    assert state_of(stage, "a") == "PrepareCommit"
+    assert [topic.topic for topic in describe(stage, "a").topics] == ["refunds"]
+    assert values(stage, "audit") == [b"v"], "the others have their marker"
 
 
 def test_case_48_a_marker_that_nobody_has_confirmed_does_not_count_as_written(

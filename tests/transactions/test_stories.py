@@ -10,6 +10,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
@@ -21,7 +22,6 @@ from tests.transactions.wire import (
     consume,
     describe,
     logged_states,
-    produce_request,
     values,
 )
 
@@ -83,14 +83,14 @@ def test_a_sleeper_that_asks_to_go_on_is_given_a_new_identity_or_is_fenced(
     """KIP-360 (case 5): with its old producer id and epoch, while nobody else has come, and after."""
     stage = forgetful
     sleeper = WireProducer(stage, "refunds-1", protocol).initialise()
-    held = {"producer_id": sleeper.producer_id, "producer_epoch": sleeper.epoch}
+    held = {"producer_id": sleeper.producer_id, "epoch": sleeper.epoch}
     stage.advance(4 * HOUR_MS)
     assert sleeper.init(**held) == NONE
     assert sleeper.producer_id != held["producer_id"]
     assert sleeper.epoch == 0
     stage.advance(4 * HOUR_MS)
     WireProducer(stage, "refunds-1", protocol).initialise()
-    late = {"producer_id": sleeper.producer_id, "producer_epoch": sleeper.epoch}
+    late = {"producer_id": sleeper.producer_id, "epoch": sleeper.epoch}
     assert sleeper.init(**late) == ErrorCode.PRODUCER_FENCED
 
 

@@ -12,6 +12,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     NONE,
     PROTOCOLS,
@@ -23,7 +24,6 @@ from tests.transactions.wire import (
     describe,
     end_offset,
     logged_states,
-    produce_request,
     state_of,
     values,
 )
@@ -326,6 +326,20 @@ def test_a_retry_of_a_batch_gets_its_first_offsets(stage: Stage, protocol: Proto
     assert again.produce("t", b"v").base_offset == 0
     one.commit()
     assert values(stage, "t", committed=False) == [b"v"]
+
+
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_a_repetition_by_a_producer_that_was_fenced_meanwhile_is_refused(
+    stage: Stage, version: int
+) -> None:
+    """Its partition still knows the batch, and does not know of the fence: the coordinator is asked."""
+    old = producer(stage, TV1)
+    again = old.twin()
+    old.send("t", b"v")
+    old.commit()
+    producer(stage, TV1)
+    refused = again.produce("t", b"v", version=version)
+    assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 @pytest.mark.parametrize("epoch", [-1, 7])

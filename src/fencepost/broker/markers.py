@@ -9,8 +9,9 @@ has its own, durably. What a refusal means (Kafka's rules for the sender):
 
 - the partition cannot be written now (no leader, disk trouble): tried again, after a pause;
 - the topic is gone: nobody can read what was written there, so the marker is not needed;
-- a newer producer epoch or a newer coordinator has been there: this run has no say any more and stops. The
-  transaction stays prepared, and whoever loads its log next looks again.
+- a newer producer epoch or a newer coordinator has been there: this run has no say any more. It tries nothing
+  again, and says so; partitions that take the marker have it all the same. The transaction stays prepared, and
+  whoever loads its log next looks again.
 
 A partition that another node leads is one that cannot be written now.
 """
@@ -117,10 +118,12 @@ class MarkerRun:
         "_appended",
         "_failed",
         "_finished",
+        "_gave_up",
         "_marker",
         "_node",
+        "_overtaken",
+        "_stopped",
         "_timer",
-        "stopped",
         "unmarked",
     )
 
@@ -131,15 +134,18 @@ class MarkerRun:
         partitions: Partitions,
         *,
         finished: Callable[[], None],
+        gave_up: Callable[[], None],
         appended: Callable[[], None],
     ) -> None:
         self._node = node
         self._marker = marker
         self._finished = finished
+        self._gave_up = gave_up
         self._appended = appended
         self._failed: list[TopicPartition] = []
         self._timer: TimerHandle | None = None
-        self.stopped = False
+        self._overtaken = False
+        self._stopped = False
         self.unmarked = {
             TopicPartition(topic, index): None
             for topic, indexes in partitions.items()
@@ -148,23 +154,27 @@ class MarkerRun:
         """Where the marker is not durable yet."""
 
     def start(self) -> None:
-        """Writes them all; `finished` is called once, perhaps before this returns."""
-        if not self.unmarked:
+        """Writes them all; `finished` or `gave_up` is called once, perhaps before this returns."""
+        if self.unmarked:
+            self._write_all(list(self.unmarked))
+        else:
             self._finished()
-            return
-        for name in list(self.unmarked):
-            self._write(name)
-        self._retry_later()
 
     def cancel(self) -> None:
         """The coordinator lost its partition: whoever has it now writes what is missing."""
-        self.stopped = True
+        self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
 
+    def _write_all(self, names: list[TopicPartition]) -> None:
+        for name in names:
+            self._write(name)
+        if self._overtaken:
+            self._gave_up()
+        elif self._failed:
+            self._timer = self._node.call_later(RETRY_PAUSE_MS, self._retry)
+
     def _write(self, name: TopicPartition) -> None:
-        if self.stopped:
-            return
         error, partition, end_offset = append_marker(self._node, name[0], name[1], self._marker)
         if error is ErrorCode.NONE:
             assert partition is not None
@@ -176,20 +186,20 @@ class MarkerRun:
             )
             self._settled(name)
         elif error in OVERTAKEN:
-            self._overtaken(name, error)
+            self._refused(name, error)
         else:
             assert error in RETRIABLE, f"a marker was refused with {error.name}"
             self._failed.append(name)
 
     def _settled(self, name: TopicPartition) -> None:
-        if self.stopped:
+        if self._stopped:
             return
         del self.unmarked[name]
         if not self.unmarked:
-            self.stopped = True
             self._finished()
 
-    def _overtaken(self, name: TopicPartition, error: ErrorCode) -> None:
+    def _refused(self, name: TopicPartition, error: ErrorCode) -> None:
+        self._overtaken = True
         log.error(
             "the transaction of producer %d at epoch %d cannot be ended on %s: %s",
             self._marker.producer_id,
@@ -197,17 +207,8 @@ class MarkerRun:
             name,
             error.name,
         )
-        self.cancel()
-
-    def _retry_later(self) -> None:
-        if self._failed and not self.stopped:
-            self._timer = self._node.call_later(RETRY_PAUSE_MS, self._retry)
 
     def _retry(self) -> None:
         self._timer = None
-        if self.stopped:
-            return
         names, self._failed = self._failed, []
-        for name in names:
-            self._write(name)
-        self._retry_later()
+        self._write_all(names)

@@ -4,7 +4,8 @@
 
 Unlike Kafka we answer EndTxn at the end: a client that has its answer never meets CONCURRENT_TRANSACTIONS with its
 next request. If the markers take long, the answer goes out with the decision alone, as in Kafka, and the rest goes
-on. An answer that is an error (a fence tells the new producer to come again) does not wait.
+on; at once if a partition will never take its marker. An answer that is an error (a fence tells the new producer
+to come again) does not wait.
 
 `node.crash_points` is called with a name between any two writes: a test stops the process there. In production it
 does nothing.
@@ -121,6 +122,7 @@ class Ending:
             marker,
             effect.partitions,
             finished=self._markers_written,
+            gave_up=self._answer,
             appended=partial(self._node.crash_points, self.points.marker_appended),
         )
         self._run.start()

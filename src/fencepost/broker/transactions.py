@@ -52,7 +52,7 @@ from fencepost.coordinator.txn.views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
@@ -371,16 +371,16 @@ class Transactions:
         unmarked = None if ending is None else partitions_of(ending.unmarked)
         return describe_transaction(coordinator.state, transactional_id, unmarked)
 
-    def list(self, filters: Filters) -> tuple[ErrorCode, list[tuple[str, TransactionMetadata]]]:
+    @property
+    def is_loading(self) -> bool:
+        """Whether there are ids that nobody here can tell of yet."""
+        return bool(self._loading)
+
+    def list(self, filters: Filters) -> Iterator[tuple[str, TransactionMetadata]]:
         """Every id of every partition served here that passes the filters."""
-        if self._loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
         now_ms = self._node.clock.now_ms()
-        return ErrorCode.NONE, [
-            found
-            for coordinator in self._served.values()
-            for found in list_transactions(coordinator.state, filters, now_ms)
-        ]
+        for coordinator in self._served.values():
+            yield from list_transactions(coordinator.state, filters, now_ms)
 
 
 def is_ongoing(state: CoordinatorState, transactional_id: str) -> bool:

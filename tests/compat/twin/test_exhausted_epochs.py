@@ -105,6 +105,11 @@ def test_a_producer_at_its_last_epoch(twins: Twins) -> None:
         talk.ask("somebody else comes", init(idle.transactional_id))
         look_at_id(talk, "somebody else came", idle.transactional_id)
         come_back(talk, "idle", idle)
+        name = asks.transactional_id
+        stale = init(name, producer_id=asks.producer_id, epoch=LAST_EPOCH - 1)
+        row = "InitProducerId with an earlier epoch where the last one is in use"
+        talk.ask("an epoch before the last", stale, differs=row)
+        look_at_id(talk, "before the last", name)
         come_back(talk, "asks", asks)
         write(talk, fenced, TV2, "exhausted", b"open")
         talk.ask("fenced", init(fenced.transactional_id))

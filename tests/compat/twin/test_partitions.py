@@ -24,6 +24,8 @@ from tests.compat.twin.transactional import (
     Protocol,
     add,
     batch,
+    describe,
+    end,
     fetch,
     finish,
     init,
@@ -92,6 +94,46 @@ def test_the_sequences_of_an_idempotent_producer(twins: Twins) -> None:
         send("after the wrap", 2, 1, producer_id=producer.producer_id + 61)
         send("one after the wrap that is missing", 4, 1, producer_id=producer.producer_id + 61)
         look(talk, "then", "sequences")
+
+    twins.compare(script)
+
+
+@BOTH
+def test_somebody_claims_a_later_epoch_of_a_producer(twins: Twins, protocol: Protocol) -> None:
+    def script(talk: Talk) -> None:
+        topic = f"claims-{protocol.name}"
+        talk.topic(topic)
+        producer = start(talk, topic)
+        write(talk, producer, protocol, topic, b"first")
+        claim = producer.at(epoch=producer.epoch + 1)
+        for transactional in (True, False):
+            records = claim.batch(b"foreign", sequence=0, transactional=transactional)
+            ask = produce(topic, records, transactional_id=topic)
+            talk.ask(f"a claim, transactional {transactional}", ask, protocol.produce)
+        ask = produce(topic, producer.batch(b"second", sequence=1), transactional_id=topic)
+        row = "a batch of an open transaction, after somebody else claimed a later epoch of its producer in vain"
+        talk.ask("the next", ask, protocol.produce, differs=row)
+        finish(talk, producer, protocol, commit=False)
+
+    twins.compare(script)
+
+
+def test_a_gap_at_the_beginning_after_a_write_of_the_other_protocol_was_refused(
+    twins: Twins,
+) -> None:
+    def script(talk: Talk) -> None:
+        talk.topic("leftover")
+        producer = start(talk, "leftover")
+
+        def send(step: str, sequence: int, version: int, differs: str | None = None) -> None:
+            records = producer.batch(b"x", sequence=sequence)
+            ask = produce("leftover", records, transactional_id="leftover")
+            talk.ask(step, ask, version, differs=differs)
+
+        send("not added", 0, TV1.produce)
+        producer.take(talk.ask("the next epoch", init("leftover")))
+        row = "a first batch of TV2 that is not at 0, after one of TV1 was refused at an earlier epoch"
+        send("a gap", 1, TV2.produce, differs=row)
 
     twins.compare(script)
 
@@ -364,6 +406,33 @@ def test_markers_from_anybody(twins: Twins, version: int) -> None:
         talk.ask("producers of 2", producers(topic, 2))
         below_zero = marker(nobody.at(epoch=-1), {topic: [0]}, commit=True)
         talk.ask("below 0", below_zero, version, differs="a marker with a negative producer epoch")
+
+    twins.compare(script)
+
+
+@BOTH
+def test_an_end_where_a_later_coordinator_has_been(twins: Twins, protocol: Protocol) -> None:
+    """One partition refuses its marker for good, the others have theirs, and the transaction stays prepared."""
+
+    def script(talk: Talk) -> None:
+        topic = f"overtaken-{protocol.name}"
+        talk.topic(topic, 3)
+        producer = start(talk, topic)
+        for index in range(3):
+            write(talk, producer, protocol, topic, b"x", index=index)
+        talk.ask(
+            "a later coordinator",
+            marker(producer, {topic: [1]}, commit=False, coordinator_epoch=9),
+        )
+        late = producer.at()
+        producer.take(talk.ask("the end", end(producer, commit=True), protocol.end))
+        talk.until(describe(topic), lambda r: r.transaction_states[0].topics[0].partitions == [1])
+        look_at_id(talk, "overtaken", topic)
+        for index in range(3):
+            look(talk, "overtaken", topic, index=index)
+        talk.ask("the end again", end(late, commit=True), protocol.end)
+        talk.ask("the next end", end(producer, commit=False), protocol.end)
+        talk.ask("a new producer", init(topic))
 
     twins.compare(script)
 

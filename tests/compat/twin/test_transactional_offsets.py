@@ -159,8 +159,8 @@ def test_offsets_are_refused(twins: Twins) -> None:
                     group,
                     one,
                     member_id=member_id,
-                    generation=generation,
-                    instance_id=instance_id,
+                    generation_id=generation,
+                    group_instance_id=instance_id,
                 )
                 talk.ask(f"{v}: {member_id!r} {generation} {instance_id}", ask, version)
         look_at_id(talk, "in the end", topic)
@@ -200,8 +200,8 @@ def test_a_consumer_that_lost_its_place_cannot_send_offsets(
                     group,
                     {(topic, 0): 1},
                     member_id=member_id,
-                    generation=generation,
-                    instance_id=instance_id,
+                    generation_id=generation,
+                    group_instance_id=instance_id,
                 )
                 step = f"{moment}: {name} {generation} {instance_id}"
                 talk.ask(step, ask, protocol.offsets)

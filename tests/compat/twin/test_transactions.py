@@ -26,9 +26,9 @@ from tests.compat.twin.transactional import (
     look_at_id,
     produce,
     start,
-    transaction,
     write,
 )
+from tests.transactions.requests import transaction_of
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
@@ -223,11 +223,11 @@ def test_partitions_are_added_in_every_way(twins: Twins) -> None:
                 # From v4 on the request belongs to brokers, which may.
                 for internal in ("__consumer_offsets", "__transaction_state"):
                     talk.ask(f"{internal}, v{version}", add(producer, internal), version)
-            talk.ask(f"nothing, v{version}", add_all(transaction(producer, {})), version)
+            talk.ask(f"nothing, v{version}", add_all(transaction_of(producer, {})), version)
             look_at_id(talk, f"after v{version}", "adding")
-        mixed = transaction(producer, {"adding": [1], "adding-none": [0], "adding-b": [0]})
+        mixed = transaction_of(producer, {"adding": [1], "adding-none": [0], "adding-b": [0]})
         talk.ask("a known and an unknown topic", add_all(mixed), 3)
-        twice = transaction(producer, {"adding": [1, 1], "adding-b": [0]})
+        twice = transaction_of(producer, {"adding": [1, 1], "adding-b": [0]})
         talk.ask("one twice", add_all(twice), 3)
         look_at_id(talk, "added", "adding")
         talk.ask("once more", add(producer, "adding", 1), 3)
@@ -249,33 +249,33 @@ def test_brokers_add_and_verify_for_several_transactions(twins: Twins, version: 
         nobody = Producer("batch-nobody", 5, 0)
         talk.ask(
             "verified before it began",
-            add_all(transaction(first, both, verify_only=True)),
+            add_all(transaction_of(first, both, verify_only=True)),
             version,
         )
         talk.ask(
             "added, verified and refused",
             add_all(
-                transaction(first, one),
-                transaction(second, one, verify_only=True),
-                transaction(nobody, one),
-                transaction(first.at(epoch=7), one),
+                transaction_of(first, one),
+                transaction_of(second, one, verify_only=True),
+                transaction_of(nobody, one),
+                transaction_of(first.at(epoch=7), one),
             ),
             version,
         )
         for name in (first, second):
             look_at_id(talk, "then", name.transactional_id)
-        talk.ask("one of two", add_all(transaction(first, both, verify_only=True)), version)
+        talk.ask("one of two", add_all(transaction_of(first, both, verify_only=True)), version)
         unknown = {topic: [0], "batch-none": [0]}
-        talk.ask("an unknown topic", add_all(transaction(first, unknown)), version)
+        talk.ask("an unknown topic", add_all(transaction_of(first, unknown)), version)
         talk.ask(
             "an unknown topic, verified",
-            add_all(transaction(first, unknown, verify_only=True)),
+            add_all(transaction_of(first, unknown, verify_only=True)),
             version,
         )
-        talk.ask("an empty id", add_all(transaction(Producer("", 5, 0), one)), version)
-        talk.ask("no partition", add_all(transaction(first, {})), version)
+        talk.ask("an empty id", add_all(transaction_of(Producer("", 5, 0), one)), version)
+        talk.ask("no partition", add_all(transaction_of(first, {})), version)
         talk.ask(
-            "no partition, verified", add_all(transaction(first, {}, verify_only=True)), version
+            "no partition, verified", add_all(transaction_of(first, {}, verify_only=True)), version
         )
         finish(talk, first, TV2, commit=False)
         look_at_id(talk, "in the end", first.transactional_id)

@@ -8,45 +8,29 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.add_offsets_to_txn import AddOffsetsToTxnRequest
-from fencepost.wire.forms.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
-)
 from fencepost.wire.forms.describe_producers import DescribeProducersRequest, TopicRequest
 from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
-from fencepost.wire.forms.end_txn import EndTxnRequest
 from fencepost.wire.forms.fetch import FetchPartition, FetchRequest, FetchTopic
-from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
-from fencepost.wire.forms.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from fencepost.wire.forms.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
 from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from fencepost.wire.forms.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
-from fencepost.wire.forms.write_txn_markers import (
-    WritableTxnMarker,
-    WritableTxnMarkerTopic,
-    WriteTxnMarkersRequest,
-)
 from tests.compat.twin.likeness import EPOCH_MS
 from tests.compat.twin.talk import Ask, Talk
+from tests.transactions.requests import (
+    add_offsets_request,
+    add_request,
+    commit_offsets_request,
+    end_request,
+    init_request,
+    list_offsets_request,
+    marker_request,
+    offset_fetch_request,
+    transaction_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fencepost.base.seams import Buffer
+    from fencepost.wire.forms.add_partitions_to_txn import AddPartitionsToTxnTransaction
 
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
@@ -123,71 +107,24 @@ def batch(*values: bytes, time_ms: int = EPOCH_MS, **more: Any) -> bytearray:
 # -- the coordinator ------------------------------------------------------------------------------------------
 
 
-def init(
-    transactional_id: str | None,
-    *,
-    timeout_ms: int = 60_000,
-    producer_id: int = -1,
-    epoch: int = -1,
-) -> Ask:
-    return Ask(
-        ApiKey.INIT_PRODUCER_ID,
-        InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=timeout_ms,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-        ),
-    )
-
-
-def transaction(
-    producer: Producer, partitions: Mapping[str, Sequence[int]], *, verify_only: bool = False
-) -> AddPartitionsToTxnTransaction:
-    return AddPartitionsToTxnTransaction(
-        transactional_id=producer.transactional_id,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        verify_only=verify_only,
-        topics=[
-            AddPartitionsToTxnTopic(name=name, partitions=list(indexes))
-            for name, indexes in partitions.items()
-        ],
-    )
+def init(transactional_id: str | None, **given: int) -> Ask:
+    return Ask(ApiKey.INIT_PRODUCER_ID, init_request(transactional_id, **given))
 
 
 def add_all(*transactions: AddPartitionsToTxnTransaction) -> Ask:
-    return Ask(
-        ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest(transactions=list(transactions))
-    )
+    return Ask(ApiKey.ADD_PARTITIONS_TO_TXN, add_request(*transactions))
 
 
 def add(producer: Producer, topic: str, *indexes: int, verify_only: bool = False) -> Ask:
-    return add_all(transaction(producer, {topic: indexes or (0,)}, verify_only=verify_only))
+    return add_all(transaction_of(producer, {topic: indexes or (0,)}, verify_only=verify_only))
 
 
 def add_offsets(producer: Producer, group: str) -> Ask:
-    return Ask(
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        AddOffsetsToTxnRequest(
-            transactional_id=producer.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            group_id=group,
-        ),
-    )
+    return Ask(ApiKey.ADD_OFFSETS_TO_TXN, add_offsets_request(producer, group))
 
 
 def end(producer: Producer, *, commit: bool) -> Ask:
-    return Ask(
-        ApiKey.END_TXN,
-        EndTxnRequest(
-            transactional_id=producer.transactional_id,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            committed=commit,
-        ),
-    )
+    return Ask(ApiKey.END_TXN, end_request(producer, commit=commit))
 
 
 def describe(*transactional_ids: str) -> Ask:
@@ -223,31 +160,10 @@ def produce_all(
 
 
 def marker(
-    producer: Producer,
-    partitions: Mapping[str, Sequence[int]],
-    *,
-    commit: bool,
-    coordinator_epoch: int = 0,
-    transaction_version: int = 0,
+    producer: Producer, partitions: Mapping[str, Sequence[int]], *, commit: bool, **more: int
 ) -> Ask:
-    return Ask(
-        ApiKey.WRITE_TXN_MARKERS,
-        WriteTxnMarkersRequest(
-            markers=[
-                WritableTxnMarker(
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.epoch,
-                    transaction_result=commit,
-                    topics=[
-                        WritableTxnMarkerTopic(name=name, partition_indexes=list(indexes))
-                        for name, indexes in partitions.items()
-                    ],
-                    coordinator_epoch=coordinator_epoch,
-                    transaction_version=transaction_version,
-                )
-            ]
-        ),
-    )
+    request = marker_request(producer, partitions, commit=commit, **more)
+    return Ask(ApiKey.WRITE_TXN_MARKERS, request)
 
 
 def fetch(
@@ -272,12 +188,7 @@ def fetch(
 def list_offsets(
     topic: str, time_ms: int = -1, *, index: int = 0, isolation: int = READ_UNCOMMITTED
 ) -> Ask:
-    asked = ListOffsetsPartition(partition_index=index, timestamp=time_ms)
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
-    )
+    request = list_offsets_request(topic, time_ms, index=index, isolation_level=isolation)
     return Ask(ApiKey.LIST_OFFSETS, request)
 
 
@@ -290,46 +201,15 @@ def producers(topic: str, *indexes: int) -> Ask:
 
 
 def commit_offsets(
-    producer: Producer,
-    group: str,
-    offsets: Mapping[tuple[str, int], int],
-    *,
-    member_id: str = "",
-    generation: int = -1,
-    instance_id: str | None = None,
-    metadata: str | None = "",
+    producer: Producer, group: str, offsets: Mapping[tuple[str, int], int], **more: Any
 ) -> Ask:
-    topics = {
-        topic: TxnOffsetCommitRequestTopic(name=topic)
-        for topic in dict.fromkeys(t for t, _ in offsets)
-    }
-    for (topic, index), offset in offsets.items():
-        partition = TxnOffsetCommitRequestPartition(
-            partition_index=index, committed_offset=offset, committed_metadata=metadata
-        )
-        topics[topic].partitions.append(partition)
-    return Ask(
-        ApiKey.TXN_OFFSET_COMMIT,
-        TxnOffsetCommitRequest(
-            transactional_id=producer.transactional_id,
-            group_id=group,
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            generation_id=generation,
-            member_id=member_id,
-            group_instance_id=instance_id,
-            topics=list(topics.values()),
-        ),
-    )
+    request = commit_offsets_request(producer, group, offsets, **more)
+    return Ask(ApiKey.TXN_OFFSET_COMMIT, request)
 
 
 def offsets_of(group: str, topic: str | None, *indexes: int, stable: bool = False) -> Ask:
     """The committed offsets of some partitions, or of all for None."""
-    topics = None
-    if topic is not None:
-        topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(indexes or (0,)))]
-    groups = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
-    request = OffsetFetchRequest(groups=groups, require_stable=stable)
+    request = offset_fetch_request(group, topic, *indexes, stable=stable)
     return Ask(ApiKey.OFFSET_FETCH, request, OFFSET_FETCH_BY_NAME)
 
 

@@ -168,6 +168,14 @@ class Ledger:
         self.check()
         return len(decision.records)
 
+    def moved(self) -> Ledger:
+        """Another coordinator that has taken over: it knows what the log says, and nothing else."""
+        successor = Ledger(cluster_version=self.cluster_version)
+        successor.log = list(self.log)
+        successor.state = fold(self.log)
+        successor.now_ms = self.now_ms
+        return successor
+
     def put(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         self._append(transactional_id, metadata)
 

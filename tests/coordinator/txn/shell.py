@@ -149,6 +149,8 @@ class ShellNode:
         log = Log.open(
             self.disk, f"/{name}", LogConfig(), now_ms=self.now_ms, clean=False, log_start_offset=0
         )
+        if self.fsync:
+            log.sync()  # As the node does: what is served after a crash must not be lost to the next one.
         partition = Partition(name, bytes(16), leader_epoch, log, durable_at_append=not self.fsync)
         self.partitions[name] = partition
         return partition

@@ -196,17 +196,29 @@ def test_case_46_a_deleted_topic_needs_no_marker() -> None:
     assert node.txn().state == State.COMPLETE_COMMIT
 
 
-def test_case_46_a_newer_coordinator_stops_the_run_and_the_transaction_stays_prepared() -> None:
-    node = begun()
-    partition = node.partitions[TopicPartition("t", 0)]
-    partition.append_marker(
-        9_000, 0, commit=True, coordinator_epoch=7, transaction_version=0, now_ms=1
+@pytest.mark.parametrize(("epoch", "coordinator_epoch"), [(0, 7), (1, 0)])
+def test_case_46_a_partition_with_a_newer_owner_stops_the_run_and_the_transaction_stays_prepared(
+    epoch: int, coordinator_epoch: int
+) -> None:
+    node = begun(partitions={"t": (0, 1, 2)})
+    node.partitions[TopicPartition("t", 1)].append_marker(
+        9_000,
+        epoch,
+        commit=False,
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=0,
+        now_ms=1,
     )
+    node.fail_appends(TopicPartition("t", 2), times=1)
     end = node.end(9_000, 0)
+    assert end.error is NONE, "the decision stands, and there is nothing to wait for"
     node.pass_time(END_TXN_WAIT_MS)
-    assert end.error is NONE
     assert node.txn().state == State.PREPARE_COMMIT
     assert node.end(9_000, 0).error is CONCURRENT
+    assert node.markers("t", 0) == [(True, 0, 0)]
+    assert node.markers("t", 1) == [(False, epoch, coordinator_epoch)]
+    assert node.markers("t", 2) == [], "nothing is tried again"
+    assert node.transactions.describe("a").partitions == {"t": (1, 2)}
 
 
 def test_case_32_a_disk_that_refuses_the_prepare_record_leaves_everything_as_it_was() -> None:

@@ -227,7 +227,7 @@ def test_kafka_18227_a_client_may_go_from_tv1_to_tv2_within_a_transaction() -> N
 def test_kafka_20310_the_next_producer_id_survives_in_the_log() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32766))
     ledger.end(4000, 32766, commit=True, version=2)
-    moved = Ledger(ledger.txn)
+    moved = ledger.moved()
     moved.complete()
     assert moved.identity == (9000, 0)
     assert moved.end(4000, 32766, commit=True, version=2) == (ErrorCode.NONE, 9000, 0)

@@ -66,11 +66,7 @@ def test_case_7_a_lost_answer_is_given_again_after_a_coordinator_move() -> None:
     """Kafka forgets the last epoch then; ours stands in the log."""
     ledger = Ledger(transaction(epoch=10, last_epoch=9))
     ledger.init(4000, 10)
-    moved = Ledger()
-    for entry in ledger.log:
-        moved.log.append(entry)
-    moved.put(TXN, ledger.txn)
-    assert moved.init(4000, 10)[1:] == (4000, 11)
+    assert ledger.moved().init(4000, 10)[1:] == (4000, 11)
 
 
 def test_case_8_a_producer_is_fenced_once_another_has_the_id() -> None:

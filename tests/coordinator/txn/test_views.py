@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.txn.pattern_parser import compile_pattern
 from fencepost.coordinator.txn.states import State
 from fencepost.coordinator.txn.views import (
     Filters,
@@ -75,5 +74,5 @@ def test_the_duration_must_be_exceeded(ledger: Ledger) -> None:
 
 
 def test_a_pattern_must_match_the_whole_id(ledger: Ledger) -> None:
-    assert ids(ledger, Filters(pattern=re.compile("o.*"))) == ["open"]
-    assert ids(ledger, Filters(pattern=re.compile("one"))) == []
+    assert ids(ledger, Filters(pattern=compile_pattern("o.*"))) == ["open"]
+    assert ids(ledger, Filters(pattern=compile_pattern("one"))) == []

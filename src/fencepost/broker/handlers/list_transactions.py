@@ -9,8 +9,7 @@ Errors:    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION. Names that 
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.txn.views import Filters, parse_state_filters
@@ -23,20 +22,20 @@ from fencepost.wire.forms.list_transactions import (
 
 if TYPE_CHECKING:
     from fencepost.broker.context import Context
+    from fencepost.coordinator.txn.patterns import Pattern
 
 
 def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
+    if context.node.transactions.is_loading:
+        return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
-        pattern = compile_pattern(request.transactional_id_pattern)
-    except (re.error, OverflowError, RecursionError):
+        pattern = compiled(request.transactional_id_pattern)
+    except ValueError:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states, unknown = parse_state_filters(request.state_filters)
     filters = Filters(
         states, frozenset(request.producer_id_filters), request.duration_filter, pattern
     )
-    error, found = context.node.transactions.list(filters)
-    if error is not ErrorCode.NONE:
-        return ListTransactionsResponse(error_code=error)
     return ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[
@@ -45,39 +44,17 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
                 producer_id=txn.producer_id,
                 transaction_state=STATE_NAMES[txn.state],
             )
-            for transactional_id, txn in found
+            for transactional_id, txn in context.node.transactions.list(filters)
             if context.authorize("DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
         ],
     )
 
 
-def compile_pattern(pattern: str | None) -> re.Pattern[str] | None:
-    """Kafka takes RE2's syntax; Python's is close to it. An empty pattern is none."""
-    return re.compile("".join(map(translate, TOKEN.findall(pattern)))) if pattern else None
+def compiled(text: str | None) -> Pattern | None:
+    """ValueError for what is no pattern. An empty one is none."""
+    if not text:
+        return None
+    # Few ever ask for one, and every start of a broker would pay for it.
+    from fencepost.coordinator.txn.pattern_parser import compile_pattern
 
-
-TOKEN: Final = re.compile(
-    r"""\\. | \[\^?\]?(?:\\.|[^]\\])*\] | \(\?P?<\w+> | \(\?[^:)]* | [*+?}]\+ | \{\d+(?:,\d*)?\}\+? | .""",
-    re.VERBOSE | re.DOTALL,
-)
-"""What a pattern is made of, as far as the two syntaxes differ: escapes, classes, groups, repetitions."""
-
-MAX_REPETITIONS: Final = 1000
-
-FOREIGN: Final = re.compile(
-    r"\\[1-9Z] | [*+?}]\+ | \{.*\+ | \[.*\[:.* | \(\?(?!P?<\w+>|[ims-]*$).*", re.VERBOSE | re.DOTALL
-)
-"""What RE2 does not know though Python does: references back, \\Z, greed without return, looking around, other flags;
-and classes by name, which Python would take for something else."""
-
-
-def translate(piece: str) -> str:
-    """A piece of RE2's syntax in Python's; re.error where RE2, or Python, has no such thing."""
-    if FOREIGN.fullmatch(piece):
-        raise re.error(f"{piece} is not understood")
-    if piece.startswith("(?<"):
-        return piece.replace("(?<", "(?P<")
-    repetitions = re.findall(r"\d+", piece) if piece.startswith("{") else []
-    if any(int(number) > MAX_REPETITIONS for number in repetitions):
-        raise re.error(f"{piece} is more than {MAX_REPETITIONS} repetitions")
-    return r"\Z" if piece == r"\z" else piece
+    return compile_pattern(text)

@@ -16,7 +16,7 @@ log next finishes it. Markers may be written twice by that, which does no harm; 
 - `states.py`: the eight states, one table.          - `end_table.py`: EndTxn in each state, both protocols.
 - `events.py`: what is told and what is said.        - `decide.py`: from one to the other, changing nothing.
 - `prepare.py`: Prepare, markers, Complete, fences.  - `apply.py`: the state, and its only mutation.
-- `views.py`: what is shown of it.
+- `views.py`: what is shown of it.                    - `patterns.py`: ids that match a pattern.
 
 Rules:
 

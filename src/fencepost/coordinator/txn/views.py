@@ -14,10 +14,10 @@ from fencepost.records.transaction_log import (
 )
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Collection, Iterator
 
     from fencepost.coordinator.txn.apply import CoordinatorState
+    from fencepost.coordinator.txn.patterns import Pattern
 
 
 class Description(NamedTuple):
@@ -41,7 +41,7 @@ class Filters(NamedTuple):
     producer_ids: Collection[int] = ()
     duration_ms: int = -1
     """Only those that began longer ago than this; negative for all."""
-    pattern: re.Pattern[str] | None = None
+    pattern: Pattern | None = None
     """The whole id must match."""
 
 

@@ -1,0 +1,170 @@
+"""Goal: whatever two producers do, sane or not, and in whatever mixture of the two protocols, Apache Kafka answers as we do.
+
+Method: twin runs (see the package's docstring). The dice choose every request, with identities that are, were or never will be the
+producer's. They are cast alike for both brokers; a choice depends on an answer only through the identity that it gave.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.compat.twin.transactional import (
+    Producer,
+    add,
+    add_offsets,
+    commit_offsets,
+    describe,
+    end,
+    init,
+    look,
+    look_at_id,
+    marker,
+    offsets_of,
+    produce,
+    start,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.compat.twin.talk import Talk, Twins
+
+STEPS: Final = 150
+PARTITIONS: Final = 2
+EPOCHS_OFF: Final = (0, 0, 0, 0, 0, 0, -1, -1, 1, -2)
+PRODUCE_VERSIONS: Final = (9, 10, 11, 11, 12, 12)
+OFFSETS_VERSIONS: Final = (2, 3, 4, 5)
+END_VERSIONS: Final = (1, 2, 4, 4, 5, 5)
+
+
+class Walk:
+    """One script: the dice, and what is known of the producers."""
+
+    def __init__(self, talk: Talk, seed: int) -> None:
+        self._talk = talk
+        self._dice = random.Random(seed)
+        self._topic = f"walk-{seed}"
+        self._step = 0
+        talk.topic(self._topic, PARTITIONS)
+        self._producers = [start(talk, f"{self._topic}-{name}") for name in "ab"]
+
+    def go(self) -> None:
+        """One request, and what can be seen of it."""
+        self._step += 1
+        producer = self._dice.choice(self._producers)
+        requests: list[Callable[[Producer], None]] = [
+            self._init,
+            self._add,
+            self._add,
+            self._ask_for_partition,
+            self._write,
+            self._write,
+            self._write,
+            self._write,
+            self._add_offsets,
+            self._commit_offsets,
+            self._end,
+            self._end,
+            self._end,
+            self._mark,
+        ]
+        self._dice.choice(requests)(producer)
+        self._talk.settle(*(each.transactional_id for each in self._producers))
+        look_at_id(self._talk, self._name("then"), producer.transactional_id)
+
+    def look(self) -> None:
+        """Everything that is there in the end."""
+        for index in range(PARTITIONS):
+            look(self._talk, "in the end", self._topic, index=index)
+        for stable in (False, True):
+            ask = offsets_of(self._topic, self._topic, *range(PARTITIONS), stable=stable)
+            self._talk.ask(f"in the end: offsets, {stable}", ask)
+        self._talk.ask("in the end: ids", describe(*(p.transactional_id for p in self._producers)))
+
+    def _name(self, word: str) -> str:
+        return f"{self._step} {word}"
+
+    def _somebody(self, producer: Producer) -> Producer:
+        """The producer itself or, now and then, one that it was or that nobody is."""
+        return producer.at(epoch=max(0, producer.epoch + self._dice.choice(EPOCHS_OFF)))
+
+    def _index(self) -> int:
+        return self._dice.randrange(PARTITIONS)
+
+    def _init(self, producer: Producer) -> None:
+        name = producer.transactional_id
+        if self._dice.random() < 0.5:
+            ask, word = init(name), "init"
+        else:
+            who = self._somebody(producer)
+            ask = init(name, producer_id=who.producer_id, epoch=who.epoch)
+            word = f"init of {name} at {who.epoch}"
+        producer.take(self._talk.ask(self._name(word), ask, self._dice.choice((3, 4, 5))))
+
+    def _add(self, producer: Producer) -> None:
+        who, version = self._somebody(producer), self._dice.choice((0, 1, 2, 3))
+        ask = add(who, self._topic, self._dice.choice((0, 0, 0, 1, 1, 1, PARTITIONS)))
+        self._talk.ask(self._name(f"add at {who.epoch}, v{version}"), ask, version)
+
+    def _ask_for_partition(self, producer: Producer) -> None:
+        """As one broker asks another."""
+        who, verify = self._somebody(producer), self._dice.random() < 0.7
+        ask = add(who, self._topic, self._index(), verify_only=verify)
+        self._talk.ask(self._name(f"verify {verify} at {who.epoch}"), ask, 5)
+
+    def _write(self, producer: Producer) -> None:
+        who, index = self._somebody(producer), self._index()
+        # Whoever writes ahead of the producer harms it on Apache Kafka; test_partitions has that by itself.
+        who.epoch = min(who.epoch, producer.epoch)
+        version = self._dice.choice(PRODUCE_VERSIONS)
+        place = (self._topic, index)
+        sequence = 0
+        if who.epoch == producer.epoch and place in producer.sequences:
+            off = self._dice.choice((0, 0, 0, 0, 0, 0, 0, -1, 1))
+            sequence = max(0, producer.sequences[place] + off)
+        transactional = self._dice.random() < 0.9
+        records = who.batch(b"%d" % self._step, sequence=sequence, transactional=transactional)
+        ask = produce(self._topic, records, transactional_id=producer.transactional_id, index=index)
+        word = f"write {sequence} at {who.epoch} to {index}, v{version}, {transactional}"
+        reply = self._talk.ask(self._name(word), ask, version)
+        told = reply.responses[0].partition_responses[0]
+        if told.error_code == 0 and who.epoch == producer.epoch:
+            producer.sequences[place] = sequence + 1
+
+    def _add_offsets(self, producer: Producer) -> None:
+        who, version = self._somebody(producer), self._dice.choice((0, 1, 2, 3, 4))
+        ask = add_offsets(who, self._topic)
+        self._talk.ask(self._name(f"add offsets at {who.epoch}, v{version}"), ask, version)
+
+    def _commit_offsets(self, producer: Producer) -> None:
+        who, version = self._somebody(producer), self._dice.choice(OFFSETS_VERSIONS)
+        ask = commit_offsets(who, self._topic, {(self._topic, self._index()): self._step})
+        self._talk.ask(self._name(f"offsets at {who.epoch}, v{version}"), ask, version)
+
+    def _end(self, producer: Producer) -> None:
+        who, version = self._somebody(producer), self._dice.choice(END_VERSIONS)
+        commit = self._dice.random() < 0.6
+        word = f"{'commit' if commit else 'abort'} at {who.epoch}, v{version}"
+        producer.take(self._talk.ask(self._name(word), end(who, commit=commit), version))
+
+    def _mark(self, producer: Producer) -> None:
+        """An administrator ends what is open, at an epoch behind which the coordinator is not shut out."""
+        who = producer.at(epoch=max(0, producer.epoch - self._dice.choice((0, 1))))
+        version, commit = self._dice.choice((1, 2)), self._dice.random() < 0.5
+        ask = marker(who, {self._topic: [self._index()]}, commit=commit)
+        self._talk.ask(self._name(f"marker at {who.epoch}, v{version}"), ask, version)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", range(12))
+def test_a_random_walk(twins: Twins, seed: int) -> None:
+    def script(talk: Talk) -> None:
+        walk = Walk(talk, seed)
+        for _ in range(STEPS):
+            walk.go()
+        walk.look()
+
+    twins.compare(script)

@@ -1,0 +1,367 @@
+"""Producers of both protocols against a model that fits on a page: after every step the broker shows exactly what it says.
+
+Method: hypothesis chooses who does what: the owner of an id or one that was fenced, in a protocol that changes at will, on a
+broker that is stopped, killed, loses power, moves its coordinators and lets time pass. Every request is answered before the next
+one is sent, so the model knows every offset. It keeps, of each partition, the values and markers in their order, and of each id its
+open transaction; what readers, administrators and groups may see follows from that. (What happens when answers are lost
+or requests meet is the business of test_random_histories.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from fencepost.wire.apis import ApiKey
+from tests.broker.node_stage import Stage
+from tests.broker.requests import batch_of, create_topic
+from tests.transactions.requests import produce_request
+from tests.transactions.wire import (
+    GROUP,
+    NONE,
+    PROTOCOLS,
+    TV1,
+    Protocol,
+    WireProducer,
+    await_coordinator,
+    committed_offsets,
+    consume,
+    end_offset,
+    state_of,
+)
+
+IDS: Final = ("a", "b", "c")
+PARTITIONS: Final = 2
+TIMEOUT_MS: Final = 60_000
+LOOK_MS: Final = 10_000
+"""How often the broker looks for transactions that are past their timeout."""
+
+ids = st.sampled_from(IDS)
+indexes = st.integers(0, PARTITIONS - 1)
+protocols = st.sampled_from(PROTOCOLS)
+
+
+# -- the model --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Txn:
+    """One transaction: where it has joined, and how it ended."""
+
+    joined: set[int] = field(default_factory=set)
+    """Partitions that get a marker."""
+    offset: int | None = None
+    """Of its group, pending until the end."""
+    committed: bool | None = None
+    """None while it is open."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.committed is None
+
+
+@dataclass
+class Written:
+    """One value in a partition; None for one that belongs to no transaction."""
+
+    value: bytes
+    txn: Txn | None
+
+
+MARKER: Final = None
+
+
+class Model:
+    """What the broker is held to."""
+
+    def __init__(self) -> None:
+        self.logs: list[list[Written | None]] = [[] for _ in range(PARTITIONS)]
+        self.open: dict[str, Txn] = {}
+        self.offsets = dict.fromkeys(IDS, -1)
+
+    def begin(self, name: str) -> Txn:
+        return self.open.setdefault(name, Txn())
+
+    def end(self, name: str, *, commit: bool) -> None:
+        """The point of no return, and the markers."""
+        txn = self.open.pop(name)
+        txn.committed = commit
+        for index in txn.joined:
+            self.logs[index].append(MARKER)
+        if commit and txn.offset is not None:
+            self.offsets[name] = txn.offset
+
+    def stable(self, index: int) -> int:
+        """The last stable offset: where the first open transaction begins, else the end."""
+        for offset, entry in enumerate(self.logs[index]):
+            if entry is not None and entry.txn is not None and entry.txn.is_open:
+                return offset
+        return len(self.logs[index])
+
+    def committed(self, index: int) -> list[bytes]:
+        return [
+            entry.value
+            for entry in self.logs[index][: self.stable(index)]
+            if entry is not None and (entry.txn is None or entry.txn.committed)
+        ]
+
+    def everything(self, index: int) -> list[bytes]:
+        return [entry.value for entry in self.logs[index] if entry is not None]
+
+
+# -- the machine ------------------------------------------------------------------------------------------------
+
+
+class Transactions(RuleBasedStateMachine):
+    """The broker beside the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+        self.owners: dict[str, WireProducer] = {}
+        self.fenced: list[WireProducer] = []
+        self.late: set[str] = set()
+        """Ids whose transaction the broker has aborted, and whose owner does not know it yet."""
+        self.count = 0
+
+    @initialize(
+        durability=st.sampled_from(["os", "fsync"]), recovery=st.sampled_from(["resume", "abort"])
+    )
+    def start(self, durability: str, recovery: str) -> None:
+        self.durability, self.recovery = durability, recovery
+        given = {"transaction.recovery.ongoing": recovery}
+        self.stage = Stage(durability=durability, settings=given).start()
+        create_topic(self.stage, "t", PARTITIONS)
+        create_topic(self.stage, "source", len(IDS))
+        await_coordinator(self.stage, "g", GROUP)
+        for name in IDS:
+            self.take_over(name, TV1)
+
+    def teardown(self) -> None:
+        if hasattr(self, "stage"):
+            self.stage.abandon()
+            assert not self.stage.fatal
+            assert not self.stage.problems
+
+    # -- what producers do ----------------------------------------------------------------------------------
+
+    @rule(name=ids, protocol=protocols)
+    def take_over(self, name: str, protocol: Protocol) -> None:
+        """Another producer comes; what its predecessor left open is aborted."""
+        if name in self.owners:
+            self.fenced.append(self.owners[name])
+        self.owners[name] = WireProducer(self.stage, name, protocol).initialise()
+        self.late.discard(name)
+        if name in self.model.open:
+            self.model.end(name, commit=False)
+
+    @rule(name=ids, protocol=protocols)
+    def change_protocol(self, name: str, protocol: Protocol) -> None:
+        """Inside of a transaction, too: the version of each request decides."""
+        self.owners[name].protocol = protocol
+
+    @rule(name=ids, index=indexes)
+    def join(self, name: str, index: int) -> None:
+        """AddPartitionsToTxn, and perhaps nothing is ever written there."""
+        error = self.owners[name].add_one("t", index)
+        if name in self.late:
+            assert error == ErrorCode.PRODUCER_FENCED
+        else:
+            assert error == NONE
+            self.model.begin(name).joined.add(index)
+
+    @rule(name=ids, index=indexes)
+    def write(self, name: str, index: int) -> None:
+        owner = self.owners[name]
+        value = self._value()
+        if name in self.late:
+            assert owner.produce("t", value, index=index).error_code == (
+                ErrorCode.INVALID_PRODUCER_EPOCH
+            )
+            return
+        if owner.protocol is TV1:
+            assert owner.add_one("t", index) == NONE
+        told = owner.produce("t", value, index=index)
+        assert (told.error_code, told.base_offset) == (NONE, len(self.model.logs[index]))
+        txn = self.model.begin(name)
+        txn.joined.add(index)
+        self.model.logs[index].append(Written(value, txn))
+
+    @rule(name=ids)
+    def send_offset(self, name: str) -> None:
+        if name in self.late:
+            return
+        self.count += 1
+        self.owners[name].send_offsets("g", {("source", IDS.index(name)): self.count})
+        self.model.begin(name).offset = self.count
+
+    @rule(name=ids, commit=st.booleans(), retries=st.integers(0, 1))
+    def end(self, name: str, commit: bool, retries: int) -> None:
+        owner = self.owners[name]
+        before = owner.twin()
+        error = owner.end(commit=commit)
+        assert error == self._expected(name, commit=commit)
+        if error != NONE:
+            return
+        self.late.discard(name)
+        if name in self.model.open:
+            self.model.end(name, commit=commit)
+        for _ in range(retries):
+            assert before.twin().end(commit=commit) == NONE, "the answer was lost, and is asked for"
+
+    def _expected(self, name: str, *, commit: bool) -> ErrorCode:
+        protocol = self.owners[name].protocol
+        if name in self.model.open:
+            return ErrorCode.NONE
+        if name in self.late and protocol is TV1:
+            return ErrorCode.PRODUCER_FENCED
+        if protocol is TV1:
+            return self._again(name, commit=commit)
+        return ErrorCode.INVALID_TXN_STATE if commit else ErrorCode.NONE
+
+    def _again(self, name: str, *, commit: bool) -> ErrorCode:
+        """TV1 does not tell a second end from a repetition of the first."""
+        ended = "CompleteCommit" if commit else "CompleteAbort"
+        repeated = state_of(self.stage, name) == ended
+        return ErrorCode.NONE if repeated else ErrorCode.INVALID_TXN_STATE
+
+    @precondition(lambda self: self.fenced)
+    @rule(data=st.data(), index=indexes, what=st.sampled_from(["write", "join", "offset", "init"]))
+    def come_back_fenced(self, data: st.DataObject, index: int, what: str) -> None:
+        """Whatever a producer of an earlier epoch asks for is refused."""
+        zombie = data.draw(st.sampled_from(self.fenced)).twin(self.stage)
+        if what == "write":
+            error = zombie.produce("t", b"zombie", index=index).error_code
+            assert error == ErrorCode.INVALID_PRODUCER_EPOCH
+        elif what == "join":
+            assert zombie.add_one("t", index) == ErrorCode.PRODUCER_FENCED
+        elif what == "offset":
+            (error,) = zombie.commit_offsets("g", {("source", 0): 10**6}).values()
+            assert error == ErrorCode.INVALID_PRODUCER_EPOCH
+        elif zombie.transactional_id not in self.model.open:
+            identity = {"producer_id": zombie.producer_id, "epoch": zombie.epoch}
+            assert zombie.init(**identity) == ErrorCode.PRODUCER_FENCED
+
+    @rule(index=indexes)
+    def write_plainly(self, index: int) -> None:
+        value = self._value()
+        request = produce_request({("t", index): batch_of(value)}, transactional_id=None)
+        reply = self.stage.call(ApiKey.PRODUCE, 11, request)
+        assert reply.responses[0].partition_responses[0].error_code == NONE
+        self.model.logs[index].append(Written(value, None))
+
+    def _value(self) -> bytes:
+        self.count += 1
+        return b"%d" % self.count
+
+    # -- what befalls the broker ----------------------------------------------------------------------------
+
+    @rule()
+    def wait_past_every_timeout(self) -> None:
+        self.stage.advance(TIMEOUT_MS + 2 * LOOK_MS)
+        self._abort_all()
+
+    @rule(how=st.sampled_from(["stop", "kill", "power"]))
+    def restart(self, how: str) -> None:
+        if how == "stop":
+            self.stage.stop()
+        elif how == "kill" or self.durability == "os":
+            self.stage.kill()
+        else:
+            self.stage.lose_power()
+        self.stage = self.stage.again()
+        self.stage.advance(100)
+        for owner in self.owners.values():
+            owner.client = self.stage
+        if self.recovery == "abort":
+            self._abort_all()
+
+    @rule()
+    def move_coordinators(self) -> None:
+        node = self.stage.node
+        for topic, service in (
+            (TRANSACTION_STATE_TOPIC, node.transactions),
+            (CONSUMER_OFFSETS_TOPIC, node.groups),
+        ):
+            for index in range(node.metadata.partition_count(topic)):
+                partition = node.partition(topic, index)
+                assert partition is not None
+                service.unload(index)
+                service.load(index, partition)
+        self.stage.advance(100)
+        if self.recovery == "abort":
+            self._abort_all()
+
+    def _abort_all(self) -> None:
+        for name in list(self.model.open):
+            self.model.end(name, commit=False)
+            self.late.add(name)
+
+    # -- what must hold -------------------------------------------------------------------------------------
+
+    @invariant()
+    def partitions_show_what_the_model_says(self) -> None:
+        for index in range(PARTITIONS):
+            model = self.model
+            assert end_offset(self.stage, "t", index=index, committed=False) == len(
+                model.logs[index]
+            )
+            assert end_offset(self.stage, "t", index=index) == model.stable(index)
+            assert consume(self.stage, "t", index=index).values == model.committed(index)
+            everything = consume(self.stage, "t", index=index, committed=False)
+            assert everything.values == model.everything(index)
+
+    @invariant()
+    def groups_see_what_was_committed_and_know_what_is_pending(self) -> None:
+        told = committed_offsets(self.stage, "g", "source", *range(len(IDS)), stable=True)
+        for name, each in zip(IDS, told, strict=True):
+            txn = self.model.open.get(name)
+            if txn is not None and txn.offset is not None:
+                assert each.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+            else:
+                assert (each.error_code, each.committed_offset) == (NONE, self.model.offsets[name])
+
+    @invariant()
+    def nothing_hangs(self) -> None:
+        for name in IDS:
+            state = state_of(self.stage, name)
+            assert (state == "Ongoing") == (name in self.model.open)
+            assert not state.startswith("Prepare")
+
+
+EXAMPLES: Final = settings(max_examples=60, stateful_step_count=25)
+
+
+def test_whatever_is_done_the_broker_shows_what_the_model_says() -> None:
+    run_state_machine_as_test(Transactions, settings=EXAMPLES)
+
+
+class Forgetful(Transactions):
+    """A planted fault: an abort that the model takes for a commit."""
+
+    @rule(name=ids, index=indexes)
+    def write_and_abort(self, name: str, index: int) -> None:
+        self.take_over(name, TV1)
+        self.write(name, index)
+        txn = self.model.open[name]
+        self.end(name, commit=False, retries=0)
+        txn.committed = True
+
+
+def test_the_machine_notices_what_is_wrong() -> None:
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Forgetful, settings=settings(EXAMPLES, database=None))
