@@ -36,7 +36,7 @@ help: ## Show this page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make test TESTS=tests/wire ARGS='-x -k fence'     some tests only"
-	@echo "  make bench QUICK=1 ONLY=produce                   a short look at one load"
+	@echo "  make bench QUICK=1 ONLY=small                     a short look at one load"
 
 .PHONY: venv
 venv: $(STAMP) ## Make .venv with everything that development needs
@@ -51,8 +51,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## Start a broker, produce, consume in a group, and show it
-	@$(BIN)/fencepost demo
+demo: $(STAMP) ## Kill everything under a Spark pipeline, and audit what came out (ARGS="--seed 7")
+	@$(BIN)/fencepost demo --picture build/demo.svg $(ARGS)
 
 .PHONY: test
 test: $(STAMP) ## Run the tests (needs nothing but PyPI)
@@ -76,8 +76,8 @@ compat: $(STAMP) ## Run fencepost and Apache Kafka beside each other (needs Java
 	@$(PY) -m pytest tests/compat -p no:xdist --timeout=300 $(ARGS)
 
 .PHONY: bench
-bench: $(STAMP) ## Measure fencepost beside Apache Kafka (QUICK=1, ONLY=name, SIDES=fencepost)
-	@$(PY) -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(SIDES),--sides $(SIDES)) $(ARGS)
+bench: $(STAMP) ## Measure fencepost beside Apache Kafka (QUICK=1, ONLY=name, SIDES=fencepost, DOCS=1)
+	@$(PY) -m bench $(if $(QUICK),--quick) $(foreach name,$(ONLY),--only $(name)) $(if $(SIDES),--sides $(SIDES)) $(if $(DOCS),--write-docs) $(ARGS)
 
 .PHONY: profile
 profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker

@@ -9,6 +9,7 @@ import typer
 
 import fencepost
 from fencepost.cli import txn
+from fencepost.cli.demo import demo
 
 app = typer.Typer(
     name="fencepost",
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 
 app.add_typer(txn.app, name="txn")
+app.command()(demo)
 
 
 @app.command(
@@ -32,11 +34,15 @@ def serve(context: typer.Context) -> None:
     sys.exit(run(context.args))
 
 
-@app.command(help="Start a broker, produce, consume in a group, and show it.")
-def demo() -> None:
-    from fencepost.cli.demo import demo as run
+@app.command(
+    help="Measure fencepost beside Apache Kafka on this machine. `fencepost bench --help` has its options.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def bench(context: typer.Context) -> None:
+    from fencepost.cli.bench import bench as run
 
-    run()
+    sys.exit(run(context.args))
 
 
 def _show_version(wanted: bool) -> None:

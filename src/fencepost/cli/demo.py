@@ -1,117 +1,117 @@
-"""`fencepost demo`: a broker, a producer and a group of two consumers, in one terminal."""
+"""`fencepost demo`: the refunds pipeline on Spark while everything is killed, and its audit."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import fencepost
-from fencepost.base.failures import FencepostError
+import typer
 
-MESSAGES = 10_000
-PARTITIONS = 4
-TOPIC = "settlements"
-DEADLINE_SECONDS = 30
+if TYPE_CHECKING:
+    from fencepost.demo.run import Course, Wishes
 
-
-def demo() -> None:
-    """Starts everything, shows what happens, and checks that every message arrived once."""
-    from rich.console import Console
-
-    try:
-        import confluent_kafka
-    except ImportError as problem:
-        raise FencepostError(
-            "The demo talks to the broker through confluent-kafka: pip install confluent-kafka"
-        ) from problem
-    console = Console()
-    with fencepost.Broker() as broker:
-        console.print(f"[bold]1.[/] a broker serves at {broker.bootstrap_servers}")
-        common = {"bootstrap.servers": broker.bootstrap_servers}
-        _create_topic(confluent_kafka, common)
-        console.print(f"[bold]2.[/] the topic {TOPIC} has {PARTITIONS} partitions")
-        _produce(confluent_kafka, common)
-        console.print(f"[bold]3.[/] an idempotent producer wrote {MESSAGES:,} settlements")
-        seen, shares = _consume(confluent_kafka, common)
-        for name, partitions in shares.items():
-            console.print(f"[bold]4.[/] {name} of the group read the partitions {partitions}")
-        broker.restart()
-        console.print("[bold]5.[/] the broker was stopped and started again")
-        _consume_more(confluent_kafka, common)
-        console.print("[bold]6.[/] the group went on where it had committed: nothing came twice")
-    lost = MESSAGES - len(seen)
-    doubled = sum(count - 1 for count in seen.values())
-    console.print(f"[bold]{MESSAGES:,} written, {lost} lost, {doubled} doubled[/]")
-    if lost or doubled:
-        raise FencepostError("The demo failed: see the line above.")
+INTERRUPTED = 130
+"""What a shell expects of a program that Ctrl-C has ended."""
 
 
-def _create_topic(kafka: Any, common: dict[str, str]) -> None:
-    import confluent_kafka.admin
+def demo(
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Repeat the kills of an earlier run.", show_default="random"
+        ),
+    ] = None,
+    kills: Annotated[
+        int, typer.Option(metavar="N", help="How often something is killed.", min=0)
+    ] = 6,
+    settlements: Annotated[
+        int, typer.Option(metavar="N", help="How many settlements to decide.", min=1)
+    ] = 12_000,
+    per_batch: Annotated[
+        int, typer.Option(metavar="N", help="Settlements per micro-batch.", min=1)
+    ] = 500,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Use this Kafka, and do not kill it. Topics of the demo's own are made and deleted.",
+            show_default="a broker of its own",
+        ),
+    ] = None,
+    daily_limit: Annotated[
+        bool,
+        typer.Option("--daily-limit", help="The stateful query: a limit per merchant and day."),
+    ] = False,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Without the query that writes at least once.")
+    ] = False,
+    picture: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where to draw what happened, as SVG.")
+    ] = Path("fencepost-demo.svg"),
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep logs, checkpoints, topics and tables here."),
+    ] = None,
+    broker_only: Annotated[
+        bool, typer.Option("--broker-only", help="The small demo: a broker and clients, no Spark.")
+    ] = False,
+) -> None:
+    """Run the refunds pipeline on Spark, kill everything in turn, and audit what came out.
 
-    admin: Any = confluent_kafka.admin
-    client = admin.AdminClient(common)
-    client.create_topics([admin.NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(DEADLINE_SECONDS)
+    Takes about three minutes. Exit code 1 if a refund was lost or doubled.
+    """
+    if broker_only:
+        from fencepost.cli.demo_broker import demo_broker
 
+        demo_broker()
+        return
+    from fencepost.demo.run import Wishes
 
-def _produce(kafka: Any, common: dict[str, str]) -> None:
-    producer = kafka.Producer({**common, "enable.idempotence": True, "compression.type": "lz4"})
-    for number in range(MESSAGES):
-        producer.produce(TOPIC, f"refund-{number}", key=f"merchant-{number % 97}")
-        producer.poll(0)
-    if producer.flush(DEADLINE_SECONDS):
-        raise FencepostError("The broker did not acknowledge everything in time.")
-
-
-def _member(kafka: Any, common: dict[str, str]) -> Any:
-    member = kafka.Consumer(
-        {
-            **common,
-            "group.id": "demo",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
+    wishes = Wishes(
+        settlements=settlements,
+        per_batch=per_batch,
+        kills=kills,
+        seed=secrets.randbelow(10_000) if seed is None else seed,
+        compare=not alone,
+        daily_limit=daily_limit,
+        bootstrap_servers=bootstrap_servers,
+        keep=keep,
     )
-    member.subscribe([TOPIC])
-    return member
+    course = _run(wishes)
+    _conclude(course, wishes, picture)
 
 
-def _consume(kafka: Any, common: dict[str, str]) -> tuple[Counter[bytes], dict[str, list[int]]]:
-    """Two members read until both have partitions and everything is there; then they commit."""
-    members = {"member one": _member(kafka, common), "member two": _member(kafka, common)}
-    while not all(member.assignment() for member in members.values()):
-        for member in members.values():
-            _poll(member, 0.05)
-    seen: Counter[bytes] = Counter()
-    for member in members.values():
-        for place in member.assignment():
-            place.offset = 0
-            member.seek(place)
-    while len(seen) < MESSAGES:
-        for member in members.values():
-            seen.update(_poll(member, 0.05))
-    shares = {
-        name: sorted(place.partition for place in member.assignment())
-        for name, member in members.items()
-    }
-    for member in members.values():
-        member.commit(asynchronous=False)
-        member.close()
-    return seen, shares
+def _run(wishes: Wishes) -> Course:
+    from fencepost.demo.interrupt import Interrupted
+    from fencepost.demo.run import require_spark, run_demo
+    from fencepost.demo.show import Clock, display
 
-
-def _poll(member: Any, seconds: float) -> list[bytes]:
-    return [message.value() for message in member.consume(1000, seconds) if not message.error()]
-
-
-def _consume_more(kafka: Any, common: dict[str, str]) -> None:
-    producer = kafka.Producer(common)
-    producer.produce(TOPIC, "refund-after-the-restart")
-    producer.flush(DEADLINE_SECONDS)
-    member = _member(kafka, common)
+    require_spark()
+    clock = Clock()
     try:
-        message = member.poll(DEADLINE_SECONDS)
-        if message is None or message.value() != b"refund-after-the-restart":
-            raise FencepostError("The group did not go on where it had committed.")
-    finally:
-        member.close()
+        with display(clock) as shown:
+            shown.say(
+                f"seed {wishes.seed}: {wishes.settlements:,} settlements, {wishes.kills} x kill -9"
+            )
+            return run_demo(wishes, shown, clock)
+    except Interrupted:
+        typer.echo("Stopped; nothing is left running.", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _conclude(course: Course, wishes: Wishes, picture: Path) -> None:
+    from fencepost.demo.picture import draw
+    from fencepost.demo.report import is_right, write_report
+
+    typer.echo("")
+    for line in write_report(course, wishes):
+        typer.echo(line)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    picture.write_text(draw(course, wishes), encoding="utf-8")
+    typer.echo(f"The picture: {picture}")
+    if wishes.keep is not None:
+        typer.echo(f"Everything else: {wishes.keep}")
+    if not is_right(course, wishes):
+        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Settlements and the merchants' rules. Amounts are in paise: money is counted, not measured."""
+"""Settlements, the merchants' rules, and the topics. Amounts are in paise: money is counted, not measured."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
-SETTLEMENTS: Final = "settlements"
-REFUNDS: Final = "refunds-emitted"
-AUDIT: Final = "refund-audit"
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
 
 SETTLEMENT_SCHEMA: Final = (
     "refund_id string, merchant string, amount_paise long, reason string, actor string, day string"
 )
+REFUND_SCHEMA: Final = "refund_id string, merchant string, amount_paise long"
+AUDIT_SCHEMA: Final = (
+    f"{SETTLEMENT_SCHEMA}, decision string, source_partition int, source_offset long"
+)
+"""An audit row says which settlement it was made from, so that output and committed offsets can be compared."""
+
+APPROVED: Final = "approved"
+ABOVE_DAILY_LIMIT: Final = "refused: above the limit of the day"
 
 REASONS: Final = (
     "duplicate charge",
@@ -25,6 +32,31 @@ REASONS: Final = (
 )
 ACTORS: Final = ("support desk", "merchant portal", "automatic rule")
 MERCHANT_COUNT: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of one pipeline. What is written at least once goes to topics of its own."""
+
+    settlements: str
+    refunds: str
+    audit: str
+
+    @classmethod
+    def of(cls, writing: str = EXACTLY_ONCE, prefix: str = "") -> Topics:
+        side = "" if writing == EXACTLY_ONCE else f"{writing}-"
+        return cls(
+            f"{prefix}settlements", f"{prefix}{side}refunds-emitted", f"{prefix}{side}refund-audit"
+        )
+
+    @property
+    def schemas(self) -> dict[str, str]:
+        """The columns of each topic's JSON."""
+        return {
+            self.settlements: SETTLEMENT_SCHEMA,
+            self.refunds: REFUND_SCHEMA,
+            self.audit: AUDIT_SCHEMA,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +103,7 @@ def generate(count: int, seed: int = 1) -> Iterator[Settlement]:
     dice = random.Random(seed)
     for number in range(count):
         yield Settlement(
-            refund_id=f"refund-{seed}-{number:07}",
+            refund_id=f"refund-{number:07}",
             merchant=f"merchant-{dice.randrange(MERCHANT_COUNT + 1):02}",
             amount_paise=dice.randrange(100, 300_000),
             reason=dice.choice(REASONS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fencepost.base.ids import TopicPartition
@@ -30,17 +30,17 @@ def write_rows(bootstrap_servers: str, rows: Iterable[Any]) -> None:
     with connect(bootstrap_servers) as cluster:
         counts = {t: len(v.partitions) for t, v in cluster.metadata().topics.items()}
         with cluster.writer(cluster.init_producer_id(None)) as writer:
-            for place, records in _by_partition(rows, counts):
+            for place, records in _by_partition(rows, counts).items():
                 writer.write_records(place, records)
             writer.flush()
 
 
 def _by_partition(
     rows: Iterable[Any], counts: dict[str, int]
-) -> Iterator[tuple[TopicPartition, list[Record]]]:
+) -> dict[TopicPartition, list[Record]]:
     lanes: dict[TopicPartition, list[Record]] = {}
     for row in rows:
         key = row.key.encode("utf-8")
         place = TopicPartition(row.topic, partition_for_key(key, counts[row.topic]))
         lanes.setdefault(place, []).append(Record(key=key, value=row.value.encode("utf-8")))
-    yield from lanes.items()
+    return lanes

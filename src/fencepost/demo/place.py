@@ -1,0 +1,74 @@
+"""The folder of a run, and an environment in which Spark leaves its files there and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fencepost.base.failures import FencepostError
+from fencepost.demo.interrupt import Interruption
+
+
+@contextlib.contextmanager
+def folder_of(keep: Path | None, interruption: Interruption) -> Iterator[Path]:
+    """A temporary folder that is deleted at the end; or the given one, which must be empty and stays."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise FencepostError(
+                f"{keep} is not empty: name a folder that is, or one that does not exist yet"
+            )
+        yield keep.resolve()
+        return
+    folder = ""
+    try:
+        with interruption.shield():
+            folder = tempfile.mkdtemp(prefix="fencepost-demo-")
+        yield Path(folder)
+    finally:
+        with interruption.shield():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """For every process of the run."""
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    java_options = [
+        # Processes that live for a minute do not earn back what the optimising compiler costs.
+        "-XX:TieredStopAtLevel=1",
+        # Otherwise a killed process leaves a file of its own in the system's temporary folder.
+        "-XX:-UsePerfData",
+        f'-Djava.io.tmpdir="{temporary}"',
+    ]
+    environment = os.environ | {
+        "JDK_JAVA_OPTIONS": " ".join(java_options),
+        "PYTHONUNBUFFERED": "1",
+        "SPARK_HOME": str(_spark_home_in(folder)),
+        "SPARK_LOCAL_DIRS": str(temporary),
+        "TMPDIR": str(temporary),
+    }
+    if "PYTHONPATH" in environment:
+        # Programs run in the folder, so that whatever they drop lies there.
+        paths = environment["PYTHONPATH"].split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in paths)
+    return environment
+
+
+def _spark_home_in(folder: Path) -> Path:
+    """Spark's own folder, by links: executors of a local cluster write into the home of Spark."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    genuine = Path(os.environ.get("SPARK_HOME") or Path(spec.origin).parent)
+    home = folder / "spark"
+    home.mkdir()
+    for entry in genuine.iterdir():
+        if entry.is_dir() and entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    return home

@@ -1,0 +1,78 @@
+"""What is killed, and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+
+LAST_KILL: Final = 0.85
+"""Nothing is killed after this share of the settlements, or in the last two batches: every kill finds work under way."""
+
+LONGEST_DELAY_MS: Final = 60
+"""Between the first write of a batch and the kill: shorter than a batch takes from there to its end."""
+
+LONGEST_OUTAGE_MS: Final = 1_000
+
+
+class Victim(Enum):
+    """What can be killed."""
+
+    DRIVER = "driver"
+    EXECUTOR = "executor"
+    BROKER = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One kill."""
+
+    victim: Victim
+    share: float
+    """It comes when this share of the settlements has been decided."""
+    side: str
+    """And then while this query is writing."""
+    delay_ms: int
+    outage_ms: int
+    """How long a broker stays away."""
+
+
+def plan_kills(
+    seed: int,
+    count: int,
+    victims: Sequence[Victim],
+    sides: Sequence[str],
+    batch_share: float = 0.0,
+) -> list[Kill]:
+    """So many kills, spread over the run; victims take turns, and so do the sides for each victim.
+
+    `batch_share` is the share of the settlements that a batch decides.
+    """
+    last = max(0.0, min(LAST_KILL, 1 - 2 * batch_share))
+    dice = random.Random(seed)
+    first = dice.randrange(len(victims))
+    order = [victims[(first + number) % len(victims)] for number in range(count)]
+    dice.shuffle(order)
+    turns = {victim: dice.randrange(len(sides)) for victim in victims}
+    kills = []
+    for number, victim in enumerate(order):
+        turns[victim] += 1
+        kills.append(
+            Kill(
+                victim,
+                share=last * (number + dice.uniform(0.2, 1)) / count,
+                side=sides[turns[victim] % len(sides)],
+                delay_ms=dice.randrange(LONGEST_DELAY_MS),
+                outage_ms=dice.randrange(LONGEST_OUTAGE_MS),
+            )
+        )
+    return kills
+
+
+def sides_of(*, compare: bool) -> tuple[str, ...]:
+    """The queries of a run."""
+    return (EXACTLY_ONCE, AT_LEAST_ONCE) if compare else (EXACTLY_ONCE,)

@@ -1,0 +1,75 @@
+"""What is said at the end, in words and numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+
+if TYPE_CHECKING:
+    from fencepost.demo.run import Course, Wishes
+    from fencepost.examples.refunds.audit import Findings
+
+WIDTHS = (47, 14, 15)
+
+
+def is_right(course: Course, wishes: Wishes) -> bool:
+    """Whether the exactly-once side is without a fault. The other one is there to be wrong."""
+    findings = course.findings[EXACTLY_ONCE]
+    return findings.is_right and findings.rows["settlements"] == wishes.settlements
+
+
+def write_report(course: Course, wishes: Wishes) -> list[str]:
+    """The lines of the report, few enough for a small terminal; the last ones are the verdict."""
+    sides = [course.findings[side] for side in wishes.sides]
+    lines = [
+        _what_happened(course, wishes),
+        _line("", *(side.replace("-", " ") for side in wishes.sides)),
+        _line("settlements", *(f"{side.rows['settlements']:,}" for side in sides)),
+        _line("decisions in refund-audit", *(f"{side.rows['decisions']:,}" for side in sides)),
+        _line("refunds in refunds-emitted", *(f"{side.rows['refunds']:,}" for side in sides)),
+        "what is wrong:",
+    ]
+    answers = [
+        _line(f"  {question}", *(_count(side, question) for side in sides))
+        for question in sides[0].wrong
+    ]
+    cost = _line("  rupees paid too much", *(rupees(side.paid_too_much_paise) for side in sides))
+    return [*lines, *answers, cost, "", *verdict(course, wishes)]
+
+
+def verdict(course: Course, wishes: Wishes) -> list[str]:
+    """A sentence about the exactly-once side, and one about the other."""
+    if not is_right(course, wishes):
+        return ["WRONG: the exactly-once side does not keep its promise. See the numbers above."]
+    sentences = ["RIGHT: every settlement was decided once, and every refund paid once."]
+    plain = course.findings.get(AT_LEAST_ONCE)
+    if plain is not None:
+        doubled = plain.wrong["refunds paid more than once"]
+        sentences.append(
+            f"Without transactions, {doubled:,} refunds were paid more than once."
+            if doubled
+            else "Without transactions nothing was doubled either, this time: try another seed."
+        )
+    return sentences
+
+
+def rupees(paise: int) -> str:
+    return f"{paise // 100:,}.{paise % 100:02}"
+
+
+def _what_happened(course: Course, wishes: Wishes) -> str:
+    killed = course.killed()
+    words = ", ".join(f"{count} x {victim.value}" for victim, count in killed.items())
+    return f"Killed: {words or 'nothing'}. Seed {wishes.seed}, {course.seconds:.0f} s."
+
+
+def _count(side: Findings, question: str) -> str:
+    """Without transactions there are no offsets to compare."""
+    return f"{side.wrong[question]:,}" if question in side.wrong else "-"
+
+
+def _line(name: str, *values: str) -> str:
+    cells = [name.ljust(WIDTHS[0])]
+    cells += [value.rjust(width) for value, width in zip(values, WIDTHS[1:], strict=False)]
+    return "".join(cells).rstrip()

@@ -1,0 +1,285 @@
+"""The whole course of the demo."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import random
+import sys
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from fencepost.base.failures import FencepostError
+from fencepost.client.blocking import connect
+from fencepost.demo.cluster import (
+    IMPATIENT,
+    Onlooker,
+    OwnBroker,
+    create_topics,
+    delete_topics,
+    unique_prefix,
+    write_settlements,
+)
+from fencepost.demo.interrupt import Interruption
+from fencepost.demo.place import environment_in, folder_of
+from fencepost.demo.plan import Kill, Victim, plan_kills, sides_of
+from fencepost.demo.processes import Household, Program, kill, last_words
+from fencepost.demo.show import Clock, Display
+from fencepost.demo.watch import count_decided
+from fencepost.examples.refunds.audit import Findings
+from fencepost.examples.refunds.settlements import EXACTLY_ONCE, Topics
+from fencepost.spark.java_home import provide_java
+
+EXECUTORS: Final = "local-cluster[2,1,1024]"
+"""Two executors with a core each, as processes: what Spark offers for one machine."""
+
+FAILURES_IN_A_ROW: Final = 4
+"""A query that fails by itself is started again, as a supervisor would; but not for ever."""
+
+LOOK_SECONDS: Final = 0.1
+"""How often to look how far the queries are."""
+
+NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What was asked for."""
+
+    settlements: int
+    per_batch: int
+    kills: int
+    seed: int
+    compare: bool = True
+    daily_limit: bool = False
+    bootstrap_servers: str | None = None
+    keep: Path | None = None
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return sides_of(compare=self.compare)
+
+
+@dataclass(slots=True)
+class Course:
+    """What happened, for report and picture."""
+
+    samples: list[tuple[float, dict[str, int]]] = field(default_factory=list)
+    kills: list[tuple[float, Victim]] = field(default_factory=list)
+    findings: dict[str, Findings] = field(default_factory=dict)
+    seconds: float = 0
+
+    def killed(self) -> Counter[Victim]:
+        return Counter(victim for _, victim in self.kills)
+
+
+def require_spark() -> None:
+    """FencepostError that says what to install."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise FencepostError(
+            f"the demo runs a pipeline on Spark, and {missing[0]} is not installed: "
+            "pip install 'fencepost[spark]'\nA smaller demo without Spark: pip install confluent-kafka, then "
+            "fencepost demo --broker-only"
+        )
+    provide_java()
+
+
+def run_demo(wishes: Wishes, display: Display, clock: Clock) -> Course:
+    """From the first process to the last answer; leaves no process and no file."""
+    require_spark()
+    with (
+        Interruption() as interruption,
+        folder_of(wishes.keep, interruption) as folder,
+        Household(interruption, folder, environment_in(folder)) as household,
+        contextlib.ExitStack() as stack,
+    ):
+        return Demo(wishes, display, clock, household, folder, stack).run()
+
+
+class Demo:
+    """One run."""
+
+    def __init__(
+        self,
+        wishes: Wishes,
+        display: Display,
+        clock: Clock,
+        household: Household,
+        folder: Path,
+        stack: contextlib.ExitStack,
+    ) -> None:
+        self._wishes = wishes
+        self._display = display
+        self._clock = clock
+        self._household = household
+        self._folder = folder
+        self._stack = stack
+        self._broker: OwnBroker | None = None
+        self._prefix = ""
+        self._address = ""
+        self._dice = random.Random(wishes.seed)
+        self._course = Course()
+
+    def run(self) -> Course:
+        self._find_brokers()
+        self._write_settlements()
+        onlooker = Onlooker(self._address)
+        self._stack.callback(onlooker.close)
+        self._run_queries(self._plan(), onlooker)
+        self._audit()
+        self._course.seconds = self._clock.seconds
+        return self._course
+
+    # Before the queries.
+
+    def _find_brokers(self) -> None:
+        given = self._wishes.bootstrap_servers
+        if given is not None:
+            self._address, self._prefix = given, unique_prefix()
+            self._display.say(f"using the brokers at {given}, which will not be killed")
+            return
+        self._broker = OwnBroker(self._household, self._folder / "broker")
+        self._broker.start()
+        self._address = self._broker.address
+        self._display.say(f"a broker serves at {self._address}")
+
+    @property
+    def _topics(self) -> dict[str, Topics]:
+        return {side: Topics.of(side, self._prefix) for side in self._wishes.sides}
+
+    def _write_settlements(self) -> None:
+        topics = self._topics
+        with connect(self._address) as cluster:
+            create_topics(cluster, topics.values())
+            if self._broker is None:
+                self._stack.callback(self._delete_topics)
+            write_settlements(cluster, topics[EXACTLY_ONCE].settlements, self._wishes.settlements)
+        self._display.say(f"{self._wishes.settlements:,} settlements are written")
+
+    def _delete_topics(self) -> None:
+        with contextlib.suppress(FencepostError), connect(self._address, IMPATIENT) as cluster:
+            delete_topics(cluster, self._topics.values())
+
+    def _plan(self) -> deque[Kill]:
+        victims = [victim for victim in Victim if self._broker or victim is not Victim.BROKER]
+        wishes = self._wishes
+        batch_share = wishes.per_batch / wishes.settlements
+        return deque(plan_kills(wishes.seed, wishes.kills, victims, wishes.sides, batch_share))
+
+    # The queries.
+
+    def _run_queries(self, kills: deque[Kill], onlooker: Onlooker) -> None:
+        """Starts the application until it has read everything."""
+        failures = 0
+        while True:
+            before = self._decided()
+            self._display.phase("Spark starts: a driver and two executors")
+            program = self._start_application()
+            code = self._watch(program, kills, onlooker)
+            if code == 0:
+                return
+            if code is None:
+                continue
+            failures = 1 if self._decided() != before else failures + 1
+            if failures == FAILURES_IN_A_ROW:
+                raise FencepostError(f"the query does not get on: {last_words(program.log)}")
+            self._display.say(f"the driver gave up and is started again: {last_words(program.log)}")
+
+    def _start_application(self) -> Program:
+        options = ["--bootstrap-servers", self._address, "--prefix", self._prefix]
+        options += ["--checkpoint", str(self._folder / "checkpoint"), "--master", EXECUTORS]
+        options += ["--per-batch", str(self._wishes.per_batch)]
+        return self._start("pipeline", options)
+
+    def _start(self, module: str, options: list[str]) -> Program:
+        sides = [word for side in self._wishes.sides for word in ("--writing", side)]
+        variant = ["--daily-limit"] if self._wishes.daily_limit else []
+        command = [sys.executable, "-m", f"fencepost.examples.refunds.{module}"]
+        return self._household.start(module, [*command, *options, *sides, *variant])
+
+    def _watch(self, program: Program, kills: deque[Kill], onlooker: Onlooker) -> int | None:
+        """Kills by plan until the application ends: its exit code, or None when its driver was killed."""
+        while (code := program.exit_code) is None:
+            share = self._look()
+            if (
+                kills
+                and share >= kills[0].share
+                and self._await_moment(program, kills[0], onlooker)
+            ):
+                planned = kills.popleft()
+                self._strike(planned, program)
+                if planned.victim is Victim.DRIVER:
+                    return None
+            time.sleep(LOOK_SECONDS)
+        self._look()
+        return code
+
+    def _decided(self) -> dict[str, int]:
+        checkpoint = self._folder / "checkpoint"
+        return {side: count_decided(checkpoint / side) for side in self._wishes.sides}
+
+    def _look(self) -> float:
+        """Shows and notes how far the queries are; the share of the one that is ahead, so that kills strike both."""
+        decided = self._decided()
+        samples = self._course.samples
+        if samples and samples[-1][1] != decided:
+            self._display.phase("settlements are decided")
+        self._display.progress(decided, self._wishes.settlements)
+        samples.append((self._clock.seconds, decided))
+        return max(decided.values()) / self._wishes.settlements
+
+    def _await_moment(self, program: Program, planned: Kill, onlooker: Onlooker) -> bool:
+        """Waits until a batch is being written; False when there is nothing to kill then."""
+        topic = self._topics[planned.side].audit
+        before = onlooker.size(topic)
+        next_look = time.monotonic()
+        while program.exit_code is None and onlooker.size(topic) == before:
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + LOOK_SECONDS
+                self._look()
+                if self._decided()[planned.side] == self._wishes.settlements:
+                    break
+            time.sleep(0.005)
+        time.sleep(planned.delay_ms / 1000)
+        if planned.victim is Victim.EXECUTOR and not program.executors():
+            return False
+        return program.exit_code is None
+
+    def _strike(self, planned: Kill, program: Program) -> None:
+        self._course.kills.append((self._clock.seconds, planned.victim))
+        match planned.victim:
+            case Victim.DRIVER:
+                program.kill_driver()
+                self._display.say("kill -9: the driver")
+            case Victim.EXECUTOR:
+                executors = program.executors()
+                self._dice.shuffle(executors)
+                for executor in executors[:1]:
+                    kill(executor)
+                self._display.say("kill -9: an executor")
+            case Victim.BROKER:
+                assert self._broker is not None
+                self._broker.kill()
+                self._display.say("kill -9: the broker")
+                time.sleep(planned.outage_ms / 1000)
+                self._broker.start()
+
+    # After the queries.
+
+    def _audit(self) -> None:
+        self._display.phase("the topics are loaded into Parquet and audited on Spark")
+        report = self._folder / "report.json"
+        options = ["--bootstrap-servers", self._address, "--prefix", self._prefix, "--load"]
+        options += ["--warehouse", str(self._folder / "warehouse"), "--report", str(report)]
+        program = self._start("audit", [*options, "--checkpoint", str(self._folder / "checkpoint")])
+        while program.exit_code is None:
+            time.sleep(0.1)
+        if not report.exists():
+            raise FencepostError(f"the audit failed: {last_words(program.log)}")
+        answers = json.loads(report.read_text())
+        self._course.findings = {side: Findings(**answer) for side, answer in answers.items()}

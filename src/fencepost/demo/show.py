@@ -1,0 +1,136 @@
+"""What is seen while the demo runs: bars on a terminal, plain lines in a pipe or file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+LINE_EVERY_SECONDS: Final = 10
+
+
+class Display(Protocol):
+    """Where the course of the demo is shown."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def say(self, text: str) -> None:
+        """Something happened."""
+        ...
+
+    def progress(self, decided: Mapping[str, int], total: int) -> None:
+        """How many settlements each query has decided."""
+        ...
+
+    def phase(self, text: str) -> None:
+        """What is going on now and takes its time."""
+        ...
+
+
+class Clock:
+    """Seconds since the demo began, for people."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(int(self.seconds), 60)
+        return f"{minutes}:{seconds:02}"
+
+
+class Lines:
+    """For a pipe, a file or a log: a line per event, and the progress now and then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next = 0.0
+        self._phase = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        print(f"{self._clock!s:>5}  {text}", flush=True)
+
+    def progress(self, decided: Mapping[str, int], total: int) -> None:
+        if self._clock.seconds < self._next:
+            return
+        self._next = self._clock.seconds + LINE_EVERY_SECONDS
+        sides = ", ".join(f"{_words(side)} {count:,}" for side, count in decided.items())
+        self.say(f"decided of {total:,}: {sides}")
+
+    def phase(self, text: str) -> None:
+        if text != self._phase:
+            self._phase = text
+            self.say(text)
+
+
+class Bars:
+    """For a terminal: events scroll by above one bar per query, and beneath them what is going on."""
+
+    def __init__(self, clock: Clock) -> None:
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.spinner import Spinner
+
+        self._clock = clock
+        self._console = Console(highlight=False)
+        self._bars = Progress(
+            TextColumn("{task.description:<14}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("settlements"),
+            expand=True,
+        )
+        self._spinner = Spinner("line")
+        self._live = Live(
+            Group(self._bars, self._spinner),
+            console=self._console,
+            refresh_per_second=8,
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        from rich.markup import escape
+
+        self._console.print(f"[dim]{self._clock!s:>5}[/]  {escape(text)}")
+
+    def progress(self, decided: Mapping[str, int], total: int) -> None:
+        for side, count in decided.items():
+            if side not in self._tasks:
+                self._tasks[side] = self._bars.add_task(_words(side), total=total)
+            self._bars.update(self._tasks[side], completed=count)
+
+    def phase(self, text: str) -> None:
+        self._spinner.update(text=f"{text} ...")
+
+
+def _words(side: str) -> str:
+    return side.replace("-", " ")
+
+
+def display(clock: Clock) -> Display:
+    """The one for where the output goes."""
+    return Bars(clock) if sys.stdout.isatty() else Lines(clock)

@@ -1,0 +1,1 @@
+"""Worked pipelines, which ship with the package so that `fencepost demo` needs no checkout."""

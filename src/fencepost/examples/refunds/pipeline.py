@@ -1,0 +1,185 @@
+"""The query: settlements in, refunds and audit rows out, in one transaction per batch.
+
+    python -m fencepost.examples.refunds.pipeline --bootstrap-servers localhost:9092 --checkpoint /tmp/refunds
+
+Without --follow it reads what is there and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from fencepost.examples.refunds.at_least_once import AtLeastOnceSink
+from fencepost.examples.refunds.daily_limit import limit_per_day
+from fencepost.examples.refunds.session import make_session
+from fencepost.examples.refunds.settlements import (
+    APPROVED,
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    SETTLEMENT_SCHEMA,
+    Topics,
+    merchant_rules,
+)
+from fencepost.spark import TransactionalSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    Sink = Callable[[DataFrame, int], None]
+
+
+def transactional_id(prefix: str = "") -> str:
+    """The name under which the pipeline writes; its ledger and its offsets are those of the group of this name."""
+    return f"{prefix}refunds"
+
+
+def read_settlements(spark: SparkSession, bootstrap: str, topic: str, per_batch: int) -> DataFrame:
+    """The topic as typed columns; where they came from stays with them."""
+    rows = (
+        spark.readStream.format("fencepost")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", per_batch)
+        .load()
+    )
+    return rows.selectExpr(
+        f"from_json(cast(value AS string), '{SETTLEMENT_SCHEMA}') AS s",
+        "partition AS source_partition",
+        "offset AS source_offset",
+    ).select("s.*", "source_partition", "source_offset")
+
+
+def rules_table(spark: SparkSession) -> DataFrame:
+    """The merchants' rules as a table to join with. As literals of the plan they cost no job in every batch."""
+    rows = ", ".join(
+        f"('{rule.merchant}', {rule.highest_paise}L, {rule.daily_limit_paise}L, {rule.goodwill_allowed})"
+        for rule in merchant_rules()
+    )
+    return spark.sql(
+        f"SELECT * FROM VALUES {rows} AS rules (merchant, highest_paise, daily_limit_paise, goodwill_allowed)"
+    )
+
+
+def decide(settlements: DataFrame, rules: DataFrame) -> DataFrame:
+    """Adds the rules and the column `decision`: approved, or why not."""
+    return settlements.join(rules.hint("broadcast"), "merchant", "left").selectExpr(
+        "*",
+        f"""CASE
+            WHEN highest_paise IS NULL THEN 'refused: unknown merchant'
+            WHEN reason = 'goodwill' AND NOT goodwill_allowed THEN 'refused: no goodwill'
+            WHEN amount_paise > highest_paise THEN 'refused: above the limit of a refund'
+            ELSE '{APPROVED}' END AS decision""",
+    )
+
+
+def as_records(decided: DataFrame, topics: Topics) -> DataFrame:
+    """One audit row per settlement, and one refund per approval: the columns of the sink."""
+    audit, refund = f"'{topics.audit}'", f"'{topics.refunds}'"
+    return decided.selectExpr(
+        "refund_id AS key",
+        f"explode(if(decision = '{APPROVED}', array({audit}, {refund}), array({audit}))) AS topic",
+        "*",
+    ).selectExpr(
+        "key",
+        "topic",
+        f"""if(topic = {audit},
+            to_json(struct(refund_id, merchant, amount_paise, reason, actor, day, decision,
+                           source_partition, source_offset)),
+            to_json(struct(refund_id, merchant, amount_paise))) AS value""",
+    )
+
+
+def make_sink(bootstrap: str, writing: str = EXACTLY_ONCE, prefix: str = "") -> Sink:
+    """The one with transactions, or the one without."""
+    if writing == AT_LEAST_ONCE:
+        return AtLeastOnceSink(bootstrap)
+    return TransactionalSink(
+        bootstrap,
+        transactional_id=transactional_id(prefix),
+        ledger_topic=Topics.of(writing, prefix).audit,
+        commit_source_offsets=True,
+        options={"kafka.compression.type": "lz4"},
+    )
+
+
+def in_turn(sink: Sink, turn: AbstractContextManager[Any]) -> Sink:
+    """Queries of one small application write in turn: a transaction's write stage needs all cores at once."""
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        with turn:
+            sink(df, batch_id)
+
+    return write
+
+
+def start_query(
+    spark: SparkSession,
+    writing: str,
+    options: argparse.Namespace,
+    turn: AbstractContextManager[Any],
+) -> Any:
+    """One query, started, with a checkpoint of its own."""
+    topics = Topics.of(writing, options.prefix)
+    settlements = read_settlements(
+        spark, options.bootstrap_servers, topics.settlements, options.per_batch
+    )
+    decided = decide(settlements, rules_table(spark))
+    if options.daily_limit:
+        decided = limit_per_day(decided)
+    sink = make_sink(options.bootstrap_servers, writing, options.prefix)
+    writer = (
+        as_records(decided, topics)
+        .writeStream.foreachBatch(in_turn(sink, turn))
+        .outputMode("update" if options.daily_limit else "append")
+        .option("checkpointLocation", f"{options.checkpoint}/{writing}")
+    )
+    return (writer if options.follow else writer.trigger(availableNow=True)).start()
+
+
+def await_all(spark: SparkSession, queries: Sequence[Any]) -> None:
+    """Returns when every query has come to its end; raises as soon as one has failed."""
+    while any(query.isActive for query in queries):
+        spark.streams.awaitAnyTermination()
+        spark.streams.resetTerminated()
+    for query in queries:
+        query.awaitTermination()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the pipeline as a program."""
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--bootstrap-servers", required=True)
+    made.add_argument("--checkpoint", required=True, help="a folder that Spark keeps")
+    made.add_argument("--prefix", default="", help="what the names of all topics begin with")
+    made.add_argument("--per-batch", type=int, default=1_000, help="settlements per batch, at most")
+    made.add_argument("--daily-limit", action="store_true", help="a limit per merchant and day")
+    made.add_argument("--follow", action="store_true", help="go on when everything is read")
+    made.add_argument("--master", default="local[2]", help="where Spark runs (default: local[2])")
+    made.add_argument(
+        "--writing",
+        action="append",
+        choices=(EXACTLY_ONCE, AT_LEAST_ONCE),
+        help="how to write (default: exactly-once); given twice, two queries run side by side",
+    )
+    return made
+
+
+def main() -> None:
+    options = parser().parse_args()
+    spark = make_session("refunds", options.master)
+    turn = threading.Lock()
+    sides = options.writing or [EXACTLY_ONCE]
+    queries = [start_query(spark, side, options, turn) for side in sides]
+    await_all(spark, queries)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

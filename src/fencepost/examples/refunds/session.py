@@ -1,0 +1,33 @@
+"""A Spark session for one machine. On a cluster, spark-submit brings its own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from fencepost.spark.java_home import provide_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOPBACK: Final = "127.0.0.1"
+
+
+def make_session(name: str, master: str = "local[2]") -> SparkSession:
+    """Small and quick to start: no web page, few partitions, loopback only."""
+    provide_java()
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.appName(name)
+        .master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.bindAddress", LOOPBACK)
+        .config("spark.driver.host", LOOPBACK)
+        # After an executor is lost, the write stage asks for free cores again after this time, not after 15 s.
+        .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
+        .getOrCreate()
+    )

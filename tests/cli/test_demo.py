@@ -1,0 +1,228 @@
+"""`fencepost demo` as a person uses it: a short run, Ctrl-C, and what it says where Spark is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from typer.testing import CliRunner
+
+from fencepost.base.failures import FencepostError
+from fencepost.cli.app import app
+from fencepost.demo import run as demo_run
+from fencepost.demo.interrupt import Interrupted, Interruption
+from fencepost.demo.picture import draw
+from fencepost.demo.plan import LAST_KILL, Victim, plan_kills, sides_of
+from fencepost.demo.report import WIDTHS, is_right, write_report
+from fencepost.demo.run import Course, Wishes
+from fencepost.demo.show import Clock, Lines
+from fencepost.demo.watch import count_decided
+from fencepost.examples.refunds import audit
+from fencepost.examples.refunds.audit import QUESTIONS, Findings
+from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+from tests.refunds.conftest import require_spark
+from tests.spark.conftest import environment
+
+SIDES = sides_of(compare=True)
+
+
+def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """The command as a process, with its temporary files in a folder of the test's."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fencepost", "demo", *options],
+        env=environment() | {"TMPDIR": str(folder)},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def left_running(folder: Path) -> list[str]:
+    """Every process whose environment points into the folder: all that the demo starts have that."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and str(folder).encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_text())
+    return found
+
+
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"
+)
+
+
+@needs_proc
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_short_run_with_a_kill_is_right_and_leaves_a_picture_only(tmp_path: Path) -> None:
+    require_spark()
+    folder = tmp_path / "here"
+    folder.mkdir()
+    options = ["--settlements", "900", "--per-batch", "300", "--kills", "1", "--seed", "0"]
+    demo = start_demo(folder, *options, "--alone", "--picture", str(tmp_path / "p.svg"))
+    said, _ = demo.communicate()
+    assert demo.returncode == 0, said
+    assert "kill -9: an executor" in said
+    assert "RIGHT" in said
+    ET.fromstring((tmp_path / "p.svg").read_text())
+    assert list(folder.iterdir()) == []
+    assert left_running(folder) == []
+
+
+@needs_proc
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("line", ["a broker serves", "Spark starts"])
+def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, line: str) -> None:
+    require_spark()
+    demo = start_demo(tmp_path)
+    assert demo.stdout is not None
+    while line not in demo.stdout.readline():
+        assert demo.poll() is None
+    demo.send_signal(signal.SIGINT)
+    said, _ = demo.communicate(timeout=30)
+    assert demo.returncode == 130
+    assert "Stopped; nothing is left running." in said
+    assert left_running(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_run, "NEEDED", ("a_library_that_nobody_has",))
+    result = CliRunner().invoke(app, ["demo"])
+    assert isinstance(result.exception, FencepostError)
+    assert "pip install 'fencepost[spark]'" in str(result.exception)
+    assert "fencepost demo --broker-only" in str(result.exception)
+
+
+def test_a_folder_to_keep_must_be_empty(tmp_path: Path) -> None:
+    require_spark()
+    (tmp_path / "something").touch()
+    result = CliRunner().invoke(app, ["demo", "--keep", str(tmp_path)])
+    assert isinstance(result.exception, FencepostError)
+    assert "is not empty" in str(result.exception)
+
+
+def test_the_small_demo_needs_no_spark() -> None:
+    result = CliRunner().invoke(app, ["demo", "--broker-only"])
+    assert result.exit_code == 0, result.output
+    assert "0 lost, 0 doubled" in result.output
+
+
+def test_a_seed_repeats_the_plan_and_every_victim_has_its_turn() -> None:
+    victims = list(Victim)
+    plan = plan_kills(7, 6, victims, SIDES)
+    assert plan == plan_kills(7, 6, victims, SIDES)
+    assert plan != plan_kills(8, 6, victims, SIDES)
+    for victim in victims:
+        struck = [kill for kill in plan if kill.victim is victim]
+        assert {kill.side for kill in struck} == set(SIDES)
+    shares = [kill.share for kill in plan]
+    assert shares == sorted(shares)
+    assert all(0 < share <= LAST_KILL for share in shares)
+
+
+@pytest.mark.parametrize("batch_share", [0.3, 0.5, 1.0])
+def test_a_short_run_is_struck_before_its_last_two_batches(batch_share: float) -> None:
+    plan = plan_kills(7, 3, list(Victim), SIDES, batch_share)
+    assert all(kill.share <= max(0, 1 - 2 * batch_share) for kill in plan)
+
+
+def test_progress_is_what_the_checkpoint_has_logged_as_done(tmp_path: Path) -> None:
+    assert count_decided(tmp_path) == 0
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    for batch, end in ((0, 10), (1, 25)):
+        offsets = f'v1\n{{"batchWatermarkMs":0}}\n{{"settlements":{{"0":{end},"1":5}}}}'
+        (tmp_path / "offsets" / str(batch)).write_text(offsets)
+    (tmp_path / "commits" / "0").touch()
+    assert count_decided(tmp_path) == 15
+
+
+def a_course(*, doubled: int = 0, lost: int = 0) -> tuple[Course, Wishes]:
+    """A run that went well on one side, and as told on the other."""
+    fine = Findings(
+        rows={"settlements": 100, "decisions": 100, "refunds": 60},
+        wrong=dict.fromkeys(QUESTIONS, 0) | {"settlements behind the committed offsets": 0},
+    )
+    plain = Findings(
+        rows={"settlements": 100, "decisions": 100 + doubled, "refunds": 60 + doubled},
+        wrong=dict.fromkeys(QUESTIONS, 0) | {"refunds paid more than once": doubled},
+        refunds_too_many=doubled,
+        paid_too_much_paise=doubled * 105,
+    )
+    fine.wrong["settlements without a decision"] = lost
+    course = Course(
+        samples=[(0.0, dict.fromkeys(SIDES, 0)), (50.0, dict.fromkeys(SIDES, 100))],
+        kills=[(10.0, Victim.DRIVER), (20.0, Victim.BROKER)],
+        findings={EXACTLY_ONCE: fine, AT_LEAST_ONCE: plain},
+        seconds=61.2,
+    )
+    return course, Wishes(settlements=100, per_batch=10, kills=2, seed=4)
+
+
+def test_duplicates_without_transactions_are_told_and_are_no_failure() -> None:
+    course, wishes = a_course(doubled=7)
+    assert is_right(course, wishes)
+    report = write_report(course, wishes)
+    assert report[0] == "Killed: 1 x driver, 1 x broker. Seed 4, 61 s."
+    assert report[-2].startswith("RIGHT")
+    assert report[-1] == "Without transactions, 7 refunds were paid more than once."
+    assert any(line.split()[-2:] == ["0.00", "7.35"] for line in report)
+    assert all(len(line) <= 79 for line in report)
+
+
+def test_every_question_fits_into_its_column() -> None:
+    others = [value for value in vars(audit).values() if isinstance(value, str) and " " in value]
+    names = [*QUESTIONS, *(value for value in others if "\n" not in value)]
+    assert audit.OFFSETS_AND_OUTPUT in names
+    assert max(map(len, names)) + len("  ") <= WIDTHS[0]
+
+
+def test_a_lost_settlement_is_a_failure() -> None:
+    course, wishes = a_course(lost=1)
+    assert not is_right(course, wishes)
+    assert write_report(course, wishes)[-1].startswith("WRONG")
+
+
+def test_a_settlement_that_never_reached_the_topic_is_a_failure() -> None:
+    course, wishes = a_course()
+    course.findings[EXACTLY_ONCE].rows["settlements"] = 99
+    assert not is_right(course, wishes)
+
+
+def test_the_picture_shows_every_kill_and_what_was_paid_too_much() -> None:
+    drawing = draw(*a_course(doubled=7))
+    texts = [element.text for element in ET.fromstring(drawing).iter() if element.text]
+    assert {"driver", "broker", "exactly once", "at least once"} <= set(texts)
+    assert any("7 too many: 7.35 rupees" in text for text in texts)
+
+
+def test_progress_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(Clock())
+    for count in range(5):
+        lines.progress({EXACTLY_ONCE: count}, 10)
+    assert capsys.readouterr().out.splitlines() == [" 0:00  decided of 10: exactly once 0"]
+
+
+def test_a_shielded_part_is_finished_before_it_is_interrupted() -> None:
+    steps = []
+    with Interruption() as interruption, pytest.raises(Interrupted):
+        with interruption.shield():
+            os.kill(os.getpid(), signal.SIGTERM)
+            deadline = time.monotonic() + 5
+            while not interruption.is_wanted and time.monotonic() < deadline:
+                pass
+            steps.append("finished")
+        steps.append("not reached")
+    assert steps == ["finished"]

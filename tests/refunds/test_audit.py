@@ -1,0 +1,217 @@
+"""The audit finds what is planted, and nothing where nothing is wrong. No streaming: three small tables."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.base.ids import TopicPartition
+from fencepost.examples.refunds import audit
+from fencepost.examples.refunds.audit import QUESTIONS, Findings, compare_offsets, examine
+from fencepost.examples.refunds.settlements import (
+    ABOVE_DAILY_LIMIT,
+    APPROVED,
+    AUDIT_SCHEMA,
+    REFUND_SCHEMA,
+    SETTLEMENT_SCHEMA,
+    Settlement,
+    merchant_rules,
+)
+from fencepost.spark.ledger import LedgerEntry, Page
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("default"),
+]
+
+RULE = next(rule for rule in merchant_rules() if rule.daily_limit_paise == 1_000_000)
+
+
+def settlement(number: int, amount_paise: int = 1_000) -> Settlement:
+    return Settlement(
+        f"refund-{number}", RULE.merchant, amount_paise, "item missing", "support desk", "day 1"
+    )
+
+
+def decided(number: int, amount_paise: int = 1_000, decision: str = APPROVED) -> dict[str, Any]:
+    source = {"decision": decision, "source_partition": 0, "source_offset": number}
+    return asdict(settlement(number, amount_paise)) | source
+
+
+def refund(number: int, amount_paise: int = 1_000) -> dict[str, Any]:
+    return {
+        "refund_id": f"refund-{number}",
+        "merchant": RULE.merchant,
+        "amount_paise": amount_paise,
+    }
+
+
+@dataclass
+class World:
+    """Five settlements, decided and paid as they should be, until somebody spoils it."""
+
+    settlements: list[dict[str, Any]] = field(
+        default_factory=lambda: [asdict(settlement(number)) for number in range(5)]
+    )
+    audit: list[dict[str, Any]] = field(
+        default_factory=lambda: [decided(number) for number in range(5)]
+    )
+    refunds: list[dict[str, Any]] = field(
+        default_factory=lambda: [refund(number) for number in range(5)]
+    )
+
+    def examine(self, spark: SparkSession, *, daily_limit: bool = False) -> Findings:
+        schemas = {
+            "settlements": SETTLEMENT_SCHEMA,
+            "audit": AUDIT_SCHEMA,
+            "refunds": REFUND_SCHEMA,
+        }
+        for name, schema in schemas.items():
+            rows = getattr(self, name)
+            spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
+        return examine(spark, daily_limit=daily_limit)
+
+
+def found(findings: Findings) -> dict[str, int]:
+    return {question: count for question, count in findings.wrong.items() if count}
+
+
+def test_nothing_is_found_where_nothing_is_wrong(spark: SparkSession) -> None:
+    findings = World().examine(spark, daily_limit=True)
+    assert findings.is_right
+    assert findings.rows == {"settlements": 5, "decisions": 5, "refunds": 5}
+    assert findings.paid_too_much_paise == 0
+
+
+def test_a_planted_duplicate_is_found_and_its_cost(spark: SparkSession) -> None:
+    world = World()
+    world.refunds += [refund(3), refund(3)]
+    world.audit += [decided(3)]
+    findings = world.examine(spark)
+    assert found(findings) == {
+        "settlements decided more than once": 1,
+        "refunds paid more than once": 1,
+    }
+    assert (findings.refunds_too_many, findings.paid_too_much_paise) == (2, 2_000)
+
+
+def test_a_missing_refund_is_found(spark: SparkSession) -> None:
+    world = World()
+    del world.refunds[2]
+    assert found(world.examine(spark)) == {"approvals without their refund": 1}
+
+
+def test_a_missing_decision_is_found(spark: SparkSession) -> None:
+    world = World()
+    del world.refunds[2], world.audit[2]
+    assert found(world.examine(spark)) == {"settlements without a decision": 1}
+
+
+def test_a_refund_without_its_audit_row_is_found(spark: SparkSession) -> None:
+    world = World()
+    del world.audit[1]
+    assert found(world.examine(spark)) == {
+        "settlements without a decision": 1,
+        "refunds without their audit row": 1,
+    }
+
+
+def test_a_refund_that_was_refused_or_has_another_amount_is_found(spark: SparkSession) -> None:
+    world = World()
+    world.audit[0] = decided(0, decision="refused: no goodwill")
+    world.refunds[1] = refund(1, 1_001)
+    assert found(world.examine(spark)) == {
+        "refunds without their audit row": 1,
+        "refunds of another amount than settled": 1,
+        audit.AGAINST_THE_RULES: 1,
+    }
+
+
+def test_a_decision_from_nowhere_is_found(spark: SparkSession) -> None:
+    world = World()
+    world.audit += [decided(9)]
+    world.refunds += [refund(9)]
+    assert found(world.examine(spark)) == {"decisions without a settlement": 1}
+
+
+def spend(*amounts: tuple[int, str]) -> World:
+    """A day of one merchant, whose limit is a million."""
+    return World(
+        settlements=[asdict(settlement(n, amount)) for n, (amount, _) in enumerate(amounts)],
+        audit=[decided(n, amount, decision) for n, (amount, decision) in enumerate(amounts)],
+        refunds=[refund(n, amount) for n, (amount, what) in enumerate(amounts) if what == APPROVED],
+    )
+
+
+def test_a_day_above_its_limit_is_found(spark: SparkSession) -> None:
+    amount = RULE.highest_paise
+    count = RULE.daily_limit_paise // amount
+    world = spend(*[(amount, APPROVED)] * (count + 1))
+    assert found(world.examine(spark, daily_limit=True)) == {audit.ABOVE_THE_LIMIT: 1}
+
+
+def test_a_refusal_before_the_limit_is_reached_is_found(spark: SparkSession) -> None:
+    world = spend((1_000, APPROVED), (1_000, ABOVE_DAILY_LIMIT))
+    assert found(world.examine(spark, daily_limit=True)) == {audit.BELOW_THE_LIMIT: 1}
+
+
+P0, P1 = TopicPartition("settlements", 0), TopicPartition("settlements", 1)
+PAGE = Page(TopicPartition("refund-audit", 0), LedgerEntry("query", 7), {P0: 10, P1: 12})
+ENDS = {P0: 10, P1: 12}
+
+
+def test_offsets_that_agree_are_right() -> None:
+    assert not any(compare_offsets(PAGE, ENDS, ENDS, 7).values())
+
+
+@pytest.mark.parametrize(
+    ("page", "output", "last_batch", "wrong"),
+    [
+        (PAGE, {P0: 10, P1: 11}, 7, {audit.OFFSETS_AND_OUTPUT: 1}),
+        (PAGE, {P0: 10}, 7, {audit.OFFSETS_AND_OUTPUT: 1}),
+        (
+            PAGE._replace(sources={P0: 10, P1: 9}),
+            {P0: 10, P1: 9},
+            7,
+            {audit.OFFSETS_AND_INPUT: 3},
+        ),
+        (PAGE, ENDS, 8, {audit.LEDGER_AND_CHECKPOINT: 1}),
+        (
+            Page(None, None, {}),
+            ENDS,
+            7,
+            {
+                audit.OFFSETS_AND_OUTPUT: 2,
+                audit.OFFSETS_AND_INPUT: 22,
+                audit.LEDGER_AND_CHECKPOINT: 8,
+            },
+        ),
+    ],
+    ids=["output ends before", "a partition is missing", "behind", "ledger behind", "no ledger"],
+)
+def test_offsets_that_differ_are_found(
+    page: Page, output: dict[TopicPartition, int], last_batch: int, wrong: dict[str, int]
+) -> None:
+    answers = compare_offsets(page, output, ENDS, last_batch)
+    assert {question: count for question, count in answers.items() if count} == wrong
+
+
+def test_the_last_batch_is_the_newest_that_spark_has_logged(tmp_path: Path) -> None:
+    assert audit.last_batch_of(tmp_path) == -1
+    (tmp_path / "commits").mkdir()
+    for name in ("9", "10", ".10.crc"):
+        (tmp_path / "commits" / name).touch()
+    assert audit.last_batch_of(tmp_path) == 10
+
+
+def test_one_wrong_answer_is_enough() -> None:
+    fine = Findings(wrong=dict.fromkeys(QUESTIONS, 0))
+    assert fine.is_right
+    assert not replace(fine, wrong=fine.wrong | {next(iter(QUESTIONS)): 1}).is_right

