@@ -1,12 +1,16 @@
 """Where fencepost stands beside Apache Kafka: same machine, same client, same run.
 
-A **side** (`sides.py`) is a broker that can be started on an empty folder. A **load** (`loads/`, one file each) opens a
-session per side and is asked for one round after the other; a round answers with a number per measure. The runner
-(`run.py`) lets the sides take turns, round by round, so that whatever else the machine does hits them alike, and changes
-who begins. Before that each side is warmed up for some seconds with rounds that are not counted. `report.py` shows medians and spread, the ratio
-between the sides first.
+A **side** (`sides.py`) is a broker that can be started on an empty folder. A **load** (`loads/`, one file for those that are
+alike) opens a session per side and is asked for one round after the other; a round answers with a number per measure. The
+runner (`run.py`) lets the sides take turns, round by round, so that whatever else the machine does hits them alike, and changes
+who begins. Loads that need no broker of their own share one per side, which is warmed up when it is started: virtual machines
+compile what runs often. `report.py` shows medians and spread, the ratio between the sides first; `document.py` writes
+docs/performance.md from the JSON of a run, with plots from `svg.py`.
 
-The bytes of a round are capped (`Scale`), deleted when it is over, and written back before the next one begins.
+Clients are librdkafka (`client.py`), Kafka's own Java client (`loads/java.py`) and a load generator of our own (`generator/`,
+started by `generate.py`), which costs so little per request that the broker is the bottleneck.
 
-Run it with `make bench`, or `python -m bench --quick --only produce`.
+The bytes of a round are capped, deleted when it is over, and written back before the next one begins.
+
+Run it with `make bench`, or `python -m bench --quick --only small`.
 """

@@ -1,15 +1,17 @@
-"""python -m bench: measures, shows a table, writes JSON."""
+"""python -m bench: measures, shows a table, writes JSON, and docs/performance.md when asked to."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.document import read_runs, write_page
 from bench.load import Load, Scale
 from bench.loads import LOADS
 from bench.report import as_json, busy, show, verdict, write_json
@@ -21,47 +23,83 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 def main() -> int:
     wishes = _arguments()
-    console = Console(width=None if sys.stdout.isatty() else 170)
+    console = Console(width=None if sys.stdout.isatty() else 200)
     if wishes.list:
         for load in LOADS:
-            console.print(f"{load.name:20} {load.title}")
+            console.print(f"{load.name:26} {load.title}")
         return 0
+    if wishes.page_from:
+        for path in write_page(read_runs(wishes.page_from)):
+            console.print(f"{path}")
+        return 0
+    return _measure(wishes, console)
+
+
+def _measure(wishes: argparse.Namespace, console: Console) -> int:
     sides = available(wishes.sides.split(","), console.print)
-    loads = [
-        load for load in LOADS if any(load.name.startswith(word) for word in wishes.only or [""])
-    ]
+    loads = _wanted(wishes)
     if not sides or not loads:
-        console.print("nothing to measure")
+        console.print("nothing to measure: --list shows the loads")
         return 2
     if warning := busy():
         console.print(warning)
-    scale = Scale(quick=wishes.quick)
-    results = _run_all(loads, sides, scale, console)
-    show(results, sides, console)
-    for result in results:
-        for name, failure in result.failures.items():
-            console.print(f"{name} failed at {result.load.name}: {failure}", markup=False)
-    write_json(wishes.json, as_json(results, sides, quick=scale.quick))
+    scale = Scale(quick=wishes.quick, rounds=wishes.rounds)
+    results: list[Result] = []
+
+    def keep(result: Result) -> None:
+        # After each load, so that a run that is cut short leaves what it had.
+        results.append(result)
+        write_json(wishes.json, as_json(results, sides, quick=scale.quick))
+
+    try:
+        _run_all(loads, sides, scale, console, keep)
+    finally:
+        for side in sides:
+            side.close()
+    _tell(results, sides, console)
     console.print(f"the numbers of every round are in {wishes.json}")
-    missed = any(verdict(r, m) not in ("", "yes") for r in results for m in r.load.measures)
-    return 1 if wishes.strict and (missed or any(r.failures for r in results)) else 0
+    if wishes.write_docs:
+        write_page(read_runs([wishes.json]))
+    return 1 if wishes.strict and _has_missed(results) else 0
+
+
+def _wanted(wishes: argparse.Namespace) -> list[Load]:
+    """The loads that begin with one of the words; without words, those that the run has time for."""
+    if wishes.only:
+        return [load for load in LOADS if load.name.startswith(tuple(wishes.only))]
+    return [load for load in LOADS if load.in_quick or not wishes.quick]
 
 
 def _arguments() -> argparse.Namespace:
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
-    parser.add_argument("--only", action="append", metavar="NAME", help="loads that begin with it")
-    parser.add_argument("--sides", default="fencepost,kafka", help="default: fencepost,kafka")
-    parser.add_argument("--json", type=Path, default=RESULTS / f"{stamp}.json", metavar="FILE")
-    parser.add_argument("--strict", action="store_true", help="fail when a target is missed")
-    parser.add_argument("--list", action="store_true", help="show the loads and end")
+    add = parser.add_argument
+    add("--quick", action="store_true", help="smaller and fewer rounds: about five minutes")
+    add("--only", action="append", metavar="NAME", help="loads that begin with it")
+    add("--sides", default="fencepost,kafka", help="default: fencepost,kafka")
+    add("--rounds", type=int, metavar="N", help="of every load, whatever it has by itself")
+    add("--json", type=Path, default=RESULTS / f"{stamp}.json", metavar="FILE")
+    add("--strict", action="store_true", help="fail when a target is missed")
+    add("--list", action="store_true", help="show the loads and end")
+    add("--write-docs", action="store_true", help="put the figures into docs/performance.md")
+    add(
+        "--page-from",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="measure nothing: write docs/performance.md from the JSON of these runs",
+    )
     return parser.parse_args()
 
 
-def _run_all(loads: list[Load], sides: list[Side], scale: Scale, console: Console) -> list[Result]:
+def _run_all(
+    loads: list[Load],
+    sides: list[Side],
+    scale: Scale,
+    console: Console,
+    keep: Callable[[Result], None],
+) -> None:
     """Runs each load, with a bar at a terminal and with lines anywhere else."""
-    results = []
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -78,8 +116,19 @@ def _run_all(loads: list[Load], sides: list[Side], scale: Scale, console: Consol
                 if not console.is_terminal:
                     console.print(f"{load.name}: {what}")
 
-            results.append(run_load(load, sides, scale, progress))
-    return results
+            keep(run_load(load, sides, scale, progress))
+
+
+def _tell(results: list[Result], sides: list[Side], console: Console) -> None:
+    show(results, sides, console)
+    for result in results:
+        for name, failure in result.failures.items():
+            console.print(f"{name} failed at {result.load.name}: {failure}", markup=False)
+
+
+def _has_missed(results: list[Result]) -> bool:
+    missed = (verdict(r, m) not in ("", "yes") for r in results for m in r.load.measures)
+    return any(missed) or any(result.failures for result in results)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,15 @@ class Scale:
     """How much of everything: `quick` for a look, otherwise for the record."""
 
     quick: bool
+    rounds: int | None = None
+    """How many of each load, where somebody wants another number than the load itself."""
 
     def of(self, full: int, quick: int) -> int:
         return quick if self.quick else full
+
+
+Session = Callable[[Side, Scale, Path], AbstractContextManager[Round]]
+"""Gets a side ready for rounds; the folder is its own, and is deleted afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +45,26 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture of some measures of a load, a line per side."""
+
+    name: str
+    """Of its file, without the ending."""
+    title: str
+    x_label: str
+    y_label: str
+    points: tuple[tuple[float, str], ...]
+    """Where a measure stands on the x axis, and its name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """One thing to measure."""
 
     name: str
     title: str
     measures: tuple[Measure, ...]
-    session: Callable[[Side, Scale, Path], AbstractContextManager[Round]]
+    session: Session
     rounds: int = 5
     quick_rounds: int = 3
     warmup_seconds: int = 20
@@ -56,6 +75,16 @@ class Load:
     """
     quick_note: str = ""
     """What the title promises and a quick run does not do."""
+    plots: tuple[Plot, ...] = ()
+    only_ours: bool = False
+    """Whether nothing but fencepost is asked, because the question makes no sense elsewhere."""
+    quick_only_ours: bool = False
+    """The same in a quick run only, because the other side takes too long."""
+    in_quick: bool = True
+    """Whether a quick run has it when it was not asked for by name."""
+
+    def rounds_at(self, scale: Scale) -> int:
+        return scale.rounds or scale.of(self.rounds, self.quick_rounds)
 
     def title_at(self, scale: Scale) -> str:
         return (

@@ -1,7 +1,8 @@
-"""Where a megabyte and where a commit go in the broker: by function, and by system call where strace is found.
+"""Where a commit and where a megabyte go in the broker: by function, and by system call where strace is found.
 
-The broker runs under cProfile, which makes everything slower and small functions most of all: read the shares, and take the
-times from `make bench`.
+The load comes from our own generator, many producers at once, so that the broker has always something to do. cProfile and strace
+make everything slower, and what is small and often most of all: read the shares and the counts, and take the times from `make
+bench`.
 """
 
 from __future__ import annotations
@@ -11,63 +12,81 @@ import io
 import os
 import pstats
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench import client
+from bench.client import RECORD_BYTES
+from bench.generate import generate
 from bench.sides import Broker
 from tools.fencepost_process import FencepostProcess
 from tools.processes import free_port
 
-MEGABYTES: Final = 200
-TRANSACTIONS: Final = 2000
+MEGABYTES: Final = 1000
+COMMIT_SECONDS: Final = 5.0
+PRODUCERS: Final = 16
 SHOWN: Final = 30
+SHOWN_CALLS: Final = 12
 
 
-def megabytes(broker: Broker) -> int:
-    """Produces records of 1 KB with acks=1; returns the megabytes."""
-    client.create_topic(broker, "profile")
-    count = MEGABYTES * 1_000_000 // client.RECORD_BYTES
-    client.send(
-        client.producer(broker, acks="1"), "profile", os.urandom(client.RECORD_BYTES), count
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One of something, many times."""
+
+    what: str
+    run: Callable[[Broker], float]
+    """Does it and returns how often."""
+
+
+def _megabytes(broker: Broker) -> float:
+    """Batches of 1,000 records of 1 KB with acks=1."""
+    figures = generate(
+        broker,
+        "acks1",
+        producers=4,
+        records=1000,
+        size=RECORD_BYTES,
+        seconds=600,
+        max_bytes=MEGABYTES * 1_000_000,
     )
-    return MEGABYTES
+    return figures["records"] * RECORD_BYTES / 1e6
 
 
-def commits(broker: Broker) -> int:
-    """Commits transactions of one record; returns how many."""
-    client.create_topic(broker, "profile")
-    producer = client.producer(broker, transactional_id="profile")
-    producer.init_transactions()
-    for _ in range(TRANSACTIONS):
-        producer.begin_transaction()
-        producer.produce("profile", b"x" * client.RECORD_BYTES)
-        producer.commit_transaction()
-    return TRANSACTIONS
+def _commits(mode: str) -> Callable[[Broker], float]:
+    def run(broker: Broker) -> float:
+        figures = generate(
+            broker, mode, producers=PRODUCERS, size=RECORD_BYTES, seconds=COMMIT_SECONDS
+        )
+        return figures["transactions"]
+
+    return run
 
 
-WORK: Final[dict[str, tuple[str, Callable[[Broker], int]]]] = {
-    "megabyte": ("megabyte produced", megabytes),
-    "commit": ("transaction of one record committed", commits),
+WORK: Final = {
+    "commit": Work("transaction of one record (TV2)", _commits("tv2")),
+    "commit-tv1": Work("transaction of one record (TV1)", _commits("tv1")),
+    "megabyte": Work("megabyte produced", _megabytes),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.profile", description=__doc__)
-    parser.add_argument("work", nargs="*", choices=[*WORK, []], help="default: both")
-    for name in parser.parse_args().work or list(WORK):
-        what, work = WORK[name]
-        print(f"\n=== Where one {what} goes ===\n")
-        _by_function(what, work)
-        _by_system_call(what, work)
+    parser.add_argument("work", nargs="*", help=f"of {', '.join(WORK)}; default: commit megabyte")
+    names = parser.parse_args().work or ["commit", "megabyte"]
+    if unknown := set(names) - set(WORK):
+        parser.error(f"no such work: {', '.join(unknown)}")
+    for name in names:
+        print(f"\n=== Where one {WORK[name].what} goes ===\n")
+        _by_function(WORK[name])
+        _by_system_call(WORK[name])
     return 0
 
 
-def _by_function(what: str, work: Callable[[Broker], int]) -> None:
+def _by_function(work: Work) -> None:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "profile"
         python = (sys.executable, "-m", "cProfile", "-o", str(output))
@@ -80,13 +99,15 @@ def _by_function(what: str, work: Callable[[Broker], int]) -> None:
     each = (sum(own.values()) - loop) / count * 1e6
     stats.strip_dirs().sort_stats("tottime").print_stats(SHOWN)
     print(
-        f"{each:,.0f} us of Python per {what}, slowed by the profiler, start of the broker included;"
+        f"{count:,.0f} times; {each:,.0f} us of Python for each, slowed by the profiler, start of"
     )
-    print(f"beside it {loop:.1f} s in the loop itself (`run`), most of it waiting for the client")
+    print(
+        f"the broker included; beside it {loop:.1f} s in the loop itself (`run`): sockets, waiting"
+    )
     print("\n".join(line for line in text.getvalue().splitlines()[6:] if line.strip()))
 
 
-def _by_system_call(what: str, work: Callable[[Broker], int]) -> None:
+def _by_system_call(work: Work) -> None:
     if shutil.which("strace") is None:
         print("\nsystem calls: left out, strace is not installed")
         return
@@ -94,18 +115,29 @@ def _by_system_call(what: str, work: Callable[[Broker], int]) -> None:
         output = Path(folder) / "calls"
         tracer = ("strace", "-f", "-c", "-S", "time", "-o", str(output), sys.executable)
         count = _run(Path(folder), tracer, work)
-        table = output.read_text().splitlines()
-    print(f"\nsystem calls of {count} times one {what}, start and stop of the broker included")
-    print("(futex and epoll are mostly waiting)")
-    print("\n".join(table[:15]))
+        table = output.read_text()
+    print(f"\nsystem calls, {count:,.0f} times one {work.what}; start and stop included, and")
+    print("futex and epoll are mostly waiting\n")
+    print(f"{'call':16} {'for each':>10} {'us per call':>12}")
+    for name, calls, microseconds in list(_calls(table))[:SHOWN_CALLS]:
+        print(f"{name:16} {calls / count:10.2f} {microseconds:12.0f}")
 
 
-def _run(folder: Path, python: Sequence[str], work: Callable[[Broker], int]) -> int:
+def _calls(table: str) -> Iterator[tuple[str, int, float]]:
+    """Name, number and microseconds each, from the table of `strace -c`: the costly ones first."""
+    for line in table.splitlines():
+        cells = line.split()
+        if len(cells) >= 5 and cells[0][:1].isdigit() and cells[-1] != "total":
+            yield cells[-1], int(cells[3]), float(cells[2])
+
+
+def _run(folder: Path, python: Sequence[str], work: Work) -> float:
     listen = f"127.0.0.1:{free_port()}"
     with FencepostProcess(folder / "data", listen=listen, python=python) as broker:
-        count = work(broker)
+        count = work.run(broker)
         # Stopped here and cleanly: the profiler writes its file on the way out.
         _interrupt(broker)
+    assert count, f"not one {work.what} was done"
     return count
 
 
@@ -114,7 +146,7 @@ def _interrupt(broker: FencepostProcess) -> None:
     children = Path(f"/proc/{broker.process.pid}/task/{broker.process.pid}/children")
     pids = children.read_text().split() if children.exists() else []
     if pids:
-        subprocess.run(["kill", "-TERM", pids[0]], check=True)
+        os.kill(int(pids[0]), signal.SIGTERM)
         broker.process.wait_for_end()
     else:
         broker.stop()

@@ -8,6 +8,7 @@ import platform
 import statistics
 import subprocess
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,21 @@ from bench.run import Result
 from bench.sides import FENCEPOST, KAFKA, Side
 
 
+def values_of(result: Result, side: Side, measure: Measure) -> list[float]:
+    """What the rounds of a side said about it; a measure may be left out where it would take too long."""
+    rounds = result.rounds.get(side.name, [])
+    return [one[measure.name] for one in rounds if measure.name in one]
+
+
 def median(result: Result, side: Side, measure: Measure) -> float | None:
-    values = [one[measure.name] for one in result.rounds.get(side.name, [])]
+    values = values_of(result, side, measure)
     return statistics.median(values) if values else None
 
 
 def ratios(result: Result, measure: Measure) -> list[float]:
     """Ours divided by theirs, round by round: the two of a round ran right after each other."""
-    ours, theirs = (result.rounds.get(side.name, []) for side in (FENCEPOST, KAFKA))
-    pairs = zip(ours, theirs, strict=False)
-    return [our[measure.name] / their[measure.name] for our, their in pairs]
+    ours, theirs = (values_of(result, side, measure) for side in (FENCEPOST, KAFKA))
+    return [our / their for our, their in zip(ours, theirs, strict=False) if their]
 
 
 def ratio(result: Result, measure: Measure) -> float | None:
@@ -63,7 +69,7 @@ def verdict(result: Result, measure: Measure) -> str:
 
 def _wished(result: Result, measure: Measure) -> list[tuple[list[float], float]]:
     """The numbers of all rounds beside what they should reach or stay under."""
-    ours = [one[measure.name] for one in result.rounds.get(FENCEPOST.name, [])]
+    ours = values_of(result, FENCEPOST, measure)
     wishes = [(ratios(result, measure), measure.ratio), (ours, measure.limit)]
     return [(values, wish) for values, wish in wishes if values and wish is not None]
 
@@ -79,7 +85,7 @@ def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> 
     for side in sides:
         table.add_column(f"{side.title}\nmedian (least .. most)", justify="right")
     for result in results:
-        for number, measure in enumerate(result.load.measures):
+        for number, measure in enumerate(_told(result, sides)):
             table.add_row(
                 result.load.title_at(result.scale) if number == 0 else "",
                 measure.unit,
@@ -92,9 +98,15 @@ def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> 
     console.print(table)
 
 
+def _told(result: Result, sides: Sequence[Side]) -> list[Measure]:
+    """The measures that some side has, or has failed at."""
+    told = [m for m in result.load.measures if any(values_of(result, s, m) for s in sides)]
+    return told or list(result.load.measures)
+
+
 def _ratio_text(result: Result, measure: Measure) -> str:
     value, each = ratio(result, measure), ratios(result, measure)
-    return "" if value is None else f"{value:.2f} ({min(each):.2f} .. {max(each):.2f})"
+    return "" if value is None or not each else f"{value:.2f} ({min(each):.2f} .. {max(each):.2f})"
 
 
 def _wish_text(measure: Measure) -> str:
@@ -107,7 +119,7 @@ def _wish_text(measure: Measure) -> str:
 def _cell(result: Result, side: Side, measure: Measure) -> str:
     if side.name in result.failures:
         return "failed"
-    values = [one[measure.name] for one in result.rounds[side.name]]
+    values = values_of(result, side, measure)
     if not values:
         return ""
     return (
@@ -149,6 +161,7 @@ def _load_json(result: Result) -> dict[str, Any]:
             }
             for measure in result.load.measures
         ],
+        "plots": [asdict(plot) for plot in result.load.plots],
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.load import Load, Round, Scale, Values
-from bench.sides import Side
+from bench.sides import FENCEPOST, Side
 
 FIRST_WARMUP: Final = 1000
 """Rounds that warm up have numbers of their own, because rounds name their topics by them."""
@@ -32,6 +32,7 @@ def run_load(
     load: Load, sides: Sequence[Side], scale: Scale, progress: Callable[[str], None]
 ) -> Result:
     """All rounds of one load on all sides, in turns."""
+    sides = taking_part(load, sides, scale)
     result = Result(load, scale, {side.name: [] for side in sides})
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as folder, ExitStack() as stack:
         sessions: dict[Side, Round] = {}
@@ -42,7 +43,7 @@ def run_load(
         for side, run in sessions.items():
             progress(f"{side.title} warms up")
             _guarded(result, side, lambda: _warm_up(load, scale, run))  # noqa: B023
-        for number in range(scale.of(load.rounds, load.quick_rounds)):
+        for number in range(load.rounds_at(scale)):
             # Who begins changes from round to round.
             order = list(sessions) if number % 2 == 0 else list(reversed(sessions))
             for side in order:
@@ -53,9 +54,15 @@ def run_load(
     return result
 
 
+def taking_part(load: Load, sides: Sequence[Side], scale: Scale) -> list[Side]:
+    """The sides that this load asks."""
+    alone = load.only_ours or (scale.quick and load.quick_only_ours)
+    return [side for side in sides if side is FENCEPOST or not alone]
+
+
 def steps(load: Load, sides: Sequence[Side], scale: Scale) -> int:
     """How often `run_load` tells of its progress."""
-    return len(sides) * (2 + scale.of(load.rounds, load.quick_rounds))
+    return len(taking_part(load, sides, scale)) * (2 + load.rounds_at(scale))
 
 
 def _warm_up(load: Load, scale: Scale, run: Round) -> None:

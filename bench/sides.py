@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, Self
@@ -33,10 +34,29 @@ class Side:
         self.name = name
         self.title = title
         self._start = start
+        self._shared: Broker | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self, data: Path, *, wait: bool = True) -> Broker:
         """Starts it over that folder; without `wait` it is not ready yet, and only its process exists."""
         return self._start(data, free_port(), wait)
+
+    def shared(self, warm_up: Callable[[Broker], None]) -> Broker:
+        """The one broker for all loads that do not need one of their own, warmed up when it was started."""
+        if self._shared is None or not self._shared.process.is_alive:
+            self.close()
+            self._folder = tempfile.TemporaryDirectory(prefix="fencepost-bench-")
+            self._shared = self.start(Path(self._folder.name) / "data")
+            warm_up(self._shared)
+        return self._shared
+
+    def close(self) -> None:
+        """Stops the shared broker, if there is one, and deletes what it wrote."""
+        if self._shared is not None:
+            self._shared.stop()
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._shared = self._folder = None
 
 
 def _start_fencepost(data: Path, port: int, wait: bool) -> Broker:

@@ -1,17 +1,53 @@
-"""The loads, in the order in which they run."""
+"""The loads, in the order in which they run and are told of.
+
+A chapter is what belongs together in docs/performance.md. Loads of Spark stand in modules of their own, which import nothing
+heavy before they run; where Spark or its connector is not to be had they fail with a sentence, and the rest runs.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from bench.load import Load
-from bench.loads import consume, memory, produce, restart, start, transactions
-
-LOADS: Final[tuple[Load, ...]] = (
-    *produce.LOADS,
-    consume.LOAD,
-    *transactions.LOADS,
-    start.LOAD,
-    memory.LOAD,
-    restart.LOAD,
+from bench.loads import (
+    consume,
+    exactly_once,
+    growth,
+    java,
+    memory,
+    pipeline,
+    produce,
+    recovery,
+    restart,
+    small,
+    spark_latency,
+    spark_sink,
+    spark_source,
+    start,
+    transactions,
+    visible,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Loads that answer one question."""
+
+    name: str
+    title: str
+    loads: tuple[Load, ...]
+
+
+CHAPTERS: Final = (
+    Chapter("commits", "Small transactions", (small.LOAD,)),
+    Chapter("cost", "What exactly-once costs", exactly_once.LOADS),
+    Chapter("clients", "With client libraries", (*produce.LOADS, *transactions.LOADS, *java.LOADS)),
+    Chapter("reading", "Reading", (consume.LOAD, visible.LOAD)),
+    Chapter("pipeline", "Consume, transform, produce", (pipeline.LOAD,)),
+    Chapter("life", "Start, memory, restart", (start.LOAD, memory.LOAD, restart.LOAD)),
+    Chapter("recovery", "Recovery", recovery.LOADS),
+    Chapter("growth", "Growth", growth.LOADS),
+    Chapter("spark", "Spark", (*spark_sink.LOADS, *spark_source.LOADS, *spark_latency.LOADS)),
+)
+LOADS: Final[tuple[Load, ...]] = tuple(load for chapter in CHAPTERS for load in chapter.loads)

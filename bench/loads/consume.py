@@ -1,4 +1,7 @@
-"""One librdkafka consumer reads what was written before, records of 1 KB."""
+"""Reading what was written in transactions, under both isolation levels: with librdkafka, and as fast as the broker can.
+
+One transaction in ten was aborted, so that a reader of committed data has something to leave out.
+"""
 
 from __future__ import annotations
 
@@ -10,40 +13,87 @@ from pathlib import Path
 from typing import Final
 
 from bench import client
+from bench.generate import generate, shared_broker
 from bench.load import Load, Measure, Round, Scale, Values
-from bench.sides import Side
+from bench.sides import Broker, Side
 
-RECORDS: Final = 400_000
-QUICK_RECORDS: Final = 100_000
+TOPIC: Final = "consume"
+TRANSACTIONS: Final = 400
+QUICK_TRANSACTIONS: Final = 100
+RECORDS: Final = 1000
+EVERY_ABORTED: Final = 10
+SECONDS: Final = 3.0
+QUICK_SECONDS: Final = 1.0
+LEVELS: Final = ("read_uncommitted", "read_committed")
 
 
 @contextmanager
-def _session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
-    count = scale.of(RECORDS, QUICK_RECORDS)
-    with side.start(folder) as broker:
-        client.create_topic(broker, "consume")
-        writer = client.producer(broker, acks="1")
-        client.send(writer, "consume", os.urandom(client.RECORD_BYTES), count)
+def _session(side: Side, scale: Scale, _: Path) -> Iterator[Round]:
+    transactions = scale.of(TRANSACTIONS, QUICK_TRANSACTIONS)
+    with shared_broker(side, scale) as broker:
+        client.create_topic(broker, TOPIC)
+        _fill(broker, transactions)
 
-        def run(_: int) -> Values:
-            reader = client.consumer(broker)
-            # Connected and informed before the clock runs: that is what the start load measures.
-            reader.list_topics("consume", timeout=client.PATIENCE_SECONDS)
-            started = time.perf_counter()
-            client.read(reader, "consume", count)
-            seconds = time.perf_counter() - started
-            reader.close()
-            return {
-                "records": count / seconds,
-                "bytes": count * client.RECORD_BYTES / seconds / 1e6,
-            }
+        def run(number: int) -> Values:
+            values: dict[str, float] = {}
+            for level in LEVELS if number % 2 == 0 else reversed(LEVELS):
+                hidden = transactions // EVERY_ABORTED if level == "read_committed" else 0
+                count = (transactions - hidden) * RECORDS
+                values[level] = _library(broker, level, count)
+                seconds = QUICK_SECONDS if scale.quick else SECONDS
+                figures = generate(
+                    broker, "fetch", topic=TOPIC, producers=4, isolation=level, seconds=seconds
+                )
+                values[f"{level} bytes"] = figures["megabytes_per_second"]
+            values["generator"] = figures["generator_cpu"]
+            return values
 
-        yield run
+        try:
+            yield run
+        finally:
+            client.delete_topic(broker, TOPIC)
+
+
+def _fill(broker: Broker, transactions: int) -> None:
+    value = os.urandom(client.RECORD_BYTES)
+    writer = client.producer(broker, transactional_id=TOPIC)
+    writer.init_transactions()
+    for number in range(transactions):
+        writer.begin_transaction()
+        for _ in range(RECORDS):
+            writer.produce(TOPIC, value)
+        if number % EVERY_ABORTED == EVERY_ABORTED - 1:
+            # What is aborted must have been written.
+            writer.flush()
+            writer.abort_transaction()
+        else:
+            writer.commit_transaction()
+
+
+def _library(broker: Broker, level: str, count: int) -> float:
+    """Records per second of one librdkafka consumer."""
+    reader = client.consumer(broker, isolation_level=level)
+    # Connected and informed before the clock runs: that is what the start load measures.
+    reader.list_topics(TOPIC, timeout=client.PATIENCE_SECONDS)
+    started = time.perf_counter()
+    client.read(reader, TOPIC, count)
+    seconds = time.perf_counter() - started
+    reader.close()
+    return count / seconds
 
 
 LOAD: Final = Load(
     "consume",
-    "consume 1 KB",
-    (Measure("records", "records/s", "more", ratio=1.0), Measure("bytes", "MB/s", "more")),
+    "consume 1 KB, written in transactions of 1,000",
+    (
+        Measure("read_uncommitted", "librdkafka, read_uncommitted: records/s", "more", ratio=1.0),
+        Measure("read_committed", "librdkafka, read_committed: records/s", "more", ratio=1.0),
+        Measure("read_uncommitted bytes", "generator, read_uncommitted: MB/s", "more"),
+        Measure("read_committed bytes", "generator, read_committed: MB/s", "more"),
+        Measure("generator", "processors of the generator", "less"),
+    ),
     _session,
+    quick_rounds=2,
+    warmup_seconds=5,
+    quick_warmup_seconds=1,
 )

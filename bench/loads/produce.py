@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from bench import client
-from bench.load import Load, Measure, Round, Scale, Values
+from bench.generate import shared_broker
+from bench.load import Load, Measure, Round, Scale, Session, Values
 from bench.sides import Side
 
 RECORDS: Final = 400_000
@@ -22,10 +23,10 @@ MEASURES: Final = (
 
 
 @contextmanager
-def _session(side: Side, scale: Scale, folder: Path, settings: dict[str, str]) -> Iterator[Round]:
+def _session(side: Side, scale: Scale, settings: dict[str, str]) -> Iterator[Round]:
     count = scale.of(RECORDS, QUICK_RECORDS)
     value = os.urandom(client.RECORD_BYTES)
-    with side.start(folder) as broker:
+    with shared_broker(side, scale) as broker:
 
         def run(number: int) -> Values:
             topic = f"produce-{number}"
@@ -46,15 +47,27 @@ def _session(side: Side, scale: Scale, folder: Path, settings: dict[str, str]) -
         yield run
 
 
-def _acks_1(side: Side, scale: Scale, folder: Path) -> AbstractContextManager[Round]:
-    return _session(side, scale, folder, {"acks": "1"})
+def _acks_1(side: Side, scale: Scale, _: Path) -> AbstractContextManager[Round]:
+    return _session(side, scale, {"acks": "1"})
 
 
-def _idempotent(side: Side, scale: Scale, folder: Path) -> AbstractContextManager[Round]:
-    return _session(side, scale, folder, {"acks": "all", "enable_idempotence": "true"})
+def _idempotent(side: Side, scale: Scale, _: Path) -> AbstractContextManager[Round]:
+    return _session(side, scale, {"acks": "all", "enable_idempotence": "true"})
+
+
+def _load(name: str, title: str, session: Session) -> Load:
+    return Load(
+        name,
+        f"librdkafka: produce 1 KB, {title}",
+        MEASURES,
+        session,
+        quick_rounds=2,
+        warmup_seconds=5,
+        quick_warmup_seconds=1,
+    )
 
 
 LOADS: Final = (
-    Load("produce-acks-1", "produce 1 KB, acks=1", MEASURES, _acks_1),
-    Load("produce-idempotent", "produce 1 KB, idempotent, acks=all", MEASURES, _idempotent),
+    _load("produce-acks-1", "acks=1", _acks_1),
+    _load("produce-idempotent", "idempotent, acks=all", _idempotent),
 )

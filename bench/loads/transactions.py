@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,8 @@ from typing import Final
 from confluent_kafka import Producer
 
 from bench import client
-from bench.load import Load, Measure, Round, Scale, Values
+from bench.generate import shared_broker
+from bench.load import Load, Measure, Round, Scale, Session, Values
 from bench.sides import Side
 
 TOPIC: Final = "transactions"
@@ -35,11 +36,11 @@ class Shape:
     records: int
 
 
-def _session(shape: Shape) -> Callable[[Side, Scale, Path], AbstractContextManager[Round]]:
+def _session(shape: Shape) -> Session:
     @contextmanager
-    def session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
+    def session(side: Side, scale: Scale, _: Path) -> Iterator[Round]:
         transactions = scale.of(shape.transactions, shape.quick_transactions)
-        with side.start(folder) as broker:
+        with shared_broker(side, scale) as broker:
 
             def run(number: int) -> Values:
                 client.create_topic(broker, f"{TOPIC}-{number}")
@@ -83,19 +84,51 @@ def _values(commits: list[float], seconds: float, shape: Shape) -> Values:
     }
 
 
-def _load(shape: Shape, title: str, name: str) -> Load:
+def _load(
+    shape: Shape, title: str, name: str, wanted: dict[str, float], *, in_quick: bool = True
+) -> Load:
     measures = (
-        Measure("transactions", "transactions/s", "more"),
-        Measure("records", "records/s", "more"),
+        Measure("transactions", "transactions/s", "more", ratio=wanted.get("transactions")),
+        Measure("records", "records/s", "more", ratio=wanted.get("records")),
         Measure("p50", "ms per commit, median", "less"),
-        Measure("p99", "ms per commit, 99th of 100", "less"),
+        Measure("p99", "ms per commit, 99th of 100", "less", ratio=wanted.get("p99")),
     )
-    return Load(name, title, measures, _session(shape), rounds=5, quick_rounds=3)
+    return Load(
+        name,
+        title,
+        measures,
+        _session(shape),
+        quick_rounds=2,
+        warmup_seconds=5,
+        quick_warmup_seconds=1,
+        in_quick=in_quick,
+    )
 
 
 LOADS: Final = (
-    _load(Shape(1, 1000, 300, 1), "1 record per transaction, 1 producer", "transactions-1"),
-    _load(Shape(16, 200, 50, 1), "1 record per transaction, 16 producers", "transactions-16"),
-    _load(Shape(1, 500, 150, 10), "10 records per transaction", "transactions-of-10"),
-    _load(Shape(1, 150, 40, 1000), "1,000 records per transaction", "transactions-of-1000"),
+    _load(
+        Shape(1, 1000, 300, 1),
+        "librdkafka: 1 record per transaction, 1 producer",
+        "transactions-1",
+        {"transactions": 3.0, "p99": 0.2},
+    ),
+    _load(
+        Shape(16, 200, 50, 1),
+        "librdkafka: 1 record per transaction, 16 producers",
+        "transactions-16",
+        {"transactions": 2.0, "p99": 0.25},
+    ),
+    _load(
+        Shape(1, 500, 150, 10),
+        "librdkafka: 10 records per transaction",
+        "transactions-of-10",
+        {},
+        in_quick=False,
+    ),
+    _load(
+        Shape(1, 150, 40, 1000),
+        "librdkafka: 1,000 records per transaction",
+        "transactions-of-1000",
+        {"records": 1.4},
+    ),
 )

@@ -1,0 +1,236 @@
+"""All connections of a run on one epoll.
+
+A script is a Python generator. It sends by itself and yields to wait: for the next reply with a bare `yield` (it is resumed
+with the bytes), for a while with `yield seconds` (it is resumed with None). It is resumed with None as well when a request that the
+socket did not take at once has gone out. While such a rest is there nothing may be sent, because the frame it belongs to is
+changed in place for the next request; so replies are left alone until then, and scripts that send ahead look at `rest` first.
+
+A run has three parts: the scripts run until the warm-up is over, then the tally begins anew, and when the time is up the
+figures are taken and every script ends what it has begun, so that no transaction stays open.
+"""
+
+from __future__ import annotations
+
+import heapq
+import select
+import socket
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from bench.generator.answers import RefusedError
+from bench.generator.frames import CORRELATION_AT
+from bench.generator.tally import Figures, Stopwatch, Tally, figures
+
+Script = Generator[float | None, bytes | None, None]
+
+RECEIVE_BYTES: Final = 256 * 1024
+SILENCE_SECONDS: Final = 60.0
+"""A broker that says nothing for so long to anyone has failed."""
+_received = memoryview(bytearray(RECEIVE_BYTES))
+"""Where every reply lands first: a buffer of its own for each would cost more than the call itself."""
+_READ: Final = getattr(select, "EPOLLIN", 1)
+_WRITE: Final = getattr(select, "EPOLLOUT", 4)
+
+
+class Connection:
+    """One socket, what is left of the last request, and the beginning of a reply."""
+
+    __slots__ = ("_answered", "_correlation", "_epoll", "_partial", "_socket", "rest", "script")
+
+    script: Script
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._epoll: select.epoll | None = None
+        self._partial = bytearray()
+        self._correlation = 0
+        self._answered = 0
+        self.rest: memoryview | None = None
+
+    def join(self, epoll: select.epoll) -> int:
+        """Takes part in this epoll from now on; returns the number that stands for it there."""
+        self._epoll = epoll
+        epoll.register(self._socket, _READ)
+        return self._socket.fileno()
+
+    def send(self, frame: bytearray) -> None:
+        """Sends a request with the next correlation id."""
+        self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF
+        frame[CORRELATION_AT] = correlation.to_bytes(4, "big")
+        try:
+            sent = self._socket.send(frame)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(frame):
+            self.rest = memoryview(frame)[sent:]
+            assert self._epoll is not None
+            self._epoll.modify(self._socket, _WRITE)
+
+    def flush(self) -> bool:
+        """Sends on; True when nothing is left."""
+        assert self.rest is not None
+        assert self._epoll is not None
+        sent = self._socket.send(self.rest)
+        if sent < len(self.rest):
+            self.rest = self.rest[sent:]
+            return False
+        self.rest = None
+        self._epoll.modify(self._socket, _READ)
+        return True
+
+    def receive(self) -> list[bytes]:
+        """The replies that are complete, each with its size in front; they come in the order of the requests."""
+        count = self._socket.recv_into(_received)
+        if not count:
+            raise RefusedError("the broker closed a connection")
+        if not self._partial and int.from_bytes(_received[:4], "big") == count - 4:
+            replies = [bytes(_received[:count])]
+        else:
+            self._partial += _received[:count]
+            replies = self._cut()
+        for reply in replies:
+            self._answered = (self._answered + 1) & 0x7FFFFFFF
+            if int.from_bytes(reply[4:8], "big") != self._answered:
+                raise RefusedError("the broker answered a request that was not the next one")
+        return replies
+
+    def _cut(self) -> list[bytes]:
+        """Takes the whole replies from what has arrived so far."""
+        data = self._partial
+        replies = []
+        start = 0
+        while len(data) - start >= 4:
+            end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+            if end > len(data):
+                break
+            replies.append(bytes(data[start:end]))
+            start = end
+        del data[:start]
+        return replies
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Engine:
+    """Runs scripts on connections until all have ended."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.is_over = False
+        """Whether scripts must come to their end."""
+        if not hasattr(select, "epoll"):
+            raise RefusedError("the generator needs epoll, which only Linux has")
+        self._epoll = select.epoll()
+        self._connections: dict[int, Connection] = {}
+        self._alarms: list[tuple[float, int, Connection]] = []
+        self._alarm_number = 0
+        self._running = 0
+
+    def run(
+        self,
+        connections: Sequence[Connection],
+        script: Callable[[Connection, int], Script],
+        *,
+        seconds: float,
+        warmup_seconds: float = 0.0,
+        max_bytes: int | None = None,
+    ) -> Figures:
+        """Gives every connection its script and lets them run so long; scripts that end earlier end the run."""
+        stages = _Stages(self, seconds, warmup_seconds, max_bytes)
+        for number, connection in enumerate(connections):
+            self._connections[connection.join(self._epoll)] = connection
+            connection.script = script(connection, number)
+        self._running = len(connections)
+        for connection in connections:
+            self._resume(connection, None, first=True)
+        try:
+            while self._running:
+                self._turn()
+                stages.look()
+        finally:
+            self._epoll.close()
+            for connection in connections:
+                connection.close()
+        return stages.figures()
+
+    def _turn(self) -> None:
+        """Serves whoever is ready."""
+        events = self._epoll.poll(self._patience())
+        if not events and not self._alarms:
+            raise RefusedError(f"the broker said nothing for {SILENCE_SECONDS:.0f} s")
+        for number, event in events:
+            connection = self._connections[number]
+            if event & _WRITE:
+                if connection.flush():
+                    self._resume(connection, None)
+                continue
+            for reply in connection.receive():
+                self._resume(connection, reply)
+        while self._alarms and self._alarms[0][0] <= time.perf_counter():
+            self._resume(heapq.heappop(self._alarms)[2], None)
+
+    def _patience(self) -> float:
+        if not self._alarms:
+            return SILENCE_SECONDS
+        return max(0.0, self._alarms[0][0] - time.perf_counter())
+
+    def _resume(self, connection: Connection, reply: bytes | None, *, first: bool = False) -> None:
+        try:
+            pause = next(connection.script) if first else connection.script.send(reply)
+        except StopIteration:
+            self._running -= 1
+            return
+        if pause is not None:
+            self._alarm_number += 1
+            alarm = (time.perf_counter() + pause, self._alarm_number, connection)
+            heapq.heappush(self._alarms, alarm)
+
+
+class _Stages:
+    """Warm-up, the time that counts, the end."""
+
+    def __init__(
+        self, engine: Engine, seconds: float, warmup_seconds: float, max_bytes: int | None
+    ) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self._max_bytes = max_bytes
+        self._figures: Figures | None = None
+        self._earlier = Tally()
+        self._watch = Stopwatch()
+        self._counting_from = time.perf_counter() + warmup_seconds
+        self._is_warm = warmup_seconds == 0
+
+    def look(self) -> None:
+        """Goes on to the next stage when it is time."""
+        engine = self._engine
+        if self._figures is not None:
+            return
+        now = time.perf_counter()
+        if not self._is_warm:
+            if now >= self._counting_from:
+                self._is_warm = True
+                self._earlier = engine.tally
+                engine.tally = Tally()
+                self._watch = Stopwatch()
+                self._counting_from = now
+        elif now - self._counting_from >= self._seconds or self._is_full():
+            self._figures = figures(engine.tally, *self._watch.seconds())
+            engine.is_over = True
+
+    def _is_full(self) -> bool:
+        return self._max_bytes is not None and self._engine.tally.value_bytes >= self._max_bytes
+
+    def figures(self) -> Figures:
+        tally, earlier = self._engine.tally, self._earlier
+        taken = self._figures or figures(tally, *self._watch.seconds())
+        return replace(
+            taken,
+            all_requests=tally.requests + earlier.requests,
+            all_transactions=tally.transactions + earlier.transactions,
+        )

@@ -1,0 +1,170 @@
+"""Requests as bytes that are sent many times, with the places where they change.
+
+The wire room builds a request with values that occur nowhere else; where these are found, the real ones are written later.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from fencepost.records.batch import CRC_START
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.codec import encode_request
+from fencepost.wire.forms.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from fencepost.wire.forms.end_txn import EndTxnRequest
+from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
+from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+CLIENT_ID: Final = "bench"
+TIMEOUT_MS: Final = 30_000
+CORRELATION_AT: Final = slice(8, 12)
+"""Behind the size, the API key and the version."""
+
+# Numbers that stand for what is not known yet; no part of another field looks like them.
+_SOME_PARTITION: Final = 0x5AFE0000
+_SOME_PRODUCER_ID: Final = 0x5AFE5AFE5AFE5AFE
+_SOME_EPOCH: Final = 0x5A5E
+_CRC_AT: Final = 17
+_PRODUCER_AT: Final = 43
+
+_pack_int32 = struct.Struct(">i").pack_into
+_pack_crc = struct.Struct(">I").pack_into
+_pack_producer = struct.Struct(">qhi").pack_into
+_pack_identity = struct.Struct(">qh").pack_into
+
+
+def _bytes_of(api: ApiKey, version: int, form: Any) -> bytearray:
+    return bytearray(b"".join(encode_request(api, version, 0, CLIENT_ID, form)))
+
+
+def _place(data: bytearray, wanted: bytes, start: int = 0) -> int:
+    """Where these bytes stand first."""
+    found = data.find(wanted, start)
+    assert found >= 0, f"{wanted[:16].hex()} is not in the request"
+    return found
+
+
+def _some(spread: int) -> list[int]:
+    """Partitions that are not known yet."""
+    return [_SOME_PARTITION + number for number in range(spread)]
+
+
+def _identity_place(data: bytearray) -> int:
+    return _place(data, struct.pack(">qh", _SOME_PRODUCER_ID, _SOME_EPOCH))
+
+
+class ProduceFrame:
+    """A Produce request with one batch for each of some partitions that follow each other."""
+
+    __slots__ = ("_batches", "_checked", "_partitions", "data")
+
+    def __init__(
+        self,
+        topic: str,
+        batch: bytes,
+        *,
+        version: int,
+        acks: int,
+        transactional_id: str | None = None,
+        spread: int = 1,
+    ) -> None:
+        parts = [PartitionProduceData(index=one, records=batch) for one in _some(spread)]
+        form = ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout_ms=TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=topic, partition_data=parts)],
+        )
+        self.data = _bytes_of(ApiKey.PRODUCE, version, form)
+        self._partitions, self._batches = self._places(batch, spread)
+        self._checked = self._batches[0][CRC_START:]
+
+    def _places(self, batch: bytes, spread: int) -> tuple[tuple[int, ...], tuple[memoryview, ...]]:
+        """Where the partitions' numbers stand, and the batches; searched in turns, because a batch holds any bytes."""
+        view = memoryview(self.data)
+        partitions: list[int] = []
+        batches: list[memoryview] = []
+        end = 0
+        for number in _some(spread):
+            partitions.append(_place(self.data, number.to_bytes(4, "big"), end))
+            start = _place(self.data, batch, partitions[-1])
+            end = start + len(batch)
+            batches.append(view[start:end])
+        return tuple(partitions), tuple(batches)
+
+    def address(self, first: int, of: int) -> None:
+        """Sends it to these partitions from now on: `first` and those behind it, round the topic's `of`."""
+        for number, place in enumerate(self._partitions):
+            _pack_int32(self.data, place, (first + number) % of)
+
+    def seal(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
+        """Makes the batches the next ones of their producer."""
+        for batch in self._batches:
+            _pack_producer(batch, _PRODUCER_AT, producer_id, producer_epoch, sequence)
+        # They are all alike.
+        crc = crc32c(self._checked)
+        for batch in self._batches:
+            _pack_crc(batch, _CRC_AT, crc)
+
+
+class AddPartitionsFrame:
+    """An AddPartitionsToTxn request as clients of the older protocol send it."""
+
+    __slots__ = ("_identity", "_partitions", "data")
+    VERSION: Final = 3
+
+    def __init__(self, topic: str, transactional_id: str, spread: int = 1) -> None:
+        topics = [AddPartitionsToTxnTopic(name=topic, partitions=_some(spread))]
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=_SOME_PRODUCER_ID,
+            producer_epoch=_SOME_EPOCH,
+            topics=topics,
+        )
+        form = AddPartitionsToTxnRequest(transactions=[transaction])
+        self.data = _bytes_of(ApiKey.ADD_PARTITIONS_TO_TXN, self.VERSION, form)
+        self._identity = _identity_place(self.data)
+        self._partitions = tuple(
+            _place(self.data, number.to_bytes(4, "big")) for number in _some(spread)
+        )
+
+    def prepare(
+        self, producer_id: int, producer_epoch: int, first: int, of_partitions: int
+    ) -> None:
+        _pack_identity(self.data, self._identity, producer_id, producer_epoch)
+        for number, place in enumerate(self._partitions):
+            _pack_int32(self.data, place, (first + number) % of_partitions)
+
+
+class EndFrame:
+    """An EndTxn request that commits."""
+
+    __slots__ = ("_identity", "data")
+
+    def __init__(self, transactional_id: str, version: int) -> None:
+        form = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=_SOME_PRODUCER_ID,
+            producer_epoch=_SOME_EPOCH,
+            committed=True,
+        )
+        self.data = _bytes_of(ApiKey.END_TXN, version, form)
+        self._identity = _identity_place(self.data)
+
+    def prepare(self, producer_id: int, producer_epoch: int) -> None:
+        _pack_identity(self.data, self._identity, producer_id, producer_epoch)
+
+
+def init_producer_id(transactional_id: str | None, version: int, timeout_ms: int) -> bytearray:
+    """An InitProducerId request: sent once or so, nothing in it changes."""
+    form = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+    )
+    return _bytes_of(ApiKey.INIT_PRODUCER_ID, version, form)

@@ -1,0 +1,71 @@
+"""A whole run: the topic, the producers' identities, the load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from bench.generator.answers import Identity
+from bench.generator.crowd import Crowd
+from bench.generator.engine import Connection, Engine, Script
+from bench.generator.job import Job
+from bench.generator.reader import Reader
+from bench.generator.scripts import make_batch, sender
+from bench.generator.tally import Figures
+from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster, connect
+from fencepost.client.reading import LATEST
+
+NOBODY: Final = Identity(-1, -1)
+
+
+def run(job: Job) -> Figures:
+    """Prepares what the job needs and carries it out."""
+    assert job.partitions % job.spread == 0, "requests must go round the topic without a rest"
+    # First of all, so that a broker that is not there is noticed at once.
+    connections = [Connection(job.address) for _ in range(job.producers)]
+    with connect(job.bootstrap) as cluster:
+        _create_topic(cluster, job)
+        identities = [_identity(cluster, job, number) for number in range(job.producers)]
+    engine = Engine()
+    script = _scripts(job, engine, identities)
+    return engine.run(
+        connections,
+        script,
+        seconds=job.seconds,
+        warmup_seconds=job.warmup_seconds,
+        max_bytes=job.max_bytes,
+    )
+
+
+def _create_topic(cluster: Cluster, job: Job) -> None:
+    topic = NewTopic(job.topic, job.partitions, configs={"file.delete.delay.ms": "0"})
+    cluster.create_topics([topic], exist_ok=True)
+    # Apache Kafka names the leaders before they lead: wait until each of them has answered.
+    places = [TopicPartition(job.topic, number) for number in range(job.partitions)]
+    cluster.list_offsets(dict.fromkeys(places, LATEST))
+
+
+def _identity(cluster: Cluster, job: Job, number: int) -> Identity:
+    if job.mode in ("acks1", "fetch"):
+        return NOBODY
+    # With `ids` and `open` this is only to have the coordinators ready.
+    name = None if job.mode == "idempotent" else job.transactional_id(number)
+    identity = cluster.init_producer_id(name)
+    return Identity(identity.producer_id, identity.producer_epoch)
+
+
+def _scripts(
+    job: Job, engine: Engine, identities: list[Identity]
+) -> Callable[[Connection, int], Script]:
+    """What each connection does."""
+    if job.mode == "fetch":
+        return lambda connection, number: Reader(job, engine, connection, number).script()
+    batch = make_batch(job)
+    if job.mode in ("ids", "open"):
+        return lambda connection, number: Crowd(job, engine, connection, number).script(batch)
+    kind = sender(job.mode)
+    return lambda connection, number: kind(
+        job, engine, connection, number, identities[number]
+    ).script(batch)

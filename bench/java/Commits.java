@@ -1,0 +1,81 @@
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
+/**
+ * Commits transactions for some seconds with Kafka's own client and prints the milliseconds of each commit, one per line.
+ *
+ * Arguments: bootstrap servers, topic, producers (a thread each), records per transaction, bytes per record, seconds of
+ * warm-up, seconds that count. The first line is the time that counted, in milliseconds.
+ */
+public final class Commits {
+    public static void main(String[] arguments) throws Exception {
+        String servers = arguments[0];
+        String topic = arguments[1];
+        int producers = Integer.parseInt(arguments[2]);
+        int records = Integer.parseInt(arguments[3]);
+        byte[] value = new byte[Integer.parseInt(arguments[4])];
+        new Random(1).nextBytes(value);
+        List<KafkaProducer<byte[], byte[]>> clients = new ArrayList<>();
+        for (int number = 0; number < producers; number++) {
+            clients.add(producer(servers, "java-" + number));
+        }
+        long counted = System.nanoTime() + seconds(arguments[5]);
+        long end = counted + seconds(arguments[6]);
+        ExecutorService threads = Executors.newFixedThreadPool(producers);
+        List<Future<List<Double>>> results = new ArrayList<>();
+        for (KafkaProducer<byte[], byte[]> client : clients) {
+            results.add(threads.submit(() -> commit(client, topic, records, value, counted, end)));
+        }
+        StringBuilder out = new StringBuilder();
+        out.append((end - counted) / 1e6).append('\n');
+        for (Future<List<Double>> result : results) {
+            for (double milliseconds : result.get()) {
+                out.append(milliseconds).append('\n');
+            }
+        }
+        threads.shutdown();
+        for (KafkaProducer<byte[], byte[]> client : clients) {
+            client.close();
+        }
+        System.out.print(out);
+    }
+
+    private static long seconds(String text) {
+        return (long) (Double.parseDouble(text) * 1e9);
+    }
+
+    private static KafkaProducer<byte[], byte[]> producer(String servers, String name) {
+        Map<String, Object> settings = Map.of("bootstrap.servers", servers, "transactional.id", name);
+        ByteArraySerializer bytes = new ByteArraySerializer();
+        KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings, bytes, bytes);
+        producer.initTransactions();
+        return producer;
+    }
+
+    private static List<Double> commit(
+            KafkaProducer<byte[], byte[]> producer, String topic, int records, byte[] value, long counted, long end) {
+        List<Double> commits = new ArrayList<>();
+        while (System.nanoTime() < end) {
+            producer.beginTransaction();
+            for (int number = 0; number < records; number++) {
+                producer.send(new ProducerRecord<>(topic, value));
+            }
+            long started = System.nanoTime();
+            producer.commitTransaction();
+            long done = System.nanoTime();
+            if (started >= counted && done < end) {
+                commits.add((done - started) / 1e6);
+            }
+        }
+        return commits;
+    }
+}

@@ -1,0 +1,215 @@
+"""Spark beside Spark: one session and one Apache Kafka that two pipelines use in turns.
+
+The sides of a Spark load are pipelines and not brokers: fencepost's source and sink on one side, Spark's own connector
+on the other, in the column of Apache Kafka. Both run in one session with two cores against the same Apache Kafka, so
+that nothing differs but the pipeline. The connector comes from Maven Central, once, into build/. It gets the settings
+with which it was fastest here; fencepost's pipeline gets none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench import client
+from bench.sides import FENCEPOST, KAFKA, Broker, Side
+from tools.apache_kafka import ROOT, UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+CORES: Final = 2
+PARTITIONS: Final = 4
+QUERY_SECONDS: Final = 300
+MAVEN_SECONDS: Final = 300.0
+
+_CONNECTOR: Final = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+_JARS: Final = ROOT / "build" / "spark-kafka-4.2.0"
+_FASTEST: Final = {"kafka.linger.ms": "5", "kafka.batch.size": "131072"}
+
+
+def fetch_connector() -> list[Path]:
+    """The jars of Spark's own Kafka connector, brought here if this is the first time."""
+    if shutil.which("mvn") is None:
+        raise UnavailableError("Spark's Kafka connector needs Maven, not found on this machine")
+    _JARS.parent.mkdir(parents=True, exist_ok=True)
+    with (_JARS.parent / "spark-kafka.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _JARS.exists():
+            _copy_jars()
+    return sorted(_JARS.glob("*.jar"))
+
+
+def _copy_jars() -> None:
+    with tempfile.TemporaryDirectory(dir=_JARS.parent) as folder:
+        for artifact in _CONNECTOR:
+            command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}"]
+            done = subprocess.run(
+                [*command, f"-DoutputDirectory={folder}/libs"],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=MAVEN_SECONDS,
+                check=False,
+            )
+            if done.returncode:
+                raise UnavailableError(f"Maven could not get {artifact}: {done.stdout}")
+        # Renamed only when complete, so that a broken download is never taken for a whole one.
+        (Path(folder) / "libs").rename(_JARS)
+
+
+@dataclass(slots=True)
+class Stage:
+    """Where both pipelines play."""
+
+    session: SparkSession
+    broker: Broker
+    folder: Path
+    users: int = 0
+
+    def checkpoint(self) -> str:
+        """A folder that no query has used."""
+        return tempfile.mkdtemp(prefix="checkpoint-", dir=self.folder)
+
+    # Rows to write, and where they go.
+
+    def rows(self, count: int, value_bytes: int) -> DataFrame:
+        """A stream of batches of so many rows, each with a short key and a value of that size."""
+        value = os.urandom(value_bytes).hex()
+        numbers = (
+            self.session.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", count)
+            .option("numPartitions", CORES)
+            .load()
+        )
+        return numbers.selectExpr(
+            "CAST(CAST(value AS STRING) AS BINARY) AS key", f"X'{value}' AS value"
+        )
+
+    def writing(self, side: Side, rows: DataFrame, topic: str) -> DataStreamWriter:
+        """The sink of this side."""
+        if side is not FENCEPOST:
+            options = {**_FASTEST, "kafka.bootstrap.servers": self.broker.bootstrap_servers}
+            return rows.writeStream.format("kafka").options(topic=topic, **options)
+        from fencepost.spark import TransactionalSink
+
+        sink = TransactionalSink(self.broker.bootstrap_servers, transactional_id=topic, topic=topic)
+        return rows.writeStream.foreachBatch(sink)
+
+    def in_batches(self, side: Side, rows: DataFrame, topic: str) -> DataStreamWriter:
+        """The sink of this side in foreachBatch."""
+        if side is FENCEPOST:
+            return self.writing(side, rows, topic)
+        options = {**_FASTEST, "kafka.bootstrap.servers": self.broker.bootstrap_servers}
+
+        def write(batch: DataFrame, _: int) -> None:
+            batch.write.format("kafka").options(topic=topic, **options).save()
+
+        return rows.writeStream.foreachBatch(write)
+
+    def reading(self, side: Side, topic: str) -> DataFrame:
+        """The source of this side, over all of a topic."""
+        reader = self.session.readStream.format("fencepost" if side is FENCEPOST else "kafka")
+        return (
+            reader.option("kafka.bootstrap.servers", self.broker.bootstrap_servers)
+            .option("kafka.isolation.level", "read_committed")
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .load()
+        )
+
+    def run_once(self, writer: DataStreamWriter) -> dict[str, Any]:
+        """Everything that is there as one batch: the progress that Spark reports of it."""
+        query = (
+            writer.option("checkpointLocation", self.checkpoint())
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            assert query.awaitTermination(QUERY_SECONDS), "the query did not end"
+        finally:
+            query.stop()
+        batches = [one for one in query.recentProgress if one["numInputRows"]]
+        assert len(batches) == 1, f"{len(batches)} batches and not one"
+        return batches[0]
+
+
+_open: list[Stage] = []
+
+
+@contextmanager
+def stage(folder: Path) -> Iterator[Stage]:
+    """The stage of this process: made by the first side that needs it, closed by the last one."""
+    if not _open:
+        _open.append(_build(folder))
+    found = _open[0]
+    found.users += 1
+    try:
+        yield found
+    finally:
+        found.users -= 1
+        if not found.users:
+            _open.clear()
+            found.session.stop()
+            found.broker.stop()
+
+
+def _build(folder: Path) -> Stage:
+    import fencepost.spark  # noqa: F401  (chooses the workers' Python)
+
+    jars = ",".join(map(str, fetch_connector()))
+    broker = KAFKA.start(folder / "kafka")
+    try:
+        return Stage(_session(jars, folder), broker, folder)
+    except BaseException:
+        broker.stop()
+        raise
+
+
+def _session(jars: str, folder: Path) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    # Workers are started with this path, also where fencepost is not installed.
+    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    settings = {
+        "spark.jars": jars,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.sql.streaming.stopTimeout": "60s",
+    }
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("fencepost bench")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def seconds_of(progress: dict[str, Any]) -> float:
+    """How long a batch took, from its trigger to its commit."""
+    return float(progress["durationMs"]["triggerExecution"]) / 1000
+
+
+def written(broker: Broker, topic: str) -> int:
+    """How many offsets a topic has."""
+    return client.end_offsets(broker, topic, PARTITIONS)
