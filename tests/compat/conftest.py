@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tools.apache_kafka import ApacheKafka, missing_programs
 from tools.fencepost_process import FencepostProcess
 from tools.java_tools import JavaTools, ToolResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
 
@@ -87,3 +92,32 @@ def side(request: pytest.FixtureRequest) -> Side:
 def topic() -> str:
     """A name that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="session")
+def connector_spark() -> Iterator[SparkSession]:
+    """A Spark session that knows Spark's own Kafka connector beside ours.
+
+    Jars are for the machine that Spark starts, and a process has one: tests that want Spark here share this session.
+    """
+    from pyspark.sql import SparkSession
+
+    from bench.spark import fetch_connector
+    from tests.spark.conftest import environment
+
+    os.environ.update(environment())
+    jars = ",".join(map(str, fetch_connector()))
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("fencepost beside Spark's connector")
+        .config("spark.jars", jars)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()

@@ -25,6 +25,12 @@ def test_every_codec_gives_back_what_it_took(codec: Codec, data: bytes, repetiti
     assert bytes(decompress(codec, compress(codec, data))) == data
 
 
+@pytest.mark.parametrize("codec", sorted(CODECS))
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_codec_takes_any_buffer(codec: Codec, kind: type) -> None:
+    assert bytes(decompress(codec, compress(codec, kind(b"abc" * 100)))) == b"abc" * 100
+
+
 def bomb(codec: Codec) -> bytes:
     zeros = bytes(BOMB_BYTES)
     return {

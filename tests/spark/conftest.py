@@ -1,4 +1,4 @@
-"""A broker in a process of its own, a Spark session, and topics to write to.
+"""A broker in a process of its own, Spark sessions, and topics to write to.
 
 The broker is fencepost unless FENCEPOST_TEST_BOOTSTRAP names another one: every test here speaks the wire only, so they
 all run against Apache Kafka as well.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,13 +24,14 @@ from fencepost.client.blocking import Cluster, connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SOURCES = str(Path(__file__).resolve().parents[2] / "src")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """What a child process needs to find fencepost where it is not installed."""
-    path = os.pathsep.join(filter(None, [SOURCES, os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+    """What a child process needs to find fencepost and the tests where they are not installed."""
+    path = [str(ROOT / "src"), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    unique = os.pathsep.join(dict.fromkeys(filter(None, path)))
+    return os.environ | {"PYTHONPATH": unique, "PYSPARK_PYTHON": sys.executable}
 
 
 class BrokerProcess:
@@ -96,29 +96,76 @@ def require_spark() -> None:
     """Skips with a reason where Spark cannot run."""
     pytest.importorskip("pyspark", reason="the spark extra is not installed")
     pytest.importorskip("pyarrow", reason="the spark extra is not installed")
-    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        pytest.skip("Spark needs a Java runtime, and none was found")
+    from fencepost.spark.java_home import JavaMissing, provide_java
+
+    try:
+        provide_java()
+    except JavaMissing as reason:
+        pytest.skip(str(reason))
+
+
+class Sessions:
+    """The one session that a process can have, made anew when it is wanted with another master."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        """Where executors keep their shuffle files."""
+        self._master = ""
+        self._session: SparkSession | None = None
+
+    def session(self, master: str) -> SparkSession:
+        if self._session is None or self._master != master:
+            self.stop()
+            self._master, self._session = master, self._make(master)
+        return self._session
+
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def _make(self, master: str) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        os.environ.update(environment())
+        session = (
+            SparkSession.builder.master(master)
+            .appName("fencepost tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.local.dir", str(self.folder))
+            .config("spark.sql.streaming.stopTimeout", "30s")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        return session
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
     require_spark()
-    from pyspark.sql import SparkSession
+    found = Sessions(tmp_path_factory.mktemp("spark"))
+    yield found
+    found.stop()
+    # Those of sinks to brokers that are gone; a program would end with them.
+    from fencepost.spark import connection
 
-    os.environ.update(environment())
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("fencepost tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.streaming.stopTimeout", "30s")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    for client in connection._clusters.values():
+        client.close()
+
+
+@pytest.fixture
+def spark(sessions: Sessions) -> SparkSession:
+    """Executors are threads of the driver."""
+    return sessions.session("local[2]")
+
+
+@pytest.fixture
+def spark_with_executors(sessions: Sessions) -> SparkSession:
+    """Executors are processes, two of them."""
+    return sessions.session("local-cluster[2,1,1024]")
 
 
 _numbers = itertools.count()

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from fencepost.spark.checks import check_session, claim_id
+from fencepost.base.ids import TopicPartition
+from fencepost.client.failures import RetriesExhausted
+from fencepost.spark.checks import check_ledger, check_session, claim_id
 from fencepost.spark.failures import SinkRefused, sentence_of
+from fencepost.spark.ledger import Batch, LedgerEntry, encode_entry
 from fencepost.spark.settings import read_settings
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
@@ -41,9 +44,20 @@ def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
         (session(slots=0), "at least one free core"),
     ],
 )
-def test_a_session_that_cannot_keep_the_promise_is_refused(given: Any, named: str) -> None:
+def test_a_session_that_cannot_keep_the_promise_is_refused(
+    given: Any, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.spark.checks.EXECUTORS_PATIENCE_SECONDS", 0.0)
     with pytest.raises(SinkRefused, match=named):
         check_session(given)
+
+
+def test_executors_that_are_on_their_way_are_waited_for() -> None:
+    given = session()
+    answers = iter([0, 0, 2])
+    given.sparkContext._jsc.sc().maxNumConcurrentTasks = lambda profile: next(answers)
+    check_session(given)
+    assert next(answers, None) is None
 
 
 def test_workers_of_this_machine_run_the_drivers_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +87,63 @@ def test_two_live_queries_cannot_share_a_transactional_id() -> None:
         claim_id("shared", settings, Moment("two", "r", 0))
     engine.active = False
     claim_id("shared", settings, Moment("two", "r", 0))
+
+
+class PlayedCluster:
+    """A ledger as it is now, as it is when everything is settled, and the state of the transactional id."""
+
+    def __init__(
+        self, now: LedgerEntry | None, settled: LedgerEntry | None = None, state: str = ""
+    ) -> None:
+        self._now, self._settled, self._state = now, settled, state
+
+    def offset_fetch(self, group: str, *, require_stable: bool = True) -> dict[Any, Any]:
+        entry = self._settled if require_stable else self._now
+        if entry == UNSETTLED:
+            raise RetriesExhausted("OffsetFetch", 60_000, "UNSTABLE_OFFSET_COMMIT")
+        return {TopicPartition("out", 0): encode_entry(entry)} if entry else {}
+
+    def describe_transactions(self, names: list[str]) -> dict[str, Any]:
+        return {name: SimpleNamespace(state=self._state) if self._state else None for name in names}
+
+
+UNSETTLED = LedgerEntry("nobody", 0)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "batch", "named"),
+    [
+        (PlayedCluster(LedgerEntry("p", 3), LedgerEntry("p", 3)), 0, "belongs to query p"),
+        (PlayedCluster(LedgerEntry("q", 7), LedgerEntry("q", 8)), 4, "hold batch 8 of this query"),
+        (PlayedCluster(None, None), 4, "has no ledger of this transactional_id"),
+        (PlayedCluster(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
+    ],
+)
+def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
+    cluster: Any, batch: int, named: str
+) -> None:
+    with pytest.raises(SinkRefused, match=named):
+        check_ledger(cluster, "id", Batch("q", batch))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "batch"),
+    [
+        # Committed, and the markers were on their way.
+        (PlayedCluster(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
+        (PlayedCluster(None, LedgerEntry("q", 3)), 4),
+        (PlayedCluster(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
+        # A driver has died with an entry of its own in an open transaction: the fence will end it.
+        (PlayedCluster(LedgerEntry("p", 3), UNSETTLED), 0),
+        # A driver has died before its first commit.
+        (PlayedCluster(None, None, "Empty"), 0),
+        (PlayedCluster(None, None, "Ongoing"), 0),
+        (PlayedCluster(None, None, "CompleteAbort"), 0),
+        (PlayedCluster(None, None), 0),
+    ],
+)
+def test_what_the_fence_may_still_change_is_not_refused_before_it(cluster: Any, batch: int) -> None:
+    check_ledger(cluster, "id", Batch("q", batch))
 
 
 def test_what_a_task_said_is_found_in_what_spark_makes_of_it() -> None:

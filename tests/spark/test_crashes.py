@@ -1,21 +1,19 @@
-"""Processes that are killed for good: the driver, an executor's Python, and the broker."""
+"""Processes that are killed for good: the broker, and the Python of a task. Drivers and executors have files of their own."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
-from tests.spark.conftest import BrokerProcess, environment, read_values, require_spark
-from tests.spark.test_sink import Pipeline, numbered
+from tests.spark import chaos
+from tests.spark.conftest import BrokerProcess, read_values
+from tests.spark.pipeline import Pipeline, finish, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,31 +24,6 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
 ]
 
-PROGRAM = str(Path(__file__).with_name("dying_query.py"))
-
-
-def test_a_driver_that_is_killed_again_and_again_loses_and_doubles_nothing(
-    bootstrap: str, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
-) -> None:
-    require_spark()
-    topic = new_topic()
-    (tmp_path / "in").mkdir()
-    for batch in range(4):
-        (tmp_path / "in" / f"{batch}.txt").write_text("\n".join(numbered(batch)))
-    deaths = [("written", 1), ("sent", 2), ("ended", 3), ("never", -1)]
-    for step, batch in deaths:
-        arguments = [bootstrap, str(tmp_path), topic, step, str(batch)]
-        ended = subprocess.run(
-            [sys.executable, PROGRAM, *arguments],
-            env=environment(),
-            capture_output=True,
-            check=False,
-        )
-        expected = 0 if step == "never" else -signal.SIGKILL
-        assert ended.returncode == expected, ended.stderr.decode()[-3000:]
-    expected_rows = [line for batch in range(4) for line in numbered(batch)]
-    assert sorted(read_values(cluster, topic)) == sorted(expected_rows)
-
 
 @pytest.mark.parametrize("step", ["writing", "written", "entered", "ending"])
 def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
@@ -59,8 +32,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
     with connect(own_broker.bootstrap_servers) as cluster:
         cluster.create_topics([NewTopic("out", 3, 1)])
         pipeline = Pipeline(spark, own_broker.bootstrap_servers, tmp_path, "out")
-        pipeline.add(numbered(0))
-        pipeline.add(numbered(1))
+        pipeline.add(numbered(0), numbered(1))
         threads: list[threading.Thread] = []
 
         def bounce(reached: str, batch_id: int) -> None:
@@ -75,38 +47,47 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
         assert sorted(read_values(cluster, "out")) == sorted(numbered(0) + numbered(1))
 
 
-def test_an_executor_that_is_killed_in_mid_write_is_made_good(
+def test_a_broker_that_is_killed_in_mid_write_is_waited_for(
+    spark: SparkSession,
+    own_broker: BrokerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marker = str(tmp_path / "writing")
+    with connect(own_broker.bootstrap_servers) as cluster:
+        cluster.create_topics([NewTopic("out", 3, 1)])
+        pipeline = Pipeline(spark, own_broker.bootstrap_servers, tmp_path, "out")
+        pipeline.add(numbered(0), numbered(1))
+        chaos.in_tasks(
+            monkeypatch,
+            chaos.AfterFirstWrite(pipeline.bootstrap, marker, chaos.wait_to_be_released),
+        )
+        query = pipeline.start()
+        chaos.await_file(f"{marker}.reached")
+        own_broker.kill()
+        own_broker.start()
+        Path(f"{marker}.released").touch()
+        assert finish(query) is None
+        assert sorted(read_values(cluster, "out")) == sorted(numbered(0) + numbered(1))
+
+
+@pytest.mark.parametrize(("way", "version"), [("direct", 2), ("direct", 1), ("shuffled", 2)])
+def test_a_worker_that_is_killed_in_mid_write_is_made_good(
     spark: SparkSession,
     bootstrap: str,
     cluster: Cluster,
     new_topic: Callable[..., str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    version: int,
 ) -> None:
-    from pyspark import cloudpickle
-
-    from fencepost.spark import job
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    marker = str(tmp_path / "killed-once")
-    genuine = job._delivering_task
-
-    def killing(plan: Any) -> Any:
-        deliver = genuine(plan)
-
-        def run(batches: Any) -> Any:
-            import os
-
-            reports = list(deliver(batches))
-            if not Path(marker).exists():
-                Path(marker).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            return iter(reports)
-
-        return run
-
-    monkeypatch.setattr(job, "_delivering_task", killing)
-    pipeline = Pipeline(spark, bootstrap, tmp_path, new_topic())
+    chaos.speak_by_name(monkeypatch)
+    if way == "shuffled":
+        chaos.through_the_shuffle(monkeypatch)
+    topic, marker = new_topic(), str(tmp_path / "killed-once")
+    chaos.in_tasks(monkeypatch, chaos.AfterFirstWrite(bootstrap, marker, chaos.kill_worker))
+    pipeline = Pipeline(spark, bootstrap, tmp_path, topic, f"{topic}-tv{version}")
     pipeline.add(numbered(0))
     assert pipeline.run() is None
     assert Path(marker).exists()

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.client.blocking import Cluster
-from fencepost.client.failures import ProducerFenced, UnknownOutcome
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster, connect
+from fencepost.client.failures import ProducerFenced
 from fencepost.client.partitioner import partition_for_key
-from fencepost.spark.ledger import Verdict, read_page
+from fencepost.records.opened import Record
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.ledger import group_of, read_page
 from fencepost.spark.sink import TransactionalSink
-from tests.spark.conftest import read_values
+from fencepost.testing.embedded import Broker
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
+from tests.spark import chaos
+from tests.spark.conftest import BrokerProcess, read_values
+from tests.spark.pipeline import Pipeline, finish, numbered
+from tools.processes import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from fencepost.broker.node import Node
 
 pytestmark = [
     pytest.mark.spark,
@@ -32,56 +42,6 @@ pytestmark = [
 
 class Crash(Exception):  # noqa: N818
     """What a test raises where a driver would die."""
-
-
-class Pipeline:
-    """Lines of files into a topic, one file per batch."""
-
-    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, topic: str) -> None:
-        self.spark = spark
-        self.bootstrap = bootstrap
-        self.folder = folder
-        self.topic = topic
-        self.transactional_id = topic
-        self.checkpoint = folder / "checkpoint"
-        self.sinks: list[TransactionalSink] = []
-        self._files = 0
-        (folder / "in").mkdir()
-
-    def add(self, lines: list[str]) -> None:
-        path = self.folder / f"part-{self._files:03}.txt"
-        path.write_text("\n".join(lines))
-        path.rename(self.folder / "in" / path.name)
-        self._files += 1
-
-    def sink(self, **changes: Any) -> TransactionalSink:
-        fields: dict[str, Any] = {"transactional_id": self.transactional_id, "topic": self.topic}
-        found = TransactionalSink(self.bootstrap, **fields | changes)
-        self.sinks.append(found)
-        return found
-
-    def run(
-        self,
-        sink: Callable[[DataFrame, int], None] | None = None,
-        shape: Callable[[DataFrame], DataFrame] | None = None,
-        mode: str = "append",
-    ) -> str | None:
-        """Runs to the end of the files; the reason when the query failed."""
-        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder / "in"))
-        rows = shape(lines) if shape else lines.selectExpr("value AS key", "value")
-        query = (
-            rows.writeStream.foreachBatch(sink or self.sink())
-            .outputMode(mode)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        # The reason is asked for below.
-        with contextlib.suppress(Exception):
-            query.awaitTermination(120)
-        failure = query.exception()
-        query.stop()
-        return None if failure is None else str(failure)
 
 
 @pytest.fixture
@@ -97,10 +57,6 @@ def crash_at(step: str, batch_id: int) -> Callable[[str, int], None]:
             raise Crash(f"died at {step!r}")
 
     return on_step
-
-
-def numbered(batch: int, count: int = 40) -> list[str]:
-    return [f"{batch}-{n}" for n in range(count)]
 
 
 def test_every_row_is_written_once_to_the_partition_of_its_key(
@@ -125,51 +81,72 @@ def test_every_row_is_written_once_to_the_partition_of_its_key(
     assert page.entry.batch_id == 1
 
 
-@pytest.mark.parametrize(
-    "step", ["fenced", "ledger read", "writing", "written", "entered", "ending", "ended"]
-)
-def test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing(
-    pipeline: Pipeline, cluster: Cluster, step: str
+@pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])
+@pytest.mark.parametrize("arrived", [True, False], ids=["arrived", "lost"])
+def test_an_unknown_outcome_of_end_txn_is_settled_by_asking(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arrived: bool,
+    version: int,
 ) -> None:
-    pipeline.add(numbered(0))
-    failure = pipeline.run(pipeline.sink(on_step=crash_at(step, 0)))
-    assert failure is not None
-    assert "died at" in failure
-    pipeline.add(numbered(1))
-    sink = pipeline.sink()
-    verdicts: list[Verdict] = []
+    """Every answer to one EndTxn is lost until the client gives up; the request itself may have had its effect."""
+    chaos.speak_by_name(monkeypatch)
+    with Broker() as broker, connect(broker.bootstrap_servers) as cluster:
+        cluster.create_topics([NewTopic("out", 3, 1)])
+        pipeline = Pipeline(spark, broker.bootstrap_servers, tmp_path, "out", f"id-tv{version}")
+        pipeline.add(numbered(0), numbered(1))
+        steps: list[str] = []
 
-    def watch(df: DataFrame, batch_id: int) -> None:
-        sink(df, batch_id)
-        assert sink.last_receipt is not None
-        verdicts.append(sink.last_receipt.verdict)
+        def cut(step: str, batch_id: int) -> None:
+            steps.append(step)
+            if (step, batch_id) == ("ending", 1) and steps.count("settling") == 0:
+                broker.call(lambda node: _cut_every_answer(node, arrived))
 
-    assert pipeline.run(watch) is None
-    assert verdicts == [Verdict.DRAIN if step == "ended" else Verdict.WRITE, Verdict.WRITE]
-    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+        # Short, because it is how long the client goes on asking.
+        options = {"kafka.default.api.timeout.ms": "2000"}
+        assert pipeline.run(pipeline.sink(on_step=cut, options=options)) is None
+        assert steps.count("settling") == 1
+        assert steps.count("writing") == (2 if arrived else 3)
+        assert sorted(read_values(cluster, "out")) == sorted(numbered(0) + numbered(1))
 
 
-@pytest.mark.parametrize("arrived", [True, False])
-def test_a_lost_answer_to_end_txn_is_settled_by_asking(
-    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, arrived: bool
+def test_an_unknown_outcome_is_not_settled_against_a_successor(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    pipeline.add(numbered(0))
-    pipeline.add(numbered(1))
-    genuine = Cluster.end_txn
-    lost: list[object] = []
+    with Broker() as broker, connect(broker.bootstrap_servers) as cluster:
+        cluster.create_topics([NewTopic("out", 3, 1)])
+        pipeline = Pipeline(spark, broker.bootstrap_servers, tmp_path, "out")
+        pipeline.add(numbered(0))
+        successors: list[Any] = []
 
-    def end_txn(self: Cluster, identity: Any, *, commit: bool) -> Any:
-        if not commit or lost:
-            return genuine(self, identity, commit=commit)
-        lost.append(identity)
-        if arrived:
-            genuine(self, identity, commit=True)
-        raise UnknownOutcome("the answer was lost")
+        def succeed(step: str, batch_id: int) -> None:
+            if step == "ending":
+                broker.call(lambda node: node.faults.drop(ApiKey.END_TXN, effect=False))
+                successors.append(cluster.init_producer_id(pipeline.transactional_id))
 
-    monkeypatch.setattr(Cluster, "end_txn", end_txn)
-    assert pipeline.run() is None
-    assert lost
-    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+        failure = pipeline.run(pipeline.sink(on_step=succeed))
+        assert failure is not None
+        assert "was taken over by another query" in failure
+        # It has its id still.
+        with cluster.writer(successors[0]) as writer:
+            writer.write_records(TopicPartition("out", 0), [Record(value=b"successor")])
+            writer.flush()
+        cluster.end_txn(successors[0], commit=True)
+        assert read_values(cluster, "out") == ["successor"]
+
+
+def _cut_every_answer(node: Node, arrived: bool) -> None:
+    """All EndTxn of the epoch that comes next; the first one of them takes effect, or none does."""
+    epochs: list[int] = []
+
+    def fits(request: Any) -> bool:
+        epochs.append(request.producer_epoch)
+        return bool(request.producer_epoch == epochs[0])
+
+    node.faults.drop(ApiKey.END_TXN, effect=arrived, fits=fits)
+    for _ in range(100):
+        node.faults.drop(ApiKey.END_TXN, effect=False, fits=fits)
 
 
 def test_a_stateful_query_that_repeats_a_batch_keeps_its_state(
@@ -217,8 +194,6 @@ def test_an_executor_that_wakes_up_late_cannot_write(pipeline: Pipeline, cluster
     assert pipeline.run(remember) is None
     pipeline.add(numbered(1))
     assert pipeline.run() is None
-    from fencepost.records.opened import Record
-
     with cluster.writer(borrowed[0]) as zombie:
         zombie.write_records(TopicPartition(pipeline.topic, 0), [Record(value=b"zombie")])
         with pytest.raises(ProducerFenced):
@@ -238,6 +213,144 @@ def test_a_new_checkpoint_is_refused_unless_it_is_adopted(
     assert len(read_values(cluster, pipeline.topic)) == 40
     assert pipeline.run(pipeline.sink(adopt=True)) is None
     assert len(read_values(cluster, pipeline.topic)) == 80
+
+
+def delete_ledger(cluster: Cluster, transactional_id: str) -> None:
+    reply = cluster.ask(
+        ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group_of(transactional_id)])
+    )
+    assert [result.error_code for result in reply.results] == [ErrorCode.NONE]
+
+
+def at(step: str, batch_id: int, act: Callable[[], None]) -> Callable[[str, int], None]:
+    def on_step(reached: str, number: int) -> None:
+        if (reached, number) == (step, batch_id):
+            act()
+
+    return on_step
+
+
+def test_a_ledger_that_is_deleted_while_the_query_is_stopped_is_missed(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    delete_ledger(cluster, pipeline.transactional_id)
+    pipeline.add(numbered(1))
+    for _ in range(2):
+        failure = pipeline.run()
+        assert failure is not None
+        assert "the cluster has no ledger of this transactional_id" in failure
+        assert "adopt=True" in failure
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_a_first_batch_whose_ledger_is_deleted_is_not_written_again(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    """Spark repeats it, because the driver died before Spark heard of its end."""
+    pipeline.add(numbered(0))
+    assert pipeline.run(pipeline.sink(on_step=crash_at("ended", 0))) is not None
+    delete_ledger(cluster, pipeline.transactional_id)
+    for _ in range(2):
+        failure = pipeline.run()
+        assert failure is not None
+        assert "seen a committed transaction of this id, but has no ledger of it" in failure
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+
+
+def test_a_ledger_that_is_deleted_while_the_query_runs_is_written_again(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0), numbered(1))
+    delete = at("writing", 1, lambda: delete_ledger(cluster, pipeline.transactional_id))
+    assert pipeline.run(pipeline.sink(on_step=delete)) is None
+    pipeline.add(numbered(2))
+    assert pipeline.run() is None
+    expected = numbered(0) + numbered(1) + numbered(2)
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+def test_a_query_whose_ledger_is_deleted_from_under_its_transaction_is_refused_after_a_crash(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0), numbered(1))
+
+    def on_step(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("entered", 1):
+            delete_ledger(cluster, pipeline.transactional_id)
+        crash_at("ended", 1)(step, batch_id)
+
+    assert pipeline.run(pipeline.sink(on_step=on_step)) is not None
+    failure = pipeline.run()
+    # Whether an offset that waits for its transaction is deleted too is the broker's choice.
+    assert failure is None or "the cluster has no ledger of this transactional_id" in failure
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_a_transaction_timeout_that_the_brokers_do_not_allow_is_named(pipeline: Pipeline) -> None:
+    pipeline.add(numbered(0))
+    failure = pipeline.run(pipeline.sink(options={"kafka.transaction.timeout.ms": "99000000"}))
+    assert failure is not None
+    assert "lower kafka.transaction.timeout.ms of the sink, or raise transaction.max" in failure
+
+
+def test_a_transaction_timeout_below_the_longest_batch_is_refused(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    pipeline.add(numbered(1))
+    failure = pipeline.run(pipeline.sink(options={"kafka.transaction.timeout.ms": "1"}))
+    assert failure is not None
+    assert "raise kafka.transaction.timeout.ms, or make batches smaller" in failure
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_brokers_that_are_down_are_named_and_nothing_is_lost(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    wrong = TransactionalSink(
+        f"127.0.0.1:{free_port()}",
+        transactional_id=pipeline.transactional_id,
+        topic=pipeline.topic,
+        options={"kafka.default.api.timeout.ms": "500"},
+    )
+    failure = pipeline.run(wrong)
+    assert failure is not None
+    assert f"the cluster at {wrong.settings.client.bootstrap[0]} does not answer" in failure
+    assert "Start its brokers, or correct the first argument of the sink" in failure
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+
+
+def test_a_sink_outside_of_a_stream_says_how_it_is_used(spark: SparkSession) -> None:
+    sink = TransactionalSink("localhost:9092", transactional_id="x", topic="t")
+    with pytest.raises(SinkRefused, match=r"writeStream\.foreachBatch\(TransactionalSink"):
+        sink(spark.range(1).selectExpr("cast(id AS string) AS value"), 0)
+
+
+def test_nulls_are_tombstones(pipeline: Pipeline, cluster: Cluster) -> None:
+    pipeline.add(["a", "b"])
+
+    def shape(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value AS key", "if(value = 'a', value, NULL) AS value")
+
+    assert pipeline.run(shape=shape) is None
+    pipeline.add(["c"])
+    assert (
+        pipeline.run(shape=lambda lines: lines.selectExpr("value AS key", "NULL AS value")) is None
+    )
+    found = {
+        record.key: record.value
+        for partition in range(3)
+        for record in cluster.records(TopicPartition(pipeline.topic, partition))
+    }
+    assert found == {b"a": b"a", b"b": None, b"c": None}
 
 
 def test_several_topics_and_headers_share_one_transaction(
@@ -268,7 +381,11 @@ def test_several_topics_and_headers_share_one_transaction(
         (["value AS body"], "no column 'value'"),
         (["1.5 AS value"], "the column 'value' is decimal"),
         (["value", "'nowhere' AS topic"], "the cluster has no topic 'nowhere'"),
+        (["value", "CAST(NULL AS string) AS topic", "'k' AS key"], "key b'k' has no topic"),
         (["value", "9 AS partition"], "wants partition 9 of topic"),
+        (["value", "-1 AS partition"], "wants partition -1 of topic"),
+        (["value", "'1' AS partition"], "the column 'partition' is string, and must be int"),
+        (["value", "'x' AS headers"], "the column 'headers' is string"),
         (["repeat(value, 1000000) AS value"], "kafka.max.request.size allows"),
     ],
 )
@@ -283,30 +400,40 @@ def test_rows_that_cannot_be_written_fail_the_query_with_a_sentence_and_write_no
     assert read_values(cluster, pipeline.topic) == []
 
 
-def test_a_job_that_fails_after_writing_is_aborted_and_tried_again(
-    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("configs", "expressions", "named"),
+    [
+        ({"max.message.bytes": "2000"}, ["repeat(value, 5000) AS value"], "lower kafka.batch.size"),
+        ({"cleanup.policy": "compact"}, ["value"], "wants a key in every row"),
+    ],
+)
+def test_rows_that_the_brokers_refuse_fail_the_query_with_a_sentence_and_nothing_is_seen(
+    pipeline: Pipeline,
+    cluster: Cluster,
+    configs: dict[str, str],
+    expressions: list[str],
+    named: str,
 ) -> None:
-    from pyspark import cloudpickle
+    strict = f"{pipeline.topic}-strict"
+    cluster.create_topics([NewTopic(strict, 1, 1, configs=configs)])
+    pipeline.add(["good"])
+    failure = pipeline.run(
+        pipeline.sink(topic=strict), lambda lines: lines.selectExpr(*expressions)
+    )
+    assert failure is not None
+    assert f"{strict}-0: " in failure
+    assert named in failure
+    assert read_values(cluster, strict) == []
 
-    from fencepost.spark import job
 
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    genuine = job._delivering_task
+@pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])
+def test_a_job_that_fails_after_writing_is_aborted_and_tried_again(
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    chaos.speak_by_name(monkeypatch)
+    pipeline.transactional_id += f"-tv{version}"
     marker = str(pipeline.folder / "failed-once")
-
-    def failing(plan: Any) -> Any:
-        deliver = genuine(plan)
-
-        def run(batches: Any) -> Any:
-            reports = list(deliver(batches))
-            if not Path(marker).exists():
-                Path(marker).touch()
-                raise RuntimeError("the executor fails with everything written")
-            return iter(reports)
-
-        return run
-
-    monkeypatch.setattr(job, "_delivering_task", failing)
+    chaos.in_tasks(monkeypatch, chaos.FailOnce(marker))
     pipeline.add(numbered(0))
     assert pipeline.run() is None
     assert Path(marker).exists()
@@ -325,3 +452,87 @@ def test_large_batches_take_the_compiled_path_and_arrive_whole(
 
     assert pipeline.run(pipeline.sink(options={"kafka.compression.type": "lz4"}), many) is None
     assert sorted(map(int, read_values(cluster, pipeline.topic))) == list(range(1, 50001))
+
+
+def test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction(
+    copy: Copy, cluster: Cluster
+) -> None:
+    assert copy.run(copy.bootstrap) is None
+    page = read_page(cluster.offset_fetch(group_of(copy.target)), "")
+    assert page.sources == {TopicPartition(copy.source, 0): 2, TopicPartition(copy.source, 1): 0}
+    assert read_values(cluster, copy.target) == ["a", "b"]
+
+
+def test_offsets_of_a_source_of_another_cluster_are_not(
+    copy: Copy, own_broker: BrokerProcess
+) -> None:
+    with connect(own_broker.bootstrap_servers) as other:
+        other.create_topics([NewTopic(copy.target, 1, 1), NewTopic(copy.source, 2, 1)])
+        failure = copy.run(own_broker.bootstrap_servers, commit_source_offsets=True)
+        assert failure is not None
+        assert "the query reads from cluster" in failure
+        assert "Leave commit_source_offsets out" in failure
+        assert copy.run(own_broker.bootstrap_servers) is None
+        page = read_page(other.offset_fetch(group_of(copy.target)), "")
+        assert page.entry is not None
+        assert page.sources == {}
+        assert read_values(other, copy.target) == ["a", "b"]
+
+
+def test_a_ledger_that_stands_where_a_source_is_leaves_the_offsets_of_sources_out(
+    copy: Copy, cluster: Cluster
+) -> None:
+    failure = copy.run(copy.bootstrap, ledger_topic=copy.source, commit_source_offsets=True)
+    assert failure is not None
+    assert "is both read by the query and the place of its ledger: pass ledger_topic=" in failure
+    assert copy.run(copy.bootstrap, ledger_topic=copy.source) is None
+    page = read_page(cluster.offset_fetch(group_of(copy.target)), "")
+    assert (page.place, page.sources) == (TopicPartition(copy.source, 0), {})
+    assert read_values(cluster, copy.target) == ["a", "b"]
+
+
+def test_offsets_of_files_are_not_asked_of_the_cluster(pipeline: Pipeline) -> None:
+    pipeline.add(["a"])
+    failure = pipeline.run(pipeline.sink(commit_source_offsets=True))
+    assert failure is not None
+    assert "reads something else than topics" in failure
+
+
+class Copy:
+    """A query from a topic of the shared broker to any cluster."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, source: str) -> None:
+        self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
+        self.source, self.target = source, f"{source}-copy"
+
+    def run(self, sink_bootstrap: str, **changes: Any) -> str | None:
+        sink = TransactionalSink(
+            sink_bootstrap, transactional_id=self.target, topic=self.target, **changes
+        )
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.source}
+        return finish(
+            self.spark.readStream.format("fencepost")
+            .options(startingOffsets="earliest", **options)
+            .load()
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+
+@pytest.fixture
+def copy(
+    spark: SparkSession,
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+) -> Copy:
+    found = Copy(spark, bootstrap, tmp_path, new_topic(2))
+    cluster.create_topics([NewTopic(found.target, 1, 1)])
+    with cluster.writer(cluster.init_producer_id(None)) as writer:
+        records = [Record(value=b"a"), Record(value=b"b")]
+        writer.write_records(TopicPartition(found.source, 0), records)
+        writer.flush()
+    return found

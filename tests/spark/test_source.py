@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
 from fencepost.spark.sink import TransactionalSink
@@ -19,6 +22,8 @@ from tests.spark.conftest import read_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from fencepost.client.transactions import ProducerIdentity
 
 pytestmark = [
     pytest.mark.spark,
@@ -29,7 +34,7 @@ pytestmark = [
 
 def write(
     cluster: Cluster, topic: str, values: list[str], partition: int = 0, **ending: bool
-) -> None:
+) -> ProducerIdentity:
     """Writes values in one transaction, which commits unless told otherwise."""
     identity = cluster.init_producer_id(f"writer-{topic}-{partition}")
     with cluster.writer(identity) as writer:
@@ -38,6 +43,7 @@ def write(
         writer.flush()
     if ending.get("ended", True):
         cluster.end_txn(identity, commit=ending.get("commit", True))
+    return identity
 
 
 def values_of(df: DataFrame) -> list[str]:
@@ -201,18 +207,160 @@ def test_a_lost_checkpoint_is_taken_over_from_the_committed_offsets(
     assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
 
 
-def test_a_query_that_stands_still_says_who_pins_it(
-    cluster: Cluster, bootstrap: str, new_topic: Callable[..., str]
+def test_what_is_hidden_by_an_open_transaction_is_read_by_the_run_after_its_end(
+    copy: Copy, cluster: Cluster
 ) -> None:
-    from fencepost.spark.positions import Positions
-    from fencepost.spark.source_options import read_source_options
-    from fencepost.spark.standstill import explain
+    write(cluster, copy.source, ["a"])
+    identity = write(cluster, copy.source, ["b"], ended=False)
+    write(cluster, copy.source, ["c"], partition=1)
+    assert copy.run(startingOffsets="earliest") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "c"]
+    cluster.end_txn(identity, commit=True)
+    assert copy.run(startingOffsets="earliest") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
 
-    topic = new_topic(1)
-    write(cluster, topic, ["open"], ended=False)
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-    positions = Positions(read_source_options(options, streaming=True))
-    sentence = explain(positions, positions.latest(positions.partitions()))
-    assert sentence is not None
-    assert f"transactional id 'writer-{topic}-0'" in sentence
-    assert "offset 0" in sentence
+
+def test_a_query_that_stands_still_says_who_pins_it(
+    cluster: Cluster,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from fencepost.spark import standstill
+    from fencepost.spark.source_options import read_source_options
+    from fencepost.spark.stream import StreamReader
+
+    monkeypatch.setattr(standstill, "PATIENCE_SECONDS", 0.0)
+    topic = new_topic(2)
+    identity = write(cluster, topic, ["open"], ended=False)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+    source = StreamReader(read_source_options(options, streaming=True))
+    start = source.initialOffset()
+    source.latestOffset(start, ReadAllAvailable())
+    assert (
+        f"{topic}-0: 1 offset waits behind an open transaction of transactional id 'writer-{topic}-0', producer "
+        f"{identity.producer_id} (epoch {identity.producer_epoch}) with a timeout of 60 s, open since offset 0"
+    ) in caplog.text
+    cluster.end_txn(identity, commit=True)
+    caplog.clear()
+    monkeypatch.setattr(standstill, "REPEAT_SECONDS", 0.0)
+    StreamReader(read_source_options(options, streaming=True)).latestOffset(
+        start, ReadAllAvailable()
+    )
+    assert caplog.text == ""
+
+
+class Live:
+    """A query that runs until the test ends, and what it has read so far."""
+
+    def __init__(self, df: DataFrame, checkpoint: Path) -> None:
+        self.values: list[str] = []
+
+        def note(batch: DataFrame, batch_id: int) -> None:
+            self.values += values_of(batch)
+
+        self.query = (
+            df.writeStream.foreachBatch(note)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+
+    def read(self) -> list[str]:
+        """Everything that there is now."""
+        self.query.processAllAvailable()
+        return sorted(self.values)
+
+
+@pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
+def test_new_partitions_and_topics_are_noticed_while_a_query_runs(
+    spark: SparkSession,
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+    subscription: str,
+) -> None:
+    topic = new_topic(1, f"growing-{subscription}")
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        subscription: topic if subscription == "subscribe" else f"{topic}.*",
+        "startingOffsets": "earliest",
+    }
+    live = Live(spark.readStream.format("fencepost").options(**options).load(), tmp_path)
+    try:
+        write(cluster, topic, ["first"])
+        assert live.read() == ["first"]
+        enlarge(bootstrap, topic, 2)
+        write(cluster, topic, ["of a new partition"], partition=1)
+        assert live.read() == ["first", "of a new partition"]
+        if subscription == "subscribePattern":
+            cluster.create_topics([NewTopic(f"{topic}-more", 1, 1)])
+            write(cluster, f"{topic}-more", ["of a new topic"])
+            assert live.read() == ["first", "of a new partition", "of a new topic"]
+    finally:
+        live.query.stop()
+
+
+def enlarge(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        done.result(30)
+
+
+def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    place = confluent_kafka.TopicPartition(topic, 0, offset)
+    for done in admin.delete_records([place]).values():
+        done.result(30)
+
+
+def test_records_that_were_deleted_before_they_were_read_are_a_loss_unless_told_otherwise(
+    copy: Copy, bootstrap: str, cluster: Cluster
+) -> None:
+    write(cluster, copy.source, ["read"])
+    assert copy.run(startingOffsets="earliest") is None
+    write(cluster, copy.source, ["lost", "left"])
+    delete_before(bootstrap, copy.source, 3)
+    failure = copy.run(startingOffsets="earliest")
+    assert failure is not None
+    assert "Some data may have been lost" in failure
+    assert copy.run(failOnDataLoss="false") is None
+    assert sorted(read_values(cluster, copy.target)) == ["left", "read"]
+
+
+def test_a_topic_that_was_made_anew_is_a_loss(copy: Copy, cluster: Cluster) -> None:
+    write(cluster, copy.source, ["a", "b", "c"])
+    assert copy.run(startingOffsets="earliest") is None
+    cluster.delete_topics([copy.source])
+    cluster.create_topics([NewTopic(copy.source, 2, 1)])
+    failure = copy.run(startingOffsets="earliest")
+    assert failure is not None
+    assert f"{copy.source}-0 was read up to 4 and ends at 0" in failure
+
+
+def test_a_batch_with_nothing_to_read_has_no_rows(
+    read: Callable[..., DataFrame], new_topic: Callable[..., str]
+) -> None:
+    assert read(new_topic(2)).count() == 0
+
+
+def test_secrets_are_not_in_the_plan(
+    read: Callable[..., DataFrame], new_topic: Callable[..., str]
+) -> None:
+    secrets = {
+        "kafka.sasl.password": "hush-password",
+        "kafka.sasl.jaas.config": 'x required username="u" password="hush-jaas";',
+        "kafka.ssl.key.password": "hush-key",
+    }
+    df: Any = read(new_topic(1), **secrets)
+    plan = df._jdf.queryExecution().toString()
+    assert "fencepost" in plan
+    assert "hush" not in plan

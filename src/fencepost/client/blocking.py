@@ -31,7 +31,7 @@ from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from fencepost.base.seams import Buffer
     from fencepost.client.admin import (
@@ -319,9 +319,20 @@ class TransactionalWriter:
         """The sequence with which the next batch of this partition must be sealed."""
         return self._writer.lane(partition).next_sequence
 
-    def write(self, partition: TopicPartition, batch: Buffer) -> None:
-        """Takes a sealed batch and returns when there is room again; its bytes must not change until flushed."""
-        self._writer.accept(partition, batch, self._core.clock.now_ms())
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """What is on its way."""
+        return self._writer.unacknowledged_bytes
+
+    def write(
+        self, partition: TopicPartition, batch: Buffer, done: Callable[[], None] | None = None
+    ) -> None:
+        """Takes a sealed batch and returns when there is room again; its bytes must not change until `done`."""
+        self._writer.accept(partition, batch, self._core.clock.now_ms(), done)
+        self._pump(self._core.options.buffer_bytes)
+
+    def poll(self) -> None:
+        """Takes in the answers that have come, and sends what they allow, without waiting."""
         self._pump(self._core.options.buffer_bytes)
 
     def write_records(self, partition: TopicPartition, records: Sequence[Record]) -> None:

@@ -150,7 +150,7 @@ def _parse_endpoint(text: str) -> Endpoint:
 
 def _refuse_unknown(given: Mapping[str, Any]) -> None:
     for name in given:
-        if name in KNOWN:
+        if name in KNOWN or name.startswith(OTHER_LOGINS):
             continue
         near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.7)
         hint = f"; did you mean {near[0]}?" if near else ""
@@ -232,16 +232,17 @@ _SECURITY: Final = frozenset(
 
 UNUSED: Final = frozenset(
     {
-        "acks", "allow.auto.create.topics", "auto.include.jmx.reporter", "auto.offset.reset", "batch.size",
+        "acks", "allow.auto.create.topics", "auto.commit.interval.ms", "auto.include.jmx.reporter", "auto.offset.reset", "batch.size",
         "bootstrap.controllers", "bootstrap.servers", "check.crcs", "client.dns.lookup", "client.rack", "compression.gzip.level",
         "compression.lz4.level", "compression.zstd.level", "connections.max.idle.ms", "enable.auto.commit",
-        "enable.idempotence", "enable.metrics.push", "group.id", "group.instance.id", "heartbeat.interval.ms",
+        "enable.idempotence", "enable.metrics.push", "exclude.internal.topics", "group.id", "group.instance.id", "group.protocol",
+        "group.remote.assignor", "heartbeat.interval.ms",
         "interceptor.classes", "key.deserializer", "key.serializer", "linger.ms", "max.block.ms",
         "max.poll.interval.ms", "max.poll.records", "message.timeout.ms", "metadata.max.idle.ms",
-        "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
-        "metrics.sample.window.ms", "partitioner.class", "receive.buffer.bytes", "reconnect.backoff.max.ms",
+        "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
+        "metrics.sample.window.ms", "partition.assignment.strategy", "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms", "partitioner.class", "receive.buffer.bytes", "reconnect.backoff.max.ms",
         "reconnect.backoff.ms", "retries", "sasl.client.callback.handler.class",
-        "sasl.kerberos.service.name", "sasl.login.callback.handler.class", "sasl.login.class",
         "security.providers", "send.buffer.bytes", "session.timeout.ms",
         "socket.connection.setup.timeout.max.ms", "ssl.cipher.suites", "ssl.enabled.protocols",
         "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.keystore.password", "ssl.protocol",
@@ -251,6 +252,9 @@ UNUSED: Final = frozenset(
     }
 )  # fmt: skip
 """Names of Kafka's clients that change nothing here: what they speak of is not done, or is done by the caller."""
+
+OTHER_LOGINS: Final = ("sasl.kerberos.", "sasl.login.", "sasl.oauthbearer.")
+"""Beginnings of names that belong to mechanisms we do not speak: it is `sasl.mechanism` that is refused, not these."""
 
 KNOWN: Final = frozenset(_SETTINGS) | _SECURITY | UNUSED
 

@@ -65,6 +65,8 @@ class Parcel:
     batch: SealedBatch
     ordinal: int
     expires_ms: int
+    done: Callable[[], None] | None = None
+    """Called when it is acknowledged: its bytes may change then."""
 
 
 class Lane:
@@ -91,12 +93,14 @@ class Lane:
             f"<lane {self.partition}: {len(self.waiting)} waiting, {len(self.in_flight)} in flight>"
         )
 
-    def accept(self, batch: SealedBatch, expires_ms: int) -> None:
+    def accept(
+        self, batch: SealedBatch, expires_ms: int, done: Callable[[], None] | None = None
+    ) -> None:
         """Puts a batch at the end of the line; its sequence must be the next one."""
         assert batch.base_sequence == self.next_sequence, (
             f"{self.partition}: the batch begins at sequence {batch.base_sequence}, due is {self.next_sequence}"
         )
-        self.waiting.append(Parcel(batch, self._next_ordinal, expires_ms))
+        self.waiting.append(Parcel(batch, self._next_ordinal, expires_ms, done))
         self._next_ordinal += 1
         self.next_sequence = (batch.last_sequence + 1) & MAX_SEQUENCE
 
@@ -201,8 +205,14 @@ class Writer:
             found = self.lanes[partition] = Lane(partition)
         return found
 
-    def accept(self, partition: TopicPartition, data: Buffer, now_ms: int) -> None:
-        """Takes a sealed batch of this identity; its bytes must not change until it is acknowledged."""
+    def accept(
+        self,
+        partition: TopicPartition,
+        data: Buffer,
+        now_ms: int,
+        done: Callable[[], None] | None = None,
+    ) -> None:
+        """Takes a sealed batch of this identity; its bytes must not change until it is acknowledged (`done`)."""
         self.check()
         batch = read_header(data)
         identity = self.identity
@@ -215,7 +225,7 @@ class Writer:
         )
         assert batch.is_transactional == (identity.transactional_id is not None)
         assert batch.record_count == batch.last_offset_delta + 1 > 0
-        self.lane(partition).accept(batch, now_ms + self.delivery_timeout_ms)
+        self.lane(partition).accept(batch, now_ms + self.delivery_timeout_ms, done)
         self.unacknowledged_bytes += batch.size_bytes
 
     def check(self) -> None:
@@ -274,6 +284,8 @@ class Writer:
     def acknowledged(self, lane: Lane, parcel: Parcel, base_offset: int) -> None:
         lane.acknowledge(parcel, base_offset)
         self.unacknowledged_bytes -= parcel.batch.size_bytes
+        if parcel.done is not None:
+            parcel.done()
 
     def lost(self, shipment: Shipment, reason: str, not_before_ms: int) -> None:
         """No answer came: what was in this request may have been written or not, so it goes again as it is."""

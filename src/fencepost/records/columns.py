@@ -9,42 +9,32 @@ Compiled code does not check the index of an array. So every read of strangers' 
 never passes the end that it is given, and a length is compared with what is left before anything is taken. A kernel
 that finds damage returns a negative number, one of the reasons below, and its caller raises BatchError.
 
-Writing: `encode_lane` turns chosen rows of a key and a value column into batches of about the wanted size. Reading:
-`decode_batches` opens sealed batches into columns. Records with headers are read here; they are written by the
-plain path, because headers are rare and small.
+Here are columns and their reading: `decode_batches` opens sealed batches into columns. Their writing is in `filling.py`;
+records with headers are written by the plain path, because headers are rare and small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
 from fencepost.base.errors import ErrorCode
 from fencepost.records.batch import (
-    CRC_START,
-    HEADER,
     HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
-    MAGIC,
     MIN_RECORD_BYTES,
-    TRANSACTIONAL_FLAG,
     BatchError,
     SealedBatch,
 )
-from fencepost.records.compression import compress, decompress
+from fencepost.records.compression import decompress
 from fencepost.records.opened import read_nullable_bytes
 
 F = TypeVar("F", bound=Callable[..., Any])
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-
-_RECORD_OVERHEAD_BYTES: Final = 32
-"""Above what a record without headers needs beside key and value: five varints, attributes, header count."""
 
 _MAX_SHIFT_32: Final = 28
 _MAX_SHIFT_64: Final = 63
@@ -60,9 +50,21 @@ _REASONS: Final = {
 }
 
 
-def _compiled(function: F) -> F:
+def compiled(function: F) -> F:
     """Numba's decorator, which has no types of its own. Kernels release the interpreter's lock."""
     return cast(F, numba.njit(cache=True, nogil=True)(function))
+
+
+@compiled
+def copy_bytes(out: Bytes, position: int, data: Bytes, start: int, size: int) -> None:
+    """data[start : start + size] to out[position:]; the caller has checked both.
+
+    The numbers are unsigned because numba otherwise looks at each of them whether it counts from the end: that makes
+    the loop fifty times slower.
+    """
+    to, source = np.uintp(position), np.uintp(start)
+    for i in range(np.uintp(size)):
+        out[to + i] = data[source + i]
 
 
 class Column(NamedTuple):
@@ -101,196 +103,10 @@ def _is_large(kind: pa.DataType) -> bool:
     return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
 
 
-# Placement.
-
-
-@_compiled
-def _murmur2(data: Bytes, start: int, end: int) -> int:
-    """Kafka's hash of data[start:end], its sign cleared. See client/partitioner.py for the plain one."""
-    m = np.uint32(0x5BD1E995)
-    size = end - start
-    value = np.uint32(0x9747B28C) ^ np.uint32(size)
-    whole = start + (size & ~3)
-    for i in range(start, whole, 4):
-        word = (
-            np.uint32(data[i])
-            | (np.uint32(data[i + 1]) << np.uint32(8))
-            | (np.uint32(data[i + 2]) << np.uint32(16))
-            | (np.uint32(data[i + 3]) << np.uint32(24))
-        )
-        word = np.uint32(word * m)
-        word = np.uint32(word ^ (word >> np.uint32(24)))
-        word = np.uint32(word * m)
-        value = np.uint32(np.uint32(value * m) ^ word)
-    if whole < end:
-        for i in range(end - 1, whole - 1, -1):
-            value = np.uint32(value ^ (np.uint32(data[i]) << np.uint32(8 * (i - whole))))
-        value = np.uint32(value * m)
-    value = np.uint32(value ^ (value >> np.uint32(13)))
-    value = np.uint32(value * m)
-    value = np.uint32(value ^ (value >> np.uint32(15)))
-    return int(value & np.uint32(0x7FFFFFFF))
-
-
-@_compiled
-def _hash_all(data: Bytes, offsets: Ints, nulls: Bytes, out: Ints) -> None:
-    for i in range(len(out)):
-        out[i] = -1 if nulls[i] else _murmur2(data, offsets[i], offsets[i + 1])
-
-
-def hash_keys(keys: Column) -> Ints:
-    """Kafka's positive murmur2 of every key; -1 for a null."""
-    out = np.empty(len(keys.nulls), np.int64)
-    _hash_all(keys.data, keys.offsets, keys.nulls, out)
-    return out
-
-
-# Writing.
-
-
-@_compiled
-def _varint_size(value: int) -> int:
-    rest = value << 1 if value >= 0 else ((-value) << 1) - 1
-    size = 1
-    while rest >= 128:
-        rest >>= 7
-        size += 1
-    return size
-
-
-@_compiled
-def _write_varint(out: Bytes, position: int, value: int) -> int:
-    rest = value << 1 if value >= 0 else ((-value) << 1) - 1
-    while rest >= 128:
-        out[position] = (rest & 0x7F) | 0x80
-        rest >>= 7
-        position += 1
-    out[position] = rest
-    return position + 1
-
-
-@_compiled
-def _field_size(offsets: Ints, nulls: Bytes, row: int) -> Any:
-    if nulls[row]:
-        return 1
-    size = offsets[row + 1] - offsets[row]
-    return _varint_size(size) + size
-
-
-@_compiled
-def _write_field(
-    out: Bytes, position: int, data: Bytes, offsets: Ints, nulls: Bytes, row: int
-) -> Any:
-    if nulls[row]:
-        return _write_varint(out, position, -1)
-    start = offsets[row]
-    size = offsets[row + 1] - start
-    position = _write_varint(out, position, size)
-    for i in range(size):
-        out[position + i] = data[start + i]
-    return position + size
-
-
-@_compiled
-def _encode_rows(
-    key_data: Bytes,
-    key_offsets: Ints,
-    key_nulls: Bytes,
-    value_data: Bytes,
-    value_offsets: Ints,
-    value_nulls: Bytes,
-    rows: Ints,
-    batch_bytes: int,
-    header_bytes: int,
-    out: Bytes,
-    ends: Ints,
-    counts: Ints,
-) -> int:
-    """Writes all rows; batches begin with room for a header. Returns how many batches there are."""
-    batch = 0
-    delta = 0
-    begin = 0
-    position = header_bytes
-    for index in range(len(rows)):
-        row = rows[index]
-        key_size = _field_size(key_offsets, key_nulls, row)
-        value_size = _field_size(value_offsets, value_nulls, row)
-        # Attributes, timestamp delta 0, offset delta, key, value, no headers.
-        body = 3 + _varint_size(delta) + key_size + value_size
-        if delta > 0 and position - begin - header_bytes + body + 5 > batch_bytes:
-            ends[batch] = position
-            counts[batch] = delta
-            batch += 1
-            begin = position
-            position += header_bytes
-            body += _varint_size(0) - _varint_size(delta)
-            delta = 0
-        position = _write_varint(out, position, body)
-        out[position] = 0
-        out[position + 1] = 0
-        position = _write_varint(out, position + 2, delta)
-        position = _write_field(out, position, key_data, key_offsets, key_nulls, row)
-        position = _write_field(out, position, value_data, value_offsets, value_nulls, row)
-        out[position] = 0
-        position += 1
-        delta += 1
-    if delta > 0:
-        ends[batch] = position
-        counts[batch] = delta
-        batch += 1
-    return batch
-
-
-class EncodedBatch(NamedTuple):
-    """A transactional batch without a producer, sealed. Without compression it is a view of a larger buffer."""
-
-    data: bytearray | memoryview
-    record_count: int
-
-
-def encode_lane(
-    keys: Column, values: Column, rows: Ints, *, timestamp_ms: int, codec: int, batch_bytes: int
-) -> Iterator[EncodedBatch]:
-    """The chosen rows, in their order, as batches of about `batch_bytes` before compression."""
-    if len(rows) == 0:
-        return
-    size = _sizes(keys, rows) + _sizes(values, rows) + len(rows) * _RECORD_OVERHEAD_BYTES
-    # A batch ends when the next record would pass the limit, so two neighbours are together longer than it.
-    most = min(len(rows), 2 * size // max(1, batch_bytes) + 2)
-    out = np.empty(size + most * HEADER_BYTES, np.uint8)
-    ends, counts = np.empty(most, np.int64), np.empty(most, np.int64)
-    rows = np.ascontiguousarray(rows, np.int64)
-    found = _encode_rows(*keys, *values, rows, batch_bytes, HEADER_BYTES, out, ends, counts)
-    begin = 0
-    for index in range(found):
-        end = int(ends[index])
-        yield _seal(out[begin:end], int(counts[index]), timestamp_ms, codec)
-        begin = end
-
-
-def _sizes(column: Column, rows: Ints) -> int:
-    return int((column.offsets[rows + 1] - column.offsets[rows]).sum())
-
-
-def _seal(content: Bytes, record_count: int, timestamp_ms: int, codec: int) -> EncodedBatch:
-    """Writes the header before the records: in place, unless they are compressed."""
-    data: bytearray | memoryview = content.data
-    if codec:
-        data = bytearray(HEADER_BYTES)
-        data += compress(codec, content[HEADER_BYTES:].tobytes())
-    length = len(data) - LOG_OVERHEAD_BYTES
-    times = (timestamp_ms, timestamp_ms)
-    fields = (codec | TRANSACTIONAL_FLAG, record_count - 1, *times, -1, -1, -1, record_count)
-    HEADER.pack_into(data, 0, 0, length, 0, MAGIC, 0, *fields)
-    crc = crc32c(memoryview(data)[CRC_START:])
-    data[17:21] = crc.to_bytes(4, "big")
-    return EncodedBatch(data, record_count)
-
-
 # Reading.
 
 
-@_compiled
+@compiled
 def _read_varint(data: Bytes, position: int, end: int, max_shift: int) -> tuple[Any, int]:
     """A zigzag number and the position behind it; -1 for the position when it does not end in time."""
     value = np.uint64(0)
@@ -309,7 +125,7 @@ def _read_varint(data: Bytes, position: int, end: int, max_shift: int) -> tuple[
     return 0, -1
 
 
-@_compiled
+@compiled
 def _read_span(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
     """Where a nullable field begins, its length (-1 is null), and what follows; -1 for what follows is damage."""
     length, position = _read_varint(data, position, end, 28)
@@ -320,7 +136,7 @@ def _read_span(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
     return position, length, position + length
 
 
-@_compiled
+@compiled
 def _skip_headers(data: Bytes, position: int, end: int) -> tuple[int, int]:
     """How many headers there are, and the position behind them; -1 for damage."""
     count, position = _read_varint(data, position, end, 28)
@@ -336,7 +152,7 @@ def _skip_headers(data: Bytes, position: int, end: int) -> tuple[int, int]:
     return count, position
 
 
-@_compiled
+@compiled
 def _read_record(
     data: Bytes, position: int, size: int, previous: int, last_delta: int, found: Any
 ) -> int:
@@ -368,7 +184,7 @@ def _read_record(
     return end if position == end else -6
 
 
-@_compiled
+@compiled
 def _scan(data: Bytes, count: int, last_delta: int, found: Any) -> int:
     """Fills a row of `found` per record; 0, or the reason why this is not a batch."""
     position = 0
@@ -381,14 +197,12 @@ def _scan(data: Bytes, count: int, last_delta: int, found: Any) -> int:
     return 0 if position == len(data) else -7
 
 
-@_compiled
+@compiled
 def _gather(data: Bytes, starts: Ints, lengths: Ints, out: Bytes, ends: Any, position: int) -> int:
     """Copies the spans behind each other; a null (-1) has no bytes."""
     for i in range(len(starts)):
-        start = starts[i]
-        for j in range(lengths[i]):
-            out[position + j] = data[start + j]
         if lengths[i] > 0:
+            copy_bytes(out, position, data, starts[i], lengths[i])
             position += lengths[i]
         ends[i] = position
     return position
@@ -412,16 +226,34 @@ class _Opened(NamedTuple):
 
 
 def decode_batches(
-    batches: Sequence[SealedBatch],
+    batches: Iterable[SealedBatch],
     start: int,
     end: int,
     *,
+    group_bytes: int,
     keys: bool = True,
     values: bool = True,
     headers: bool = False,
-) -> DecodedColumns:
-    """The records of [start, end) in these batches; BatchError when one does not hold what its header says."""
-    opened = [_open(batch, start, end) for batch in batches]
+) -> Iterator[DecodedColumns]:
+    """The records of [start, end) in these batches; BatchError when one does not hold what its header says.
+
+    So many batches become one set of columns as open to `group_bytes`. The size is known when a batch is open and not
+    before: a few compressed bytes may be a great many.
+    """
+    group: list[_Opened] = []
+    size = 0
+    for batch in batches:
+        opened = _open(batch, start, end)
+        group.append(opened)
+        size += len(opened.payload)
+        if size >= group_bytes:
+            yield _columns(group, keys, values, headers)
+            group, size = [], 0
+    if group:
+        yield _columns(group, keys, values, headers)
+
+
+def _columns(opened: list[_Opened], keys: bool, values: bool, headers: bool) -> DecodedColumns:
     return DecodedColumns(
         keys=_binary(opened, 2) if keys else None,
         values=_binary(opened, 4) if values else None,
@@ -453,14 +285,22 @@ def _open(batch: SealedBatch, start: int, end: int) -> _Opened:
 
 
 def _joined(parts: list[Any]) -> Any:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _timestamps(opened: _Opened) -> Ints:
     batch = opened.batch
     if batch.is_append_time:
         return np.full(len(opened.found), batch.max_timestamp, np.int64)
-    return batch.base_timestamp + opened.found[:, 1]
+    deltas = opened.found[:, 1]
+    if len(deltas):
+        first, last = (
+            batch.base_timestamp + int(deltas.min()),
+            batch.base_timestamp + int(deltas.max()),
+        )
+        if first < -(2**63) or last >= 2**63:
+            raise BatchError(ErrorCode.INVALID_RECORD, f"{batch!r}: a time beyond 64 bits")
+    return batch.base_timestamp + deltas
 
 
 def _binary(opened: list[_Opened], column: int) -> pa.Array:
@@ -500,8 +340,6 @@ def _read_headers(payload: memoryview, start: int, count: int) -> list[dict[str,
         name, position = read_nullable_bytes(payload, position, len(payload))
         value, position = read_nullable_bytes(payload, position, len(payload))
         assert name is not None, "the scan refuses a header without a name"
-        try:
-            headers.append({"key": name.decode("utf-8"), "value": value})
-        except UnicodeDecodeError as problem:
-            raise BatchError(ErrorCode.INVALID_RECORD, f"the name of a header: {problem}") from None
+        # No broker looks at names, so some are not UTF-8. Kafka's Java client reads on, and so do we.
+        headers.append({"key": name.decode("utf-8", "replace"), "value": value})
     return headers

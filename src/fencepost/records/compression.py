@@ -75,7 +75,8 @@ def _compress_lz4(data: Buffer) -> bytes:
     compressor = cramjam.lz4.Compressor(
         level=_LZ4_LEVEL, content_checksum=False, block_linked=False
     )
-    compressor.compress(data)
+    # It takes nothing but bytes; of bytes this makes no copy.
+    compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 

@@ -31,12 +31,15 @@ class Record(NamedTuple):
     headers: Headers = ()
 
 
-def open_batch(batch: SealedBatch) -> list[Record]:
-    """All records of a sealed batch; BatchError when it does not hold what its header says."""
-    return list(iterate_records(batch))
+def open_batch(batch: SealedBatch, *, name_errors: str = "strict") -> list[Record]:
+    """All records of a sealed batch; BatchError when it does not hold what its header says.
+
+    A name of a header that is not UTF-8 is damage, unless `name_errors` says how to decode it ("replace").
+    """
+    return list(iterate_records(batch, name_errors=name_errors))
 
 
-def iterate_records(batch: SealedBatch) -> Iterator[Record]:
+def iterate_records(batch: SealedBatch, *, name_errors: str = "strict") -> Iterator[Record]:
     """The records of `open_batch` as they are read; what follows damage is not reached."""
     if len(batch.data) != batch.size_bytes:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is not all there")
@@ -45,17 +48,19 @@ def iterate_records(batch: SealedBatch) -> Iterator[Record]:
     if not 0 <= count * MIN_RECORD_BYTES <= len(payload):
         raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records in {len(payload)} bytes")
     try:
-        yield from _iterate_payload(batch, payload)
+        yield from _iterate_payload(batch, payload, name_errors)
     except (IndexError, ValueError) as problem:
         raise BatchError(ErrorCode.INVALID_RECORD, f"{batch!r}: {problem}") from None
 
 
-def _iterate_payload(batch: SealedBatch, payload: bytes) -> Iterator[Record]:
+def _iterate_payload(batch: SealedBatch, payload: bytes, name_errors: str) -> Iterator[Record]:
     append_time = batch.max_timestamp if batch.is_append_time else None
     position = 0
     previous_delta = -1
     for _ in range(batch.record_count):
-        delta, timestamp_delta, key, value, headers, position = _read_record(payload, position)
+        delta, timestamp_delta, key, value, headers, position = _read_record(
+            payload, position, name_errors
+        )
         if not previous_delta < delta <= batch.last_offset_delta:
             raise ValueError(f"an offset delta of {delta} after {previous_delta}")
         previous_delta = delta
@@ -66,7 +71,7 @@ def _iterate_payload(batch: SealedBatch, payload: bytes) -> Iterator[Record]:
 
 
 def _read_record(
-    payload: bytes, position: int
+    payload: bytes, position: int, name_errors: str
 ) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
     length, position = read_varint(payload, position)
     end = position + length
@@ -80,13 +85,13 @@ def _read_record(
     if payload[position] == 0:
         position += 1
     else:
-        headers, position = _read_headers(payload, position, end)
+        headers, position = _read_headers(payload, position, end, name_errors)
     if position != end:
         raise ValueError(f"a record of {length} bytes has {end - position} bytes too many")
     return offset_delta, timestamp_delta, key, value, headers, end
 
 
-def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
+def _read_headers(payload: bytes, position: int, end: int, name_errors: str) -> tuple[Headers, int]:
     count, position = read_varint(payload, position)
     if not 0 <= count * 2 <= end - position:
         raise ValueError(f"a record claims {count} headers")
@@ -96,7 +101,7 @@ def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int
         if key is None:
             raise ValueError("a header without a name")
         value, position = read_nullable_bytes(payload, position, end)
-        headers.append((key.decode("utf-8"), value))
+        headers.append((key.decode("utf-8", name_errors), value))
     return tuple(headers), position
 
 

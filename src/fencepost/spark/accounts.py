@@ -52,6 +52,8 @@ def settle_accounts(reports: Iterable[Mapping[str, Any]]) -> Account:
             raise CountsDisagree(f"two tasks wrote to {place}")
         opened.append(report["opened_ms"])
         partitions[place] = _partition_report(place, report)
+    if maps != set(range(len(maps))):
+        raise CountsDisagree(f"of the packing tasks only {sorted(maps)} were heard of")
     written = {place: report.records for place, report in partitions.items()}
     if written != packed or sum(packed.values()) != rows:
         raise CountsDisagree(f"{rows} rows came in, {packed} were packed, {written} acknowledged")

@@ -10,6 +10,7 @@ import pyarrow as pa
 from fencepost.base.ids import TopicPartition
 from fencepost.records.batch import SealedBatch
 from fencepost.records.opened import Record, open_batch
+from fencepost.spark.failures import RowRefused
 
 DDL: Final = {
     "key": "binary",
@@ -21,6 +22,9 @@ DDL: Final = {
     "timestampType": "int",
     "headers": "array<struct<key: string, value: binary>>",
 }
+MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
+"""Spark counts microseconds in 64 bits."""
+
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 _TYPES: Final[dict[str, pa.DataType]] = {
     "key": pa.binary(),
@@ -49,7 +53,7 @@ def plain_columns(
     place: TopicPartition, batch: SealedBatch, columns: Sequence[str], start: int, end: int
 ) -> pa.RecordBatch | None:
     """One batch opened record by record: the path for small batches, and where numba is missing."""
-    records = [record for record in open_batch(batch) if start <= record.offset < end]
+    records = [r for r in open_batch(batch, name_errors="replace") if start <= r.offset < end]
     if not records:
         return None
     arrays = [pa.array(_values(name, place, batch, records), _TYPES[name]) for name in columns]
@@ -71,11 +75,26 @@ def _values(
         case "offset":
             return [record.offset for record in records]
         case "timestamp":
-            return [record.timestamp_ms * 1000 for record in records]
+            return _microseconds(place, records)
         case "timestampType":
             return [int(batch.is_append_time)] * len(records)
         case _:
             return [_headers(record) for record in records]
+
+
+def _microseconds(place: TopicPartition, records: list[Record]) -> list[int]:
+    for record in records:
+        if not -MAX_TIMESTAMP_MS <= record.timestamp_ms <= MAX_TIMESTAMP_MS:
+            raise no_time(place, record.offset, record.timestamp_ms)
+    return [record.timestamp_ms * 1000 for record in records]
+
+
+def no_time(place: TopicPartition, offset: int, timestamp_ms: int) -> RowRefused:
+    """The error for a record whose time Spark cannot hold: producers may write any number."""
+    return RowRefused(
+        f"the record at offset {offset} of {place} has the timestamp {timestamp_ms}, which Spark cannot hold: read the "
+        "topic without it (columns=key,value,...), or start behind the record"
+    )
 
 
 def _headers(record: Record) -> list[dict[str, Any]] | None:

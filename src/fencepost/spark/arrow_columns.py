@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from fencepost.records.columns import DecodedColumns, decode_batches
-from fencepost.spark.arrow import schema_of
+from fencepost.records.columns import DecodedColumns, Ints, decode_batches
+from fencepost.spark.arrow import MAX_TIMESTAMP_MS, no_time, schema_of
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
     from fencepost.records.batch import SealedBatch
+
+GROUP_BYTES: Final = 16 * 1024 * 1024
+"""What is opened into one Arrow batch, roughly."""
 
 
 def decoded_columns(
@@ -22,19 +25,22 @@ def decoded_columns(
     columns: Sequence[str],
     start: int,
     end: int,
-) -> pa.RecordBatch:
-    """The same as `arrow.plain_columns`, for many batches at once."""
-    decoded = decode_batches(
+    group_bytes: int = GROUP_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The same rows as `arrow.plain_columns`, for many batches at once."""
+    schema = schema_of(columns)
+    for decoded in decode_batches(
         batches,
         start,
         end,
+        group_bytes=group_bytes,
         keys="key" in columns,
         values="value" in columns,
         headers="headers" in columns,
-    )
-    schema = schema_of(columns)
-    arrays = [_array(field, place, decoded) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    ):
+        if len(decoded.offsets):
+            arrays = [_array(field, place, decoded) for field in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _array(field: pa.Field, place: TopicPartition, decoded: DecodedColumns) -> pa.Array:
@@ -51,8 +57,17 @@ def _array(field: pa.Field, place: TopicPartition, decoded: DecodedColumns) -> p
         case "offset":
             return pa.array(decoded.offsets)
         case "timestamp":
-            return pa.array(decoded.timestamps_ms * 1000).cast(field.type)
+            return pa.array(_microseconds(place, decoded)).cast(field.type)
         case "timestampType":
             return pa.array(decoded.append_times.astype(np.int32))
         case _:
             return pa.array(decoded.headers, field.type)
+
+
+def _microseconds(place: TopicPartition, decoded: DecodedColumns) -> Ints:
+    times = decoded.timestamps_ms
+    outside = (times < -MAX_TIMESTAMP_MS) | (times > MAX_TIMESTAMP_MS)
+    if outside.any():
+        row = int(outside.argmax())
+        raise no_time(place, int(decoded.offsets[row]), int(times[row]))
+    return times * 1000

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from fencepost.spark.positions import Positions, data_loss
+from fencepost.base.failures import ConfigError
+from fencepost.spark.positions import Positions, report_loss
 from fencepost.spark.ranges import OffsetRange, split_ranges
 from fencepost.spark.reading import read_range
 from fencepost.spark.source_options import SourceOptions
@@ -32,15 +33,25 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         positions = Positions(self._options)
-        start, end = positions.starting(), positions.ending()
-        ranges = []
-        for tp, first in sorted(start.items()):
-            if end[tp] < first and self._options.fail_on_data_loss:
-                raise data_loss(self._options, f"{tp} begins at {first} and ends at {end[tp]}")
-            ranges.append(OffsetRange(tp, first, end[tp]))
+        found = positions.partitions()
+        start, end = positions.starting(found), positions.ending(found)
+        ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in found]
+        for wanted in ranges:
+            if wanted.size < 0:
+                self._report_backwards(wanted)
         return as_partitions(self._options, ranges)
 
-    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+    def _report_backwards(self, wanted: OffsetRange) -> None:
+        """A start behind the end: of the options' own making, or because records are gone."""
+        sentence = f"{wanted.partition} would be read from {wanted.start} and ends at {wanted.end}"
+        if self._options.ending.word is None:
+            raise ConfigError(f"{sentence}: correct the starting or the ending offsets or times")
+        report_loss(self._options, sentence)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Where there is nothing to read, Spark makes up a partition of its own.
+        if not isinstance(partition, RangePartition):
+            return iter(())
         return read_range(self._options, partition.wanted)
 
 

@@ -3,117 +3,148 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 
 from fencepost.base.ids import TopicPartition
-from fencepost.records.columns import Column, Ints, column_of, encode_lane, hash_keys
+from fencepost.records.columns import Column, Ints, column_of
+from fencepost.records.filling import (
+    NOT_CHOSEN,
+    RECORD_OVERHEAD_BYTES,
+    EncodedBatch,
+    OpenBatches,
+    place_rows,
+)
 from fencepost.spark.packing import PackedBatch
-from fencepost.spark.placement import RECORD_OVERHEAD_BYTES, RUN_BYTES, no_such_partition, no_topic
+from fencepost.spark.placement import RUN_BYTES, no_such_partition, no_topic
+from fencepost.spark.regions import LANES, Regions
 
 if TYPE_CHECKING:
     from fencepost.spark.packing import PackingPlan
     from fencepost.spark.placement import Placement
 
+_NONE: Ints = np.zeros(0, np.int64)
 
-def pack_columnwise(
-    plan: PackingPlan, placement: Placement, table: pa.Table
-) -> Iterator[PackedBatch]:
-    """Batches of these rows, which have no headers."""
-    keys, values = (column_of(_column(table, name), table.num_rows) for name in ("key", "value"))
-    sizes = _sizes(keys) + _sizes(values) + RECORD_OVERHEAD_BYTES
-    widest = int(sizes.argmax())
-    placement.check_size(int(sizes[widest]), _key(keys, widest))
-    topics, codes = _topics(plan, table, keys)
-    counts = np.array([placement.count(topic) for topic in topics], np.int64)
-    partitions = _partitions(placement, table, keys, sizes, topics, codes, counts)
-    now_ms = time.time_ns() // 1_000_000
-    for topic, partition, rows in _lanes(topics, codes, partitions, counts):
-        batches = encode_lane(
-            keys, values, rows, timestamp_ms=now_ms, codec=plan.codec, batch_bytes=plan.batch_bytes
+
+class ColumnPacker:
+    """The open batches of one task. Rows have no headers here."""
+
+    def __init__(
+        self,
+        plan: PackingPlan,
+        placement: Placement,
+        first_length: Callable[[TopicPartition], int],
+    ) -> None:
+        self._plan = plan
+        self._placement = placement
+        self._first_length = first_length
+        self._topics: dict[str, int] = {}
+        self._counts, self._first_lanes = _NONE, _NONE
+        self._places: list[TopicPartition] = []
+        self.regions = Regions(plan.batch_bytes, sum(plan.partition_counts.values()) or LANES)
+        self._open = OpenBatches(
+            self.regions.arena,
+            self.regions.region_bytes,
+            self.regions.take,
+            self.regions.give_back,
+            codec=plan.codec,
+            clock=lambda: time.time_ns() // 1_000_000,
         )
-        for batch in batches:
-            yield PackedBatch(TopicPartition(topic, partition), batch.record_count, batch.data)
+
+    def pack(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
+        """Takes these rows in; gives out the batches that are full."""
+        keys, values = (
+            column_of(_column(batch, name), batch.num_rows) for name in ("key", "value")
+        )
+        self._check_sizes(keys, values)
+        topics = self._topics_of(batch, keys)
+        placed = place_rows(
+            keys,
+            values,
+            topics,
+            _chosen(batch),
+            self._counts,
+            self._first_lanes,
+            first_turn=self._placement.first_turn,
+            keyless_bytes=self._placement.keyless_bytes,
+            run_bytes=RUN_BYTES,
+        )
+        if placed.wrong_row >= 0:
+            raise self._wrong(batch, topics, placed.wrong_row)
+        self._placement.keyless_bytes = placed.keyless_bytes
+        yield from map(self._packed, self._open.fill(keys, values, placed.lanes))
+
+    def close_all(self) -> Iterator[PackedBatch]:
+        """The batches that are not full."""
+        return map(self._packed, self._open.close_all())
+
+    def _packed(self, batch: EncodedBatch) -> PackedBatch:
+        place = self._places[batch.lane]
+        if batch.region is None:
+            return PackedBatch(place, batch.record_count, batch.data)
+        region = batch.region
+        return PackedBatch(
+            place, batch.record_count, batch.data, lambda: self.regions.give_back(region)
+        )
+
+    def _check_sizes(self, keys: Column, values: Column) -> None:
+        sizes = np.diff(keys.offsets) + np.diff(values.offsets)
+        widest = int(sizes.argmax())
+        self._placement.check_size(int(sizes[widest]) + RECORD_OVERHEAD_BYTES, _key(keys, widest))
+
+    def _topics_of(self, batch: pa.RecordBatch, keys: Column) -> Ints:
+        """Which topic each row goes to, as a number; nothing where there is only one."""
+        if self._plan.topic is not None:
+            self._number(self._plan.topic)
+            return _NONE
+        column = _column(batch, "topic")
+        assert column is not None, "the driver has checked the columns"
+        if column.null_count:
+            raise no_topic(_key(keys, int(np.asarray(column.is_null()).argmax())))
+        encoded = column.dictionary_encode()
+        numbers = np.array(
+            [self._number(topic) for topic in encoded.dictionary.to_pylist()], np.int64
+        )
+        return cast("Ints", numbers[np.asarray(encoded.indices)])
+
+    def _number(self, topic: str) -> int:
+        """The number of a topic; its partitions become lanes when it is first seen."""
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics[topic] = len(self._topics)
+            count = self._placement.count(topic)
+            places = [TopicPartition(topic, partition) for partition in range(count)]
+            self._first_lanes = np.append(self._first_lanes, len(self._places))
+            self._counts = np.append(self._counts, count)
+            self._places += places
+            self._open.add_lanes([self._first_length(place) for place in places])
+        return found
+
+    def _wrong(self, batch: pa.RecordBatch, topics: Ints, row: int) -> Exception:
+        number = int(topics[row]) if len(topics) else 0
+        topic = list(self._topics)[number]
+        return no_such_partition(topic, int(_chosen(batch)[row]), int(self._counts[number]))
 
 
-def _column(table: pa.Table, name: str) -> pa.Array | None:
-    if name not in table.schema.names:
-        return None
-    found = table[name].combine_chunks()
-    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    return batch.column(name) if name in batch.schema.names else None
 
 
-def _sizes(column: Column) -> Ints:
-    return np.diff(column.offsets)
+def _chosen(batch: pa.RecordBatch) -> Ints:
+    """The partition column as numbers; nothing where no row has chosen."""
+    column = _column(batch, "partition")
+    if column is None or column.null_count == len(column):
+        return _NONE
+    chosen = np.asarray(column.fill_null(0)).astype(np.int64)
+    if column.null_count:
+        chosen[np.asarray(column.is_null())] = NOT_CHOSEN
+    return chosen
 
 
 def _key(keys: Column, row: int) -> bytes | None:
     if keys.nulls[row]:
         return None
     return keys.data[keys.offsets[row] : keys.offsets[row + 1]].tobytes()
-
-
-def _topics(plan: PackingPlan, table: pa.Table, keys: Column) -> tuple[list[str], Ints]:
-    """The different topics, and which one each row goes to."""
-    if plan.topic is not None:
-        return [plan.topic], np.zeros(table.num_rows, np.int64)
-    column = _column(table, "topic")
-    assert column is not None, "the driver has checked the columns"
-    if column.null_count:
-        row = int(np.asarray(column.is_null()).argmax())
-        raise no_topic(_key(keys, row))
-    encoded = column.dictionary_encode()
-    return encoded.dictionary.to_pylist(), np.asarray(encoded.indices).astype(np.int64)
-
-
-def _partitions(
-    placement: Placement,
-    table: pa.Table,
-    keys: Column,
-    sizes: Ints,
-    topics: list[str],
-    codes: Ints,
-    counts: Ints,
-) -> Ints:
-    """The partition of every row, by column, by key, or by turn."""
-    hashes = hash_keys(keys)
-    keyless = hashes < 0
-    wanted = _column(table, "partition")
-    chosen = None if wanted is None or wanted.null_count == len(wanted) else wanted
-    if chosen is not None:
-        keyless &= np.asarray(chosen.is_null())
-    before = np.cumsum(np.where(keyless, sizes, 0)) - np.where(keyless, sizes, 0)
-    turns = placement.first_turn + (placement.keyless_bytes + before) // RUN_BYTES
-    placement.keyless_bytes += int(sizes[keyless].sum())
-    partitions = np.where(keyless, turns, hashes) % counts[codes]
-    return partitions if chosen is None else _chosen(chosen, partitions, topics, codes, counts)
-
-
-def _chosen(
-    wanted: pa.Array, partitions: Ints, topics: list[str], codes: Ints, counts: Ints
-) -> Ints:
-    given = ~np.asarray(wanted.is_null())
-    values = np.asarray(wanted.fill_null(0)).astype(np.int64)
-    wrong = given & ((values < 0) | (values >= counts[codes]))
-    if wrong.any():
-        row = int(wrong.argmax())
-        topic = int(codes[row])
-        raise no_such_partition(topics[topic], int(values[row]), int(counts[topic]))
-    return np.where(given, values, partitions)
-
-
-def _lanes(
-    topics: list[str], codes: Ints, partitions: Ints, counts: Ints
-) -> Iterator[tuple[str, int, Ints]]:
-    """The rows of each topic-partition, in their order."""
-    width = int(counts.max())
-    lanes = codes * width + partitions
-    order = np.argsort(lanes, kind="stable")
-    sorted_lanes = lanes[order]
-    cuts: Any = np.flatnonzero(np.diff(sorted_lanes)) + 1
-    for rows in np.split(order, cuts):
-        lane = int(lanes[rows[0]])
-        yield topics[lane // width], lane % width, rows

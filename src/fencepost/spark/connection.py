@@ -33,6 +33,6 @@ def partition_count(options: ClientOptions, topic: str) -> int:
     except UnknownTopicOrPartition:
         raise RowRefused(
             f"the cluster has no topic {topic!r}: create it first (topics are never created by writing to them), or "
-            "correct the topic column"
+            "correct topic= of the sink or the topic column"
         ) from None
     return len(view.topics[topic].partitions)

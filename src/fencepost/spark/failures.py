@@ -24,6 +24,10 @@ class SinkFailed(FencepostError):
     """The job of a batch failed, and trying again did not help. The transaction was aborted."""
 
 
+class NeighbourLost(FencepostError):
+    """Another task of the write stage cannot be reached any more: the transaction is aborted."""
+
+
 class DataLost(FencepostError):
     """Records that the query has not read yet are gone (failOnDataLoss)."""
 

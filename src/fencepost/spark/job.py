@@ -1,26 +1,68 @@
-"""The Spark job of one attempt: pack, route, deliver, collect.
+"""The Spark job of one attempt: pack, bring to the writer, deliver, collect.
 
-The last stage must be a barrier stage that ends in `collect`: then Spark runs each of its tasks once, or fails the
-job. A count or an aggregate would make it a stage whose tasks Spark may run again.
+There are three ways for rows to the one writer of their partition, with the same promise:
+
+    few        the driver takes them and writes them itself (`few.py`)
+    direct     from task to task, where all tasks can run at once (`direct.py`)
+    shuffled   through Spark's shuffle: for every other plan, and when an attempt has failed (`shuffled.py`)
+
+Where tasks write, their stage must be a barrier stage that ends in `collect`: then Spark runs each of its tasks once, or
+fails the job. A count or an aggregate would make it a stage whose tasks Spark may run again.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from fencepost.base.errors import ErrorCode
+from fencepost.client.failures import Refused
 from fencepost.spark.accounts import Account, settle_accounts
-from fencepost.spark.delivering import REPORT_SCHEMA, Attempt, DeliveryPlan, deliver
-from fencepost.spark.packing import PACKED_SCHEMA, PackingPlan, pack
+from fencepost.spark.delivering import REPORT_SCHEMA, Attempt
+from fencepost.spark.direct import DirectPlan, write_directly
+from fencepost.spark.exchange import MAX_TASKS
+from fencepost.spark.failures import RowRefused
+from fencepost.spark.few import take_rows, write_few
+from fencepost.spark.packing import PackingPlan
+from fencepost.spark.rendezvous import Rendezvous
 from fencepost.spark.rows import select_rows
 from fencepost.spark.settings import SinkSettings
+from fencepost.spark.shuffled import PACKED_SCHEMA, DeliveryPlan, deliver, pack
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.client.transactions import ProducerIdentity
+
+_TOO_LARGE: Final = (
+    "a batch of rows is larger than max.message.bytes of the topic: lower kafka.batch.size of the sink, or, where one row "
+    "is that large, raise max.message.bytes or make its value smaller"
+)
+_ABOUT_ROWS: Final[Mapping[int, str]] = {
+    ErrorCode.MESSAGE_TOO_LARGE: _TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
+    ErrorCode.INVALID_RECORD: "the topic does not take such rows (one that is compacted wants a key in every row)",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to the topic: grant WRITE on it",
+}
+"""What a broker says about the rows themselves, so that trying again would not help."""
+
+
+_ENCRYPTION: Final = (
+    "spark.network.crypto.enabled",
+    "spark.ssl.rpc.enabled",
+    "spark.io.encryption.enabled",
+)
+"""Who wants Spark to encrypt between executors does not want rows on plain sockets."""
+
+ARROW_BYTES: Final = 1024 * 1024
+_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +74,25 @@ class JobPlan:
     batch_id: int
     topic: str | None
     partition_counts: Mapping[str, int]
+    few_rows: int = 0
+    """How many rows the driver would take itself."""
+    direct: bool = True
+    """Whether batches may go from task to task."""
 
 
 def run_job(df: DataFrame, plan: JobPlan) -> Account:
     """Writes the rows and returns what was acknowledged; raises when anything does not add up."""
-    rows = select_rows(df, plan.topic)
-    slots = choose_slots(df.sparkSession, plan.partition_counts if plan.topic else {})
-    packing = PackingPlan(
+    reports = _run_few(df, plan) if plan.few_rows else None
+    if reports is None:
+        rows = select_rows(df, plan.topic)
+        reports = _run_direct(rows, plan) if plan.direct else None
+        if reports is None:
+            reports = _run_shuffled(rows, plan)
+    return settle_accounts(reports)
+
+
+def _packing_plan(plan: JobPlan, slots: int) -> PackingPlan:
+    return PackingPlan(
         batch_id=plan.batch_id,
         slots=slots,
         topic=plan.topic,
@@ -48,11 +102,73 @@ def run_job(df: DataFrame, plan: JobPlan) -> Account:
         max_record_bytes=plan.settings.client.max_request_bytes,
         options=plan.settings.client,
     )
+
+
+def _run_few(df: DataFrame, plan: JobPlan) -> list[Report] | None:
+    """None when there are more rows than the driver takes."""
+    taken = take_rows(df, plan.topic, plan.few_rows)
+    if taken is None:
+        return None
+    written = _explain(write_few(_packing_plan(plan, 1), plan.identity, taken))
+    return [report for batch in written for report in batch.to_pylist()]
+
+
+def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
+    """None when the rows come in more partitions than tasks can run at once, or sockets would be too open."""
+    session = rows.sparkSession
+    conf = session.sparkContext.getConf()
+    if any(conf.get(name, "false") == "true" for name in _ENCRYPTION):
+        return None
+    packing = _packing_plan(plan, choose_slots(session, plan.partition_counts))
+    secret = secrets.token_bytes(16)
+    with (
+        Rendezvous(*_meeting_place(conf), secret) as rendezvous,
+        _small_arrow_batches(session),
+    ):
+        direct = DirectPlan(packing, plan.identity, rendezvous.address, secret)
+        written = rows.mapInArrow(_direct_task(direct), REPORT_SCHEMA, barrier=True)
+        if _partition_count(written) > min(concurrent_tasks(session), MAX_TASKS):
+            return None
+        return _collect(written)
+
+
+def _meeting_place(conf: SparkConf) -> tuple[str, str]:
+    """How tasks reach the driver, and where it listens for them: not beyond this machine where all of them are here."""
+    if (conf.get("spark.master") or "").startswith("local"):
+        return "127.0.0.1", "127.0.0.1"
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    return host, conf.get("spark.driver.bindAddress") or host
+
+
+def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
+    slots = choose_slots(rows.sparkSession, plan.partition_counts)
     delivery = DeliveryPlan(plan.identity, slots, plan.settings.client)
-    packed = rows.mapInArrow(_packing_task(packing), PACKED_SCHEMA)
+    packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots)), PACKED_SCHEMA)
     routed = packed.repartitionById(slots, "slot").sortWithinPartitions("map_id", "ordinal")
     written = routed.mapInArrow(_delivering_task(delivery), REPORT_SCHEMA, barrier=True)
-    return settle_accounts(row.asDict() for row in written.collect())
+    with _small_arrow_batches(rows.sparkSession):
+        return _collect(written)
+
+
+@contextmanager
+def _small_arrow_batches(session: SparkSession) -> Iterator[None]:
+    """Lets the JVM hand over rows in pieces that stay in the cache, and go on while Python packs them."""
+    before = session.conf.get(_ARROW_BYTES)
+    assert before is not None, "Spark has a default for it"
+    session.conf.set(_ARROW_BYTES, str(ARROW_BYTES))
+    try:
+        yield
+    finally:
+        session.conf.set(_ARROW_BYTES, before)
+
+
+def _collect(written: DataFrame) -> list[Report]:
+    return [row.asDict() for row in written.collect()]
+
+
+def _partition_count(df: DataFrame) -> int:
+    """In how many partitions the rows come: known before the job runs."""
+    return int(df._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001
 
 
 def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> int:
@@ -67,6 +183,17 @@ def concurrent_tasks(session: SparkSession) -> int:
     context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
+
+
+def _direct_task(plan: DirectPlan) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        return _explain(write_directly(plan, attempt, len(context.getTaskInfos()), batches))
+
+    return run
 
 
 def _packing_task(plan: PackingPlan) -> Any:
@@ -87,6 +214,16 @@ def _delivering_task(plan: DeliveryPlan) -> Any:
         context = TaskContext.get()
         assert context is not None
         attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
-        return deliver(plan, attempt, batches)
+        return _explain(deliver(plan, attempt, batches))
 
     return run
+
+
+def _explain(reports: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same reports; a broker's refusal of the rows becomes our sentence about them."""
+    try:
+        yield from reports
+    except Refused as problem:
+        if (advice := _ABOUT_ROWS.get(problem.code)) is None:
+            raise
+        raise RowRefused(f"{problem.partition}: {advice}") from problem

@@ -167,8 +167,9 @@ def _decide_without_ledger(batch: Batch, adopt: bool) -> Decision:
     return Decision(
         Verdict.REFUSE,
         f"batch {batch.batch_id} is not the first one, but the cluster has no ledger of this transactional_id: "
-        "it expired (offsets.retention.minutes), was deleted, or this is another cluster. Whether the batch is in "
-        "the topics cannot be known. Look at the end of the topics; if the batch is not there, pass adopt=True once",
+        "it expired (offsets.retention.minutes), was deleted, or this is another cluster; or no batch before it had a "
+        "row, and neither topic= nor ledger_topic= names a place for a ledger. Whether the batch is in the topics cannot "
+        "be known. Look at the end of the topics; if the batch is not there, pass adopt=True once",
     )
 
 

@@ -45,6 +45,23 @@ class Moment:
         start = parse_sources(self.start_offsets) or parse_starts(self.end_offsets)
         return Batch(self.query_id, self.batch_id, fingerprint, start)
 
+    def source_options(self) -> list[dict[str, str]] | None:
+        """The options of every source of the query; None where we cannot know them all."""
+        try:
+            if self._execution is None:
+                return None
+            leaves = self._execution.logicalPlan().collectLeaves().iterator()
+            found: list[dict[str, str]] = []
+            while leaves.hasNext():
+                leaf = leaves.next()
+                if leaf.isStreaming():
+                    found.append(dict(leaf.relation().options().asCaseSensitiveMap()))
+            return found
+        except Py4JError as problem:
+            # A source of the older kind (files, rate) has no relation to ask.
+            log.debug("the options of the sources are not known: %s", problem)
+            return None
+
     def is_running(self) -> bool:
         """Whether the engine says that the query lives; False where we cannot ask it."""
         try:

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fencepost.base.ids import TopicPartition
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
-from fencepost.spark.packing import PackedBatch
 from fencepost.spark.placement import RECORD_OVERHEAD_BYTES, no_topic
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from fencepost.spark.packing import PackingPlan
+    from fencepost.spark.packing import PackedBatch, PackingPlan
     from fencepost.spark.placement import Placement
 
 
-def pack_plain(plan: PackingPlan, placement: Placement, table: pa.Table) -> Iterator[PackedBatch]:
-    """Batches of these rows."""
+def pack_plain(
+    plan: PackingPlan,
+    placement: Placement,
+    rows: Iterable[Mapping[str, Any]],
+    first_length: Callable[[TopicPartition], int],
+) -> Iterator[PackedBatch]:
+    """Batches of these rows; the first one of a partition has no more records than it is allowed."""
+    from fencepost.spark.packing import PackedBatch
+
     lanes: dict[TopicPartition, list[Record]] = {}
-    for row in table.to_pylist():
+    for row in rows:
         place, record = _place(plan, placement, row)
         lanes.setdefault(place, []).append(record)
     now_ms = time.time_ns() // 1_000_000
     for place, records in lanes.items():
-        for part in _parts(records, plan.batch_bytes):
+        for part in _parts(records, plan.batch_bytes, first_length(place)):
             data = build_batch(part, timestamp_ms=now_ms, codec=plan.codec, transactional=True)
             yield PackedBatch(place, len(part), data)
 
 
 def _place(
-    plan: PackingPlan, placement: Placement, row: dict[str, Any]
+    plan: PackingPlan, placement: Placement, row: Mapping[str, Any]
 ) -> tuple[TopicPartition, Record]:
     key = row.get("key")
     headers = tuple((h["key"], h["value"]) for h in row.get("headers") or ())
@@ -52,15 +56,16 @@ def _size(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD_BYTES
 
 
-def _parts(records: list[Record], batch_bytes: int) -> Iterator[list[Record]]:
-    """Runs of records that make batches of about the wanted size."""
+def _parts(records: list[Record], batch_bytes: int, most: int) -> Iterator[list[Record]]:
+    """Runs of records that make batches of about the wanted size; the first of them of so many records at most."""
     part: list[Record] = []
     size = 0
     for record in records:
         record_bytes = _size(record)
-        if part and size + record_bytes > batch_bytes:
+        if part and (size + record_bytes > batch_bytes or len(part) >= most):
             yield part
             part, size = [], 0
+            most = len(records)
         part.append(record)
         size += record_bytes
     if part:

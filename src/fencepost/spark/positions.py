@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
@@ -12,7 +14,12 @@ from fencepost.client.blocking import Cluster
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import DataLost
 from fencepost.spark.offsets import PartitionOffsets
-from fencepost.spark.source_options import COMMITTED, EARLIEST, LATEST, Bound, SourceOptions
+from fencepost.spark.source_options import LATEST, Bound, SourceOptions
+
+if TYPE_CHECKING:
+    from fencepost.client.admin import TopicView
+
+log = logging.getLogger(__name__)
 
 
 class Positions:
@@ -27,21 +34,21 @@ class Positions:
 
     def partitions(self) -> list[TopicPartition]:
         """The partitions that the options speak of and that exist now."""
-        options = self._options
-        if options.pattern is None:
-            topics = options.topics or tuple({tp.topic for tp in options.assigned or ()})
-            views = self.cluster.metadata(sorted(topics)).topics
-        else:
-            matches = re.compile(options.pattern).fullmatch
-            views = {
-                name: view for name, view in self.cluster.metadata().topics.items() if matches(name)
-            }
         found = {
-            TopicPartition(name, p.index) for name, view in views.items() for p in view.partitions
+            TopicPartition(view.name, p.index) for view in self._topics() for p in view.partitions
         }
-        if options.assigned is not None:
-            found &= set(options.assigned)
-        return sorted(found)
+        assigned = self._options.assigned
+        return sorted(found if assigned is None else found & set(assigned))
+
+    def _topics(self) -> list[TopicView]:
+        """By name, whatever is named; by pattern, all but the cluster's own. A pattern may match a part of a name."""
+        options = self._options
+        if options.pattern is not None:
+            matches = re.compile(options.pattern).search
+            views = self.cluster.metadata().topics.values()
+            return [view for view in views if matches(view.name) and not view.is_internal]
+        topics = options.topics or {tp.topic for tp in options.assigned or ()}
+        return list(self.cluster.metadata(sorted(topics)).topics.values())
 
     def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
         return self._at(dict.fromkeys(partitions, reading.EARLIEST))
@@ -56,13 +63,16 @@ class Positions:
         found = self.cluster.list_offsets(times, isolation="read_uncommitted") if times else {}
         return {tp: listed.offset for tp, listed in found.items()}
 
-    def starting(self) -> PartitionOffsets:
-        """Where the options want to begin."""
-        return self._resolve(self._options.starting, self.partitions(), "startingOffsets")
+    def starting(self, partitions: list[TopicPartition] | None = None) -> PartitionOffsets:
+        """Where the options want to begin: these partitions, or all that there are."""
+        found = self.partitions() if partitions is None else partitions
+        for absent in sorted(set(self._options.assigned or ()) - set(found)):
+            log.warning("assign names %s, which does not exist: it is not read", absent)
+        return self._resolve(self._options.starting, found, "startingOffsets")
 
-    def ending(self) -> PartitionOffsets:
+    def ending(self, partitions: list[TopicPartition]) -> PartitionOffsets:
         """Where the options want to end."""
-        return self._resolve(self._options.ending, self.partitions(), "endingOffsets")
+        return self._resolve(self._options.ending, partitions, "endingOffsets")
 
     def _at(self, times: Mapping[TopicPartition, int]) -> PartitionOffsets:
         if not times:
@@ -137,12 +147,12 @@ def _require_all(
         )
 
 
-def data_loss(options: SourceOptions, sentence: str) -> DataLost:
-    """The error for records that are gone."""
-    return DataLost(
+def report_loss(options: SourceOptions, sentence: str) -> None:
+    """Records that should have been read are gone: an error, or a warning where failOnDataLoss is false."""
+    if not options.fail_on_data_loss:
+        log.warning("%s; going on, because failOnDataLoss is false", sentence)
+        return
+    raise DataLost(
         f"{sentence}. Some data may have been lost: they were deleted by the topic's retention or the topic was made anew "
         "before the query could read them. To go on without them, set failOnDataLoss to false"
     )
-
-
-__all__ = ["COMMITTED", "EARLIEST", "LATEST", "Positions", "data_loss"]

@@ -34,7 +34,7 @@ def limit_offsets(
         return dict(end)
     limited: PartitionOffsets = {}
     for tp, size in sizes.items():
-        share = limit * size / total if size > 0 else 0.0
+        share = limit * (size / total) if size > 0 else 0.0
         taken = math.ceil(share) if share < 1 else math.floor(share)
         limited[tp] = min(start.get(tp, 0) + taken, end[tp]) if size > 0 else end[tp]
     return limited
@@ -49,21 +49,37 @@ def split_ranges(
     ]
     if min_partitions is None or len(parts) >= min_partitions:
         return parts
-    total = sum(part.size for part in parts)
-    if total == 0:
-        return parts
-    return [
-        piece
-        for part in parts
-        for piece in _split(part, max(1, round(part.size / total * min_partitions)))
-    ]
+    return _split_to(parts, min_partitions)
 
 
 def _split_by_size(whole: OffsetRange, max_records: int | None) -> list[OffsetRange]:
     return [whole] if max_records is None else _split(whole, math.ceil(whole.size / max_records))
 
 
+def _split_to(parts: list[OffsetRange], wanted: int) -> list[OffsetRange]:
+    """About so many tasks: small ranges stay whole, and the larger ones share what is left of the number."""
+    total = sum(part.size for part in parts)
+    small = [part for part in parts if _share(part.size, total, wanted) == 1]
+    whole = {part.partition for part in small}
+    total -= sum(part.size for part in small)
+    wanted = max(wanted - len(small), 1)
+    return [
+        piece
+        for part in parts
+        for piece in _split(
+            part, 1 if part.partition in whole else _share(part.size, total, wanted)
+        )
+    ]
+
+
+def _share(size: int, total: int, wanted: int) -> int:
+    return max(1, math.floor(size / total * wanted + 0.5))
+
+
 def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """So many parts, the larger ones last."""
     count = min(count, whole.size)
-    cuts = [whole.start + whole.size * index // count for index in range(count + 1)]
+    cuts = [whole.start]
+    for left in range(count, 0, -1):
+        cuts.append(cuts[-1] + (whole.end - cuts[-1]) // left)
     return [OffsetRange(whole.partition, begin, stop) for begin, stop in pairwise(cuts)]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.arrow import plain_columns
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.fast import compiled_columns
-from fencepost.spark.positions import Positions, data_loss
+from fencepost.spark.positions import Positions, report_loss
 from fencepost.spark.ranges import OffsetRange
 from fencepost.spark.source_options import SourceOptions
 
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
 
     from fencepost.client.fetched import FetchedPartition
     from fencepost.records.batch import SealedBatch
-
-log = logging.getLogger(__name__)
-
-GROUP_BYTES: Final = 16 * 1024 * 1024
-"""What is opened into one Arrow batch, roughly."""
 
 
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -67,25 +61,7 @@ def arrow_batches(
         return
     from fencepost.spark.arrow_columns import decoded_columns
 
-    for group in _groups(batches):
-        rows = decoded_columns(wanted.partition, group, columns, position, wanted.end)
-        if rows.num_rows:
-            yield rows
-
-
-def _groups(batches: Sequence[SealedBatch]) -> Iterator[list[SealedBatch]]:
-    """Neighbours that are opened together: few enough for one Arrow batch, whatever they expand to."""
-    group: list[SealedBatch] = []
-    size = 0
-    for batch in batches:
-        expanded = batch.size_bytes * (8 if batch.codec else 1)
-        if group and size + expanded > GROUP_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(batch)
-        size += expanded
-    if group:
-        yield group
+    yield from decoded_columns(wanted.partition, batches, columns, position, wanted.end)
 
 
 def _deadline(options: SourceOptions) -> float:
@@ -96,12 +72,9 @@ def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> Fetche
     """One answer; None when the records at this position are gone."""
     try:
         found = cluster_of(options.client).fetch({wanted.partition: position})
-        return found.get(wanted.partition)
+        return found[wanted.partition]
     except (OffsetOutOfRange, UnknownTopicOrPartition) as problem:
-        sentence = f"{wanted.partition}: {problem}"
-        if options.fail_on_data_loss:
-            raise data_loss(options, sentence) from problem
-        log.warning("%s", sentence)
+        report_loss(options, f"{wanted.partition}: {problem}")
         return None
 
 

@@ -6,12 +6,13 @@
 Theory of operation. The driver owns the transaction. For every attempt to write a batch it holds an identity (producer
 id and epoch) that nobody has used before; executors only borrow it. The steps of a batch:
 
+    look      an id that is somebody else's is refused before anything is taken from its owner (`checks.py`)
     fence     a fresh epoch: what a predecessor left open is ended, and its executors are locked out
     ledger    what is in the topics already decides: write, drain, take over, refuse (`ledger.py`)
     pack      rows into batches, on all cores (`packing.py`)
     deliver   batches to the brokers, one task per topic-partition (`delivering.py`)
     count     every partition once, every row once (`accounts.py`)
-    entry     the ledger's new entry, into the same transaction
+    entry     the ledger's new entry, and the sources' offsets where they are of this cluster, into the same transaction
     end       EndTxn: the one moment at which all of it becomes visible
 
 After a good end the next batch goes straight to packing: with transaction version 2 the answer to EndTxn brings the
@@ -19,7 +20,7 @@ next epoch, with version 1 the driver asks for it, in a way that is refused if s
 
 A job that fails is aborted, fenced and tried again. An EndTxn whose answer is lost is settled by asking: a fresh epoch
 ends the transaction one way or the other, and then the ledger tells which way. Whoever is fenced stops and says so; it
-does not fence back.
+does not fence back, and looks before it settles.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import (
     ProducerFenced,
     Refused,
+    RetriesExhausted,
     UnknownOutcome,
-    UnknownTopicOrPartition,
 )
 from fencepost.client.groups import CommittedOffset
-from fencepost.spark.connection import cluster_of
+from fencepost.spark.connection import cluster_of, partition_count
 from fencepost.spark.failures import RowRefused, SinkFailed, SinkRefused, sentence_of
 from fencepost.spark.ledger import (
     LedgerEntry,
@@ -87,6 +88,12 @@ class Standing:
     identity: ProducerIdentity
     page: Page
     longest_ms: int = 0
+    commits_sources: bool = False
+    """Whether the sources' offsets go into the transaction."""
+    few_rows: int = 0
+    """How many rows of the next batch the driver would write itself: the last one was small."""
+    direct: bool = True
+    """Whether batches may go from task to task; after a failure they go through the shuffle, which needs less."""
     last_batch: int | None = None
     """The batch that this run has finished itself."""
     is_fresh: bool = True
@@ -96,7 +103,11 @@ class Standing:
 
 
 class TransactionalSink:
-    """A function for `foreachBatch` that writes every batch exactly once."""
+    """A function for `foreachBatch` that writes every batch exactly once.
+
+    `commit_source_offsets`: None commits the offsets of the sources in the same transaction where all of them are topics
+    of the sink's cluster; True refuses to start where they are not; False never does.
+    """
 
     def __init__(
         self,
@@ -107,7 +118,7 @@ class TransactionalSink:
         ledger_topic: str | None = None,
         options: Mapping[str, Any] | None = None,
         adopt: bool = False,
-        commit_source_offsets: bool = False,
+        commit_source_offsets: bool | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
     ) -> None:
@@ -156,21 +167,34 @@ class TransactionalSink:
             self._on_step(step, moment.batch_id)
 
     def _stand(self, df: DataFrame, moment: Moment) -> Standing:
-        """What we know from the last batch; or a fresh start: fence first, then read what is there."""
-        from fencepost.spark.checks import check_start
+        """What we know from the last batch; or a fresh start: look, fence, then read what is there."""
+        from fencepost.spark.checks import check_ledger, check_start, check_timeout
+        from fencepost.spark.origins import wants_sources
 
         standing = self._standing
         if standing is not None and standing.run == moment.run:
             return standing
         check_start(df.sparkSession, self.transactional_id, self.settings, moment)
-        self._step("fencing", moment)
-        identity = self._fence()
-        self._step("fenced", moment)
-        page = self._read_page(moment)
+        try:
+            if not self._adopt:
+                check_ledger(self._cluster, self.transactional_id, moment.as_batch())
+            commits_sources = wants_sources(
+                self._commit_source_offsets, moment, self.settings.client
+            )
+            self._step("fencing", moment)
+            identity = self._fence()
+            self._step("fenced", moment)
+            page = self._read_page(moment)
+        except RetriesExhausted as problem:
+            servers = ",".join(map(str, self.settings.client.bootstrap))
+            raise SinkFailed(
+                f"the cluster at {servers} does not answer: {problem}. Start its brokers, or correct the first argument "
+                "of the sink. Nothing of the batch was written"
+            ) from problem
         self._step("ledger read", moment)
         longest_ms = page.entry.longest_ms if page.entry else 0
-        self._refuse_short_timeout(longest_ms)
-        return Standing(moment.run, identity, page, longest_ms)
+        check_timeout(self.transactional_id, self.settings, longest_ms)
+        return Standing(moment.run, identity, page, longest_ms, commits_sources)
 
     def _fence(self) -> ProducerIdentity:
         timeout_ms = self.settings.transaction_timeout_ms
@@ -184,26 +208,18 @@ class TransactionalSink:
                 "kafka.transaction.timeout.ms of the sink, or raise transaction.max.timeout.ms of the brokers"
             ) from problem
 
-    def _refuse_short_timeout(self, longest_ms: int) -> None:
-        timeout_ms = self.settings.transaction_timeout_ms
-        if longest_ms >= timeout_ms:
-            raise SinkRefused(
-                f"a transaction of {self.transactional_id!r} has been open for {longest_ms} ms, and the timeout is "
-                f"{timeout_ms} ms: raise kafka.transaction.timeout.ms, or make batches smaller"
-            )
-
     def _read_page(self, moment: Moment) -> Page:
         return read_page(self._cluster.offset_fetch(self.group), moment.query_id)
 
     def _decide(self, standing: Standing, moment: Moment) -> Verdict:
+        from fencepost.spark.checks import refusal_of
+
         if standing.last_batch == moment.batch_id - 1:
             return Verdict.WRITE
         decision = decide(standing.page, moment.as_batch(), adopt=self._adopt)
         log.info("batch %d: %s (%s)", moment.batch_id, decision.verdict.value, decision.reason)
         if decision.verdict is Verdict.REFUSE:
-            raise SinkRefused(
-                f"transactional_id {self.transactional_id!r}: {decision.reason}. Nothing was written."
-            )
+            raise refusal_of(self.transactional_id, decision)
         return decision.verdict
 
     def _drain(self, df: DataFrame, moment: Moment) -> None:
@@ -224,6 +240,7 @@ class TransactionalSink:
                 receipt, entry_page = self._attempt(df, moment, standing, verdict)
             except FencepostError as problem:
                 self._abandon(standing)
+                standing.few_rows, standing.direct = 0, False
                 if attempt == self._max_attempts or _is_final(problem):
                     raise
                 log.warning("batch %d, attempt %d: %s", moment.batch_id, attempt, problem)
@@ -259,14 +276,24 @@ class TransactionalSink:
         self, df: DataFrame, moment: Moment, standing: Standing, verdict: Verdict
     ) -> tuple[Receipt, Page | None]:
         """Everything but the end: rows and entry are in the transaction when this returns."""
+        from fencepost.spark.few import few_after
         from fencepost.spark.job import JobPlan
 
+        topic, settings = self.topic, self.settings
+        counts = {} if topic is None else {topic: partition_count(settings.client, topic)}
         plan = JobPlan(
-            self.settings, standing.identity, moment.batch_id, self.topic, self._partition_counts()
+            settings,
+            standing.identity,
+            moment.batch_id,
+            topic,
+            counts,
+            standing.few_rows,
+            standing.direct,
         )
         self._step("writing", moment)
         standing.is_fresh = False
         account = self._run_job(df, moment, plan)
+        standing.few_rows = few_after(account)
         self._step("written", moment)
         opened_ms = account.opened_ms or time.time_ns() // 1_000_000
         open_ms = max(0, time.time_ns() // 1_000_000 - opened_ms)
@@ -290,17 +317,6 @@ class TransactionalSink:
                 raise RowRefused(sentence_of(problem)) from None
             raise SinkFailed(f"batch {moment.batch_id}: {sentence_of(problem)}") from None
 
-    def _partition_counts(self) -> dict[str, int]:
-        if self.topic is None:
-            return {}
-        try:
-            view = self._cluster.metadata([self.topic])
-        except UnknownTopicOrPartition as problem:
-            raise RowRefused(
-                f"the cluster has no topic {self.topic!r}: create it first, or correct topic= of the sink"
-            ) from problem
-        return {self.topic: len(view.topics[self.topic].partitions)}
-
     def _enter(
         self, moment: Moment, standing: Standing, account: Account, longest_ms: int
     ) -> Page | None:
@@ -312,11 +328,13 @@ class TransactionalSink:
             return None
         batch = moment.as_batch()
         entry = LedgerEntry(batch.query_id, batch.batch_id, batch.fingerprint, longest_ms)
-        sources = parse_sources(moment.end_offsets) if self._commit_source_offsets else None
+        sources = parse_sources(moment.end_offsets) if standing.commits_sources else None
         if sources and place in sources:
-            raise SinkRefused(
-                f"{place} is both read by the query and the place of its ledger: pass ledger_topic="
-            )
+            if self._commit_source_offsets:
+                raise SinkRefused(
+                    f"{place} is both read by the query and the place of its ledger: pass ledger_topic="
+                )
+            sources = None
         offsets = {tp: CommittedOffset(offset) for tp, offset in (sources or {}).items()}
         offsets[place] = encode_entry(entry)
         self._cluster.txn_offset_commit(standing.identity, self.group, offsets)
@@ -347,32 +365,49 @@ class TransactionalSink:
     def _settle(self, moment: Moment, standing: Standing) -> bool:
         """Whether the transaction was committed: the cluster knows. A fresh epoch makes its answer final."""
         self._step("settling", moment)
+        if self._is_taken(standing.identity):
+            raise self._fenced("Whether this batch is visible, the ledger will tell")
         standing.identity = self._fence()
         standing.is_fresh, standing.is_doubtful = True, False
         standing.page = self._read_page(moment)
         standing.last_batch = None
         return self._decide(standing, moment) is Verdict.DRAIN
 
+    def _is_taken(self, mine: ProducerIdentity) -> bool:
+        """Whether somebody else has the id now: the end of our own transaction raises the epoch by one at most."""
+        view = self._cluster.describe_transactions([self.transactional_id])[self.transactional_id]
+        return view is not None and (
+            view.producer_id != mine.producer_id or view.producer_epoch > mine.producer_epoch + 1
+        )
+
     def _abandon(self, standing: Standing) -> None:
         """Aborts a failed attempt, so that its records never count and its executors are locked out."""
         try:
-            identity = self._cluster.end_txn(standing.identity, commit=False)
+            standing.identity = self._abort(standing.identity)
+            standing.is_fresh = True
         except ProducerFenced as problem:
             raise self._fenced() from problem
         except FencepostError as problem:
-            if not isinstance(problem, Refused) or problem.code != ErrorCode.INVALID_TXN_STATE:
-                log.warning("%r: the abort failed: %s", self, problem)
-                standing.is_doubtful = True
-            # Otherwise nothing was open: the batch failed before its first write.
-            return
-        standing.is_fresh = identity != standing.identity
-        standing.identity = identity
+            log.warning("%r: the abort failed: %s", self, problem)
+            standing.is_doubtful = True
 
-    def _fenced(self) -> SinkRefused:
+    def _abort(self, mine: ProducerIdentity) -> ProducerIdentity:
+        """The identity for the next attempt."""
+        try:
+            following = self._cluster.end_txn(mine, commit=False)
+        except Refused as problem:
+            if problem.code != ErrorCode.INVALID_TXN_STATE:
+                raise
+            following = mine  # Nothing was open: the batch failed before its first write.
+        # Version 1 keeps the epoch, and an executor that still runs could begin another transaction with it. Nobody has
+        # taken the id from us, or the abort would have been refused: the fence meets only our own.
+        return self._fence() if following == mine else following
+
+    def _fenced(self, outcome: str = "Nothing of this batch is visible") -> SinkRefused:
         return SinkRefused(
             f"the transactional_id {self.transactional_id!r} was taken over by another query, or the transaction was "
             f"open for longer than kafka.transaction.timeout.ms ({self.settings.transaction_timeout_ms}) and was "
-            "aborted. Nothing of this batch is visible. Give every query its own transactional_id; raise the timeout "
+            f"aborted. {outcome}. Give every query its own transactional_id; raise the timeout "
             "if batches take longer; then start the query again, and it goes on from its checkpoint"
         )
 

@@ -1,6 +1,7 @@
 """The options of `format("fencepost")`: those of Spark's `kafka` format, under the same names.
 
-Names are case-insensitive. What Spark rejects is rejected here; what neither knows is rejected too, with the nearest
+Names are case-insensitive. What Spark rejects is rejected here, before anything is read; what Spark only warns of (a
+limit per trigger where there are no triggers) is a warning here; what neither knows is rejected too, with the nearest
 name that exists. Differences: isolation is read_committed unless told otherwise, `startingOffsets` may be "committed"
 (of the group `kafka.group.id`), and `columns` names the columns to read.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,13 +23,19 @@ from fencepost.spark.offsets import PartitionOffsets, from_layout
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 COMMITTED: Final = "committed"
 
+EARLIEST_OFFSET: Final = -2
+LATEST_OFFSET: Final = -1
+"""What stands for the two words where offsets are given as JSON."""
+
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
-_OWN: Final = (
+OPTIONS: Final = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp",
     "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
     "endingOffsetsByTimestamp", "failOnDataLoss", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
@@ -35,7 +43,9 @@ _OWN: Final = (
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     "kafka.partition.metadata.cache.ttl.ms", "partition.metadata.cache.ttl.ms",
 )  # fmt: skip
-_NAMES: Final = {name.lower(): name for name in _OWN}
+"""Every option that is not the client's, in its proper spelling."""
+
+_NAMES: Final = {name.lower(): name for name in OPTIONS}
 
 _REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets",
@@ -59,6 +69,13 @@ class Bound:
     offsets: PartitionOffsets | None = None
     timestamp_ms: int | None = None
     timestamps: PartitionOffsets | None = None
+
+    @property
+    def stays(self) -> bool:
+        """Whether it means the same whenever it is asked for, as long as nothing is deleted."""
+        if self.offsets is not None:
+            return LATEST_OFFSET not in self.offsets.values()
+        return self.word in (None, EARLIEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +101,26 @@ class SourceOptions:
     retry_pause_ms: int
     poll_timeout_ms: int
 
+    @property
+    def start_stays(self) -> bool:
+        """Whether the start is the same whenever it is asked for."""
+        return self.starting.stays and not self.latest_if_no_time_matches
+
 
 def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """ConfigError names the option and what would do."""
     values = _own_options(given, streaming)
     client = _client_options(given)
     includes_headers = _boolean(values, "includeHeaders", False)
+    starting = _bound(values, "starting", LATEST if streaming else EARLIEST)
+    ending = _bound(values, "ending", LATEST)
+    if not streaming:
+        _check_batch_bounds(starting, ending)
     return SourceOptions(
         client=client,
         **_subscription(values),
-        starting=_bound(values, "starting", LATEST if streaming else EARLIEST),
-        ending=_bound(values, "ending", LATEST),
+        starting=starting,
+        ending=ending,
         latest_if_no_time_matches=_strategy(values) == LATEST,
         fail_on_data_loss=_boolean(values, "failOnDataLoss", True),
         columns=_columns(values, includes_headers),
@@ -105,7 +131,7 @@ def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceO
         min_partitions=_number(values, "minPartitions"),
         max_records_per_partition=_number(values, "maxRecordsPerPartition"),
         retries=_number(values, "fetchOffset.numRetries") or 3,
-        retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs") or 10,
+        retry_pause_ms=_number(values, "fetchOffset.retryIntervalMs") or 1_000,
         poll_timeout_ms=_number(values, "kafkaConsumer.pollTimeoutMs") or 120_000,
     )
 
@@ -133,7 +159,7 @@ def _own_options(given: Mapping[str, str], streaming: bool) -> dict[str, str]:
             )
     for name in () if streaming else _STREAM_ONLY:
         if name in values:
-            raise ConfigError(f"{name} is for streams: use it with spark.readStream")
+            log.warning("%s is without effect in spark.read: it is for spark.readStream", name)
     return values
 
 
@@ -219,6 +245,32 @@ def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
     return Bound(offsets=_layout(name, text))
 
 
+def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
+    """What cannot be a range, whatever the topics hold."""
+    first, last = starting.offsets or {}, ending.offsets or {}
+    if starting.word == LATEST or LATEST_OFFSET in first.values():
+        raise ConfigError("startingOffsets cannot be latest in spark.read: there would be no rows")
+    if EARLIEST_OFFSET in last.values():
+        raise ConfigError("endingOffsets cannot be earliest (-2): there would be no rows")
+    if starting.offsets is not None and ending.offsets is not None:
+        _check_pairs("Offsets", first, last)
+    if starting.timestamps is not None and ending.timestamps is not None:
+        _check_pairs("OffsetsByTimestamp", starting.timestamps, ending.timestamps)
+
+
+def _check_pairs(name: str, first: PartitionOffsets, last: PartitionOffsets) -> None:
+    """Both ends speak of the same partitions, and the end is not before the start."""
+    if unpaired := sorted(first.keys() ^ last.keys()):
+        raise ConfigError(
+            f"{unpaired[0]} is in only one of starting{name} and ending{name}: name it in both"
+        )
+    for place in sorted(first):
+        if first[place] > last[place] >= 0:
+            raise ConfigError(
+                f"starting{name} of {place} is {first[place]}, after its ending{name} {last[place]}"
+            )
+
+
 def _layout(name: str, text: str) -> PartitionOffsets:
     try:
         return from_layout(_json(name, text))
@@ -286,6 +338,8 @@ def _min_offsets(values: Mapping[str, str]) -> int | None:
 
 
 _UNITS_MS: Final = {
+    "us": 0.001,
+    "": 1,
     "ms": 1,
     "s": 1_000,
     "m": 60_000,
@@ -296,7 +350,8 @@ _UNITS_MS: Final = {
 
 
 def _duration_ms(text: str) -> int:
-    found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*", text.lower())
+    """A time as Spark writes it: a number and its unit, milliseconds without one."""
+    found = re.fullmatch(r"(\d+)(us|ms|s|m|min|h|d|)", text.strip().lower())
     if found is None:
         raise ConfigError(f"maxTriggerDelay must be a time such as 30s or 15m, not {text!r}")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    return int(int(found[1]) * _UNITS_MS[found[2]])

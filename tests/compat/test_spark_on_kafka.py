@@ -1,0 +1,67 @@
+"""Goal: the sink keeps its promise on Apache Kafka as it does on fencepost.
+
+Method: the central tests of tests/spark, which speak the wire only, run again against Apache Kafka. They run in a
+process of their own, because they want Spark with executors, and a process has one Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.compat.conftest import Side
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DRIVERS = "tests/spark/test_driver_deaths.py::test_"
+EXECUTORS = "tests/spark/test_executors.py::test_"
+DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_doubles_nothing"
+
+SELECTIONS = {
+    "drivers that die, and two with one id": [
+        f"{DRIVERS}a_second_query_with_an_id_in_use_is_refused_and_the_first_goes_on",
+        f"{DRIVERS}of_two_new_queries_with_one_id_the_first_is_fenced_and_says_so",
+        *(
+            f"{DYING}[{point}]"
+            for point in (
+                "fenced-0-tv2",
+                "first-write-1-tv2",
+                "first-write-1-tv1",
+                "entered-1-tv2",
+                "sent-1-tv2",
+                "sent-1-tv1",
+                "ended-1-tv2",
+            )
+        ),
+    ],
+    "executors that die, and one that wakes up": [
+        f"{EXECUTORS}an_executor_that_is_killed_in_mid_write_is_made_good[direct-1]",
+        f"{EXECUTORS}an_executor_that_is_killed_in_mid_write_is_made_good[shuffled-2]",
+        f"{EXECUTORS}an_executor_that_wakes_up_in_the_next_batch_cannot_write[direct-2]",
+        f"{EXECUTORS}shuffle_files_that_are_deleted_are_made_again",
+    ],
+}
+
+
+@pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS.keys())
+def test_the_sink_keeps_its_promise_on_apache_kafka(
+    apache_kafka: Side, selection: list[str], tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="the spark extra is not installed")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    ended = subprocess.run(
+        [*command, f"--basetemp={tmp_path / 'inner'}", *selection],
+        cwd=ROOT,
+        env=os.environ | {"FENCEPOST_TEST_BOOTSTRAP": apache_kafka.bootstrap_servers},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert f"{len(selection)} passed" in ended.stdout

@@ -1,0 +1,198 @@
+"""Goal: source and sink get into an Apache Kafka that asks for TLS and SASL, and their secrets are seen nowhere.
+
+Method: the broker of `test_client_security.py`; a query from topic to topic with each mechanism, with everything that
+Spark and Python write down caught: plans, progress, logs, the ledger, and what a failure says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster, connect
+from fencepost.records.opened import Record
+from fencepost.spark.ledger import group_of, read_page
+from fencepost.spark.sink import TransactionalSink
+from tests.compat.test_client_security import PASSWORD, Secured, secured
+from tests.spark.pipeline import finish
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["secured"]
+
+pytestmark = [
+    pytest.mark.timeout(300),
+    # Spark's own business: sockets to its JVM that it closes late.
+    pytest.mark.filterwarnings("default"),
+]
+
+SCRAM_PASSWORD = "scram-secret"
+
+
+def options_of(mechanism: str, folder: Path) -> dict[str, str]:
+    """As a user of Java writes them for PLAIN, and as one of librdkafka does for SCRAM."""
+    options = {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(folder / "ca.pem"),
+        "kafka.sasl.mechanism": mechanism,
+    }
+    if mechanism != "PLAIN":
+        return options | {
+            "kafka.sasl.username": "scram-user",
+            "kafka.sasl.password": SCRAM_PASSWORD,
+        }
+    escaped = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    jaas = (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'username="alice" password="{escaped}";'
+    )
+    return options | {"kafka.sasl.jaas.config": jaas}
+
+
+@pytest.fixture
+def plain_door(secured: Secured) -> Iterator[Cluster]:
+    with connect(secured.at("PLAINTEXT")) as cluster:
+        yield cluster
+
+
+class SecretCopy:
+    """A query from topic to topic through the guarded door, and everything that it lets be seen."""
+
+    def __init__(
+        self, spark: SparkSession, bootstrap: str, options: Mapping[str, str], folder: Path
+    ) -> None:
+        self.spark = spark
+        self.bootstrap = bootstrap
+        self.options = dict(options)
+        self.folder = folder
+        self.seen: list[str] = []
+
+    def run(self, source: str, target: str) -> str | None:
+        sink = TransactionalSink(
+            self.bootstrap, transactional_id=target, topic=target, options=self.options
+        )
+        rows = (
+            self.spark.readStream.format("fencepost")
+            .options(**{"kafka.bootstrap.servers": self.bootstrap, "subscribe": source})
+            .options(startingOffsets="earliest", **self.options)
+            .load()
+        )
+        self.seen += [repr(sink), repr(sink.settings), _plan_of(rows)]
+
+        def watch(df: DataFrame, batch_id: int) -> None:
+            self.seen.append(_plan_of(df))
+            sink(df, batch_id)
+
+        query = (
+            rows.writeStream.foreachBatch(watch)
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        failure = finish(query)
+        plan: Any = query._jsq
+        self.seen += [plan.explainInternal(True), str(query.recentProgress), str(failure)]
+        self.seen += [
+            path.read_text(errors="replace")
+            for path in (self.folder / "checkpoint").rglob("*")
+            if path.is_file()
+        ]
+        return failure
+
+    def assert_unseen(self, *secrets: str) -> None:
+        for text in self.seen:
+            for secret in secrets:
+                assert secret not in text
+
+
+def _plan_of(df: DataFrame) -> str:
+    plan: Any = df._jdf
+    return str(plan.queryExecution().toString())
+
+
+def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:
+    cluster.create_topics([NewTopic(topic, 1, 1), NewTopic(f"{topic}-copy", 2, 1)])
+    with cluster.writer(cluster.init_producer_id(None)) as writer:
+        writer.write_records(TopicPartition(topic, 0), [Record(key=v, value=v) for v in values])
+        writer.flush()
+
+
+@contextmanager
+def spark_log(spark: SparkSession, path: Path) -> Iterator[None]:
+    """Everything that Spark's own machine logs meanwhile, into a file."""
+    log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    context = log4j.LogManager.getContext(False)
+    root = context.getConfiguration().getRootLogger()
+    builder = log4j.core.appender.FileAppender.newBuilder().withFileName(str(path))
+    appender = builder.setName("caught").build()
+    appender.start()
+    root.addAppender(appender, None, None)
+    spark.sparkContext.setLogLevel("DEBUG")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLogLevel("OFF")
+        root.removeAppender("caught")
+        context.updateLoggers()
+        appender.stop()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_query_over_sasl_ssl_shows_its_secrets_nowhere(
+    secured: Secured,
+    plain_door: Cluster,
+    connector_spark: SparkSession,
+    topic: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    mechanism: str,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="fencepost")
+    write(plain_door, topic, [b"a", b"b", b"c"])
+    copy = SecretCopy(
+        connector_spark, secured.at("SASL_SSL"), options_of(mechanism, secured.folder), tmp_path
+    )
+    with spark_log(connector_spark, tmp_path / "spark.log"):
+        assert copy.run(topic, f"{topic}-copy") is None
+    committed = plain_door.offset_fetch(group_of(f"{topic}-copy"))
+    page = read_page(committed, "")
+    assert page.sources == {TopicPartition(topic, 0): 3}
+    values = [
+        record.value
+        for partition in range(2)
+        for record in plain_door.records(TopicPartition(f"{topic}-copy", partition))
+    ]
+    assert sorted(filter(None, values)) == [b"a", b"b", b"c"]
+    logged = (tmp_path / "spark.log").read_text(errors="replace")
+    assert topic in logged
+    copy.seen += [logged, caplog.text, str(committed)]
+    copy.assert_unseen(SCRAM_PASSWORD, PASSWORD, 'pass\\"word')
+
+
+def test_a_wrong_password_fails_the_query_at_once_and_is_not_shown(
+    secured: Secured,
+    plain_door: Cluster,
+    connector_spark: SparkSession,
+    topic: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="fencepost")
+    write(plain_door, topic, [b"a"])
+    good = options_of("SCRAM-SHA-256", secured.folder)
+    wrong = good | {"kafka.sasl.password": "hunter2hunter2"}
+    copy = SecretCopy(connector_spark, secured.at("SASL_SSL"), wrong, tmp_path)
+    failure = copy.run(topic, f"{topic}-copy")
+    assert failure is not None
+    assert "sasl.password" in failure
+    copy.seen.append(caplog.text)
+    copy.assert_unseen("hunter2hunter2")

@@ -1,0 +1,212 @@
+"""What tests do to a running job: to those who write its rows, from inside, and to its protocol.
+
+`in_tasks` puts a function around what every writer of rows does. Most writers are tasks in Python workers, so this
+module is shipped to them by value; one is the driver. What such a function does, it does in one writer only: the first
+that makes the marker file.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
+from fencepost.client.blocking import Cluster, connect
+from fencepost.client.reading import LATEST
+from fencepost.client.transactions import ProducerIdentity
+from fencepost.records.opened import Record
+
+OLD_PROTOCOL = "-tv1"
+"""A transactional id that ends so speaks transaction version 1, on any cluster."""
+
+Batches = Iterator[Any]
+Deliver = Callable[[Batches], Batches]
+
+
+def speak_by_name(patch: pytest.MonkeyPatch) -> None:
+    """From here on the name of a transactional id chooses its protocol. A broker takes either."""
+    genuine = Cluster.init_producer_id
+
+    def init_producer_id(self: Cluster, transactional_id: str | None, *more: int) -> Any:
+        found = genuine(self, transactional_id, *more)
+        is_old = (transactional_id or "").endswith(OLD_PROTOCOL)
+        return replace(found, transaction_version=1) if is_old else found
+
+    patch.setattr(Cluster, "init_producer_id", init_producer_id)
+
+
+def through_the_shuffle(patch: pytest.MonkeyPatch) -> None:
+    """From here on rows go through Spark's shuffle, the way that can be taken apart between its stages."""
+    from fencepost.spark import job
+
+    for other_way in ("_run_few", "_run_direct"):
+        patch.setattr(job, other_way, lambda rows, plan: None)
+
+
+def in_tasks(
+    patch: pytest.MonkeyPatch,
+    around: Callable[[Deliver, Batches], Batches],
+    applies: Callable[[ProducerIdentity], bool] = lambda identity: True,
+) -> None:
+    """From here on `around` is called by whoever writes rows, on each of the three ways, with what it does."""
+    from pyspark import cloudpickle
+
+    from fencepost.spark import job
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+    for name in ("_direct_task", "_delivering_task"):
+        patch.setattr(job, name, _around_task(getattr(job, name), around, applies))
+    # As it is now, so that several may be put around each other.
+    write_few = vars(job)["write_few"]
+
+    def write_few_rows(plan: Any, identity: ProducerIdentity, rows: Any) -> Batches:
+        if not applies(identity):
+            return cast(Batches, write_few(plan, identity, rows))
+        return around(lambda _: write_few(plan, identity, rows), iter(()))
+
+    patch.setattr(job, "write_few", write_few_rows)
+
+
+def _around_task(
+    genuine: Callable[[Any], Deliver],
+    around: Callable[[Deliver, Batches], Batches],
+    applies: Callable[[ProducerIdentity], bool],
+) -> Callable[[Any], Deliver]:
+    def task(plan: Any) -> Deliver:
+        deliver = genuine(plan)
+        return (lambda batches: around(deliver, batches)) if applies(plan.identity) else deliver
+
+    return task
+
+
+def await_file(path: str | Path, seconds: float = 120.0) -> None:
+    await_truth(Path(path).exists, seconds)
+
+
+def await_truth(is_true: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def claim(marker: str) -> bool:
+    """Whether we are the first who asks."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class AfterFirstWrite:
+    """Does something in one writer, when the first of its batches is in the log and the rest is not sent."""
+
+    bootstrap: str
+    marker: str
+    act: Callable[[str, Any, TopicPartition], None]
+
+    def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
+        from fencepost.spark.delivering import Delivery
+
+        genuine = Delivery.write
+
+        def write(delivery: Delivery, place: TopicPartition, *more: Any) -> None:
+            genuine(delivery, place, *more)
+            if claim(self.marker):
+                self._await_write(place)
+                self.act(self.marker, delivery, place)
+
+        Delivery.write = write  # type: ignore[method-assign, assignment]
+        try:
+            yield from deliver(batches)
+        finally:
+            Delivery.write = genuine  # type: ignore[method-assign]
+
+    def _await_write(self, place: TopicPartition) -> None:
+        with connect(self.bootstrap) as cluster:
+
+            def end(isolation: str) -> int:
+                return cluster.list_offsets({place: LATEST}, isolation=isolation)[place].offset
+
+            await_truth(lambda: end("read_uncommitted") > end("read_committed"))
+
+
+@dataclass(frozen=True)
+class FailOnce:
+    """One task fails when it has written everything."""
+
+    marker: str
+
+    def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
+        reports = list(deliver(batches))
+        if claim(self.marker):
+            raise RuntimeError("the executor fails with everything written")
+        return iter(reports)
+
+
+def kill_worker(marker: str, *_: Any) -> None:
+    """The Python of a task dies."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_executor(marker: str, *_: Any) -> None:
+    """The executor dies: the Java process over the Python daemon over us. We live on a little."""
+    os.kill(parent_of(os.getppid()), signal.SIGKILL)
+
+
+def fall_asleep(marker: str, delivery: Any, place: TopicPartition) -> None:
+    """A machine is cut off: its executor is dead for Spark. Its worker writes on when it wakes up, and says how it went."""
+    # The kernel wakes up who sleeps in a process group that loses its parents, and Spark's daemon takes its workers
+    # with it. A machine that is cut off hears of neither.
+    os.setsid()
+    Path(f"{marker}.pids").write_text(f"{os.getpid()} {parent_of(os.getppid())}")
+    os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        delivery._writer.write_records(place, [Record(value=b"zombie")])
+        delivery._writer.flush()
+        words = "it could write"
+    except FencepostError as problem:
+        words = f"{type(problem).__name__}: {problem}"
+    Path(f"{marker}.part").write_text(words)
+    os.rename(f"{marker}.part", f"{marker}.words")
+
+
+def wait_to_be_released(marker: str, *_: Any) -> None:
+    """Says that it is here, and goes on when it is told to."""
+    Path(f"{marker}.reached").touch()
+    await_file(f"{marker}.released", 3600)
+
+
+def parent_of(pid: int) -> int:
+    """The process over a process."""
+    return int(_status(pid)["PPid"])
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has come into force."""
+    return _status(pid)["State"].startswith("T")
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def delete_shuffle_files(folder: Path) -> int:
+    """Every shuffle file of the executors; how many there were."""
+    found = [p for p in glob.glob(f"{folder}/**/shuffle_*", recursive=True) if os.path.isfile(p)]
+    for path in found:
+        os.unlink(path)
+    return len(found)

@@ -1,0 +1,123 @@
+"""The test's side of `driver_process.py`: many queries in one driver, each at its own step, killed with one blow."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster
+from tests.spark.conftest import environment, read_values
+from tests.spark.pipeline import Pipeline, numbered
+from tools.processes import ServerProcess
+
+FILES = 2
+
+_PLAIN_USER = ("env", "-u", "PYSPARK_PYTHON")
+"""Who has not activated the virtual environment and has not heard of PYSPARK_PYTHON."""
+
+
+class Point(NamedTuple):
+    """A step of a batch, and the protocol spoken."""
+
+    step: str
+    batch: int
+    version: int = 2
+
+    def __str__(self) -> str:
+        return f"{self.step.replace(' ', '-')}-{self.batch}-tv{self.version}"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query of the crowd; its name is its transactional id."""
+
+    name: str
+    topic: str
+    folder: str
+    step: str
+    batch: int
+
+
+class Crowd:
+    """A driver process in which every query has stopped where it was told to."""
+
+    def __init__(
+        self, bootstrap: str, cluster: Cluster, folder: Path, points: Sequence[Point]
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.cluster = cluster
+        self.queries = {point: self._prepare(folder, point) for point in points}
+        cluster.create_topics([NewTopic(query.topic, 3, 1) for query in self.queries.values()])
+        orders = folder / "orders.json"
+        plan = {
+            "bootstrap": bootstrap,
+            "orders": [asdict(query) for query in self.queries.values()],
+        }
+        orders.write_text(json.dumps(plan))
+        self.process = ServerProcess(
+            [*_PLAIN_USER, sys.executable, "-m", "tests.spark.driver_process", str(orders)],
+            environment={"PYTHONPATH": environment()["PYTHONPATH"], "PATH": _other_paths()},
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self.process.wait_for_line(
+                lambda line: line if "everybody waits" in line else None, 240
+            )
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def _prepare(self, folder: Path, point: Point) -> Query:
+        topic = f"{point}-{os.getpid()}-{folder.name}"
+        # The protocol stands at the end of the name: see `chaos.speak_by_name`.
+        query = Query(f"{topic}-tv{point.version}", topic, str(folder / str(point)), *point[:2])
+        (folder / str(point) / "in").mkdir(parents=True)
+        for number in range(FILES):
+            path = folder / str(point) / "in" / f"part-{number:03}.txt"
+            path.write_text("\n".join(numbered(number)))
+        return query
+
+    def assert_stopped(self, point: Point) -> None:
+        assert Path(self.queries[point].folder, "marker.reached").exists(), self.process.output
+
+    def release(self, point: Point) -> str | None:
+        """Lets a query go on; why it failed, when it did."""
+        query = self.queries[point]
+        Path(query.folder, "marker.released").touch()
+        beginning = f"ended {query.name}: "
+        line = self.process.wait_for_line(
+            lambda line: line if line.startswith(beginning) else None, 120
+        )
+        failure: str | None = json.loads(line.removeprefix(beginning))
+        return failure
+
+    def pipeline(self, spark: Any, point: Point) -> Pipeline:
+        """The query of a dead driver, to be started again where it was."""
+        query = self.queries[point]
+        return Pipeline(
+            spark, self.bootstrap, Path(query.folder), query.topic, transactional_id=query.name
+        )
+
+    def assert_whole(self, point: Point) -> None:
+        """Every row of every file is in the topic once."""
+        expected = sorted(line for number in range(FILES) for line in numbered(number))
+        assert sorted(read_values(self.cluster, self.queries[point].topic)) == expected
+
+
+def _other_paths() -> str:
+    own = os.path.dirname(sys.executable)
+    return os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if p != own)

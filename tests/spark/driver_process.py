@@ -1,0 +1,124 @@
+"""A driver with many queries. Each stops at a step of its own and waits there; the tests kill the driver, and so all
+of them at once, or let some go on.
+
+Argument: a file with the brokers and the orders (see `crowd.py`). Says on standard output what it has done.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Before Spark, because it chooses the workers' Python: nobody has set PYSPARK_PYTHON here.
+import fencepost.spark
+from fencepost.client.blocking import Cluster
+from tests.spark import chaos
+from tests.spark.pipeline import Pipeline, finish
+
+assert fencepost.spark.PYTHON_SET_HERE
+
+
+@dataclass
+class Order:
+    """Where one query is to stop."""
+
+    name: str
+    topic: str
+    folder: str
+    step: str
+    batch: int
+    reached: int = -1
+    """The batch in which the query is."""
+
+    def __post_init__(self) -> None:
+        self.marker = f"{self.folder}/marker"
+
+    def on_step(self, step: str, batch: int) -> None:
+        self.reached = batch
+        if (step, batch) == (self.step, self.batch):
+            self.stop()
+
+    def stop(self) -> None:
+        chaos.wait_to_be_released(self.marker)
+
+    def stops_at(self, step: str) -> bool:
+        return (self.step, self.batch) == (step, self.reached)
+
+
+def stop_after_end_txn(patch: pytest.MonkeyPatch, orders: dict[str, Order]) -> None:
+    """The step "sent": EndTxn has done its work, and the driver does not know it yet."""
+    genuine = Cluster.end_txn
+
+    def end_txn(self: Cluster, identity: Any, *, commit: bool) -> Any:
+        found = genuine(self, identity, commit=commit)
+        order = orders[identity.transactional_id]
+        if commit and order.stops_at("sent"):
+            order.stop()
+        return found
+
+    patch.setattr(Cluster, "end_txn", end_txn)
+
+
+def stop_after_first_write(
+    patch: pytest.MonkeyPatch, bootstrap: str, orders: dict[str, Order]
+) -> None:
+    """The step "first write": one task has written, and has more to write."""
+    for order in orders.values():
+        if order.step == "first write":
+            around = chaos.AfterFirstWrite(bootstrap, order.marker, chaos.wait_to_be_released)
+            chaos.in_tasks(patch, around, lambda identity, order=order: _is_due(identity, order))  # type: ignore[misc]
+
+
+def _is_due(identity: Any, order: Order) -> bool:
+    return identity.transactional_id == order.name and order.stops_at("first write")
+
+
+def main(path: str) -> None:
+    from pyspark.sql import SparkSession
+
+    plan = json.loads(Path(path).read_text())
+    orders = {fields["name"]: Order(**fields) for fields in plan["orders"]}
+    patch = pytest.MonkeyPatch()
+    chaos.speak_by_name(patch)
+    stop_after_end_txn(patch, orders)
+    stop_after_first_write(patch, plan["bootstrap"], orders)
+    spark = (
+        # More slots than cores: tasks that wait hold theirs.
+        SparkSession.builder.master("local[6]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    for order in orders.values():
+        pipeline = Pipeline(
+            spark, plan["bootstrap"], Path(order.folder), order.topic, transactional_id=order.name
+        )
+        query = pipeline.start(pipeline.sink(on_step=order.on_step))
+        threading.Thread(target=report_end, args=(order.name, query), daemon=True).start()
+        chaos.await_truth(
+            lambda query=query, order=order: (  # type: ignore[misc]
+                not query.isActive or Path(f"{order.marker}.reached").exists()
+            )
+        )
+    print("everybody waits", flush=True)
+    while True:
+        signal.pause()
+
+
+def report_end(name: str, query: Any) -> None:
+    failure = finish(query)
+    print(f"ended {name}: {json.dumps(failure)}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,88 @@
+"""The query that the tests of the sink run: lines of files into a topic, one file per batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fencepost.spark.sink import TransactionalSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+Sink = Callable[["DataFrame", int], None]
+
+
+def numbered(batch: int, count: int = 40) -> list[str]:
+    """The lines of one file."""
+    return [f"{batch}-{n}" for n in range(count)]
+
+
+class Pipeline:
+    """A query with its folder: what it reads, and its checkpoint."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        folder: Path,
+        topic: str,
+        transactional_id: str = "",
+    ) -> None:
+        self.spark = spark
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self.topic = topic
+        self.transactional_id = transactional_id or topic
+        self.checkpoint = folder / "checkpoint"
+        (folder / "in").mkdir(parents=True, exist_ok=True)
+
+    def add(self, *files: list[str]) -> None:
+        """Puts files where the query reads, each of them whole."""
+        for lines in files:
+            number = len(list((self.folder / "in").iterdir()))
+            path = self.folder / f"part-{number:03}.txt"
+            path.write_text("\n".join(lines))
+            path.rename(self.folder / "in" / path.name)
+
+    def sink(self, **changes: Any) -> TransactionalSink:
+        fields: dict[str, Any] = {"transactional_id": self.transactional_id, "topic": self.topic}
+        return TransactionalSink(self.bootstrap, **fields | changes)
+
+    def start(
+        self,
+        sink: Sink | None = None,
+        shape: Callable[[DataFrame], DataFrame] | None = None,
+        mode: str = "append",
+    ) -> StreamingQuery:
+        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder / "in"))
+        rows = shape(lines) if shape else lines.selectExpr("value AS key", "value")
+        return (
+            rows.writeStream.foreachBatch(sink or self.sink())
+            .outputMode(mode)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def run(
+        self,
+        sink: Sink | None = None,
+        shape: Callable[[DataFrame], DataFrame] | None = None,
+        mode: str = "append",
+    ) -> str | None:
+        """Runs to the end of the files; the reason when the query failed."""
+        return finish(self.start(sink, shape, mode))
+
+
+def finish(query: StreamingQuery) -> str | None:
+    """Waits for the end of a query; the reason when it failed."""
+    # The reason is asked for below.
+    with contextlib.suppress(Exception):
+        query.awaitTermination(120)
+    failure = query.exception()
+    query.stop()
+    return None if failure is None else str(failure)

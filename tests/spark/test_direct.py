@@ -1,0 +1,194 @@
+"""Tasks that exchange batches: threads play the tasks of a stage, and a real broker is written to."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="the spark extra is not installed")
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from fencepost.base.ids import TopicPartition  # noqa: E402
+from fencepost.client.blocking import Cluster  # noqa: E402
+from fencepost.client.partitioner import partition_for_key  # noqa: E402
+from fencepost.client.transactions import ProducerIdentity  # noqa: E402
+from fencepost.spark import packing  # noqa: E402
+from fencepost.spark.accounts import settle_accounts  # noqa: E402
+from fencepost.spark.delivering import Attempt, first_length  # noqa: E402
+from fencepost.spark.direct import DirectPlan, write_directly  # noqa: E402
+from fencepost.spark.failures import CountsDisagree, NeighbourLost  # noqa: E402
+from fencepost.spark.few import few_after, write_few  # noqa: E402
+from fencepost.spark.packing import PackingPlan  # noqa: E402
+from fencepost.spark.rendezvous import Call, Rendezvous  # noqa: E402
+
+SECRET = b"sixteen letters."
+SECONDS = 20.0
+PARTITIONS = 3
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = packing if request.param else None
+    monkeypatch.setattr(packing, "compiled_columns", lambda _: found)
+
+
+@pytest.fixture
+def rendezvous() -> Iterator[Rendezvous]:
+    with Rendezvous("127.0.0.1", "127.0.0.1", SECRET) as found:
+        yield found
+
+
+def packing_plan(cluster: Cluster, topic: str) -> PackingPlan:
+    return PackingPlan(
+        batch_id=0,
+        slots=2,
+        topic=topic,
+        partition_counts={topic: PARTITIONS},
+        codec=0,
+        batch_bytes=2_000,
+        max_record_bytes=100_000,
+        options=cluster.options,
+    )
+
+
+class Stage:
+    """A barrier stage whose tasks are threads."""
+
+    def __init__(self, cluster: Cluster, topic: str, rendezvous: Rendezvous) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.identity: ProducerIdentity = cluster.init_producer_id(topic)
+        self._plan = DirectPlan(
+            packing_plan(cluster, topic), self.identity, rendezvous.address, SECRET
+        )
+
+    def run(self, inputs: list[Iterator[Any]], tasks: int | None = None) -> list[Future[list[Any]]]:
+        with ThreadPoolExecutor(len(inputs)) as pool:
+            return [
+                pool.submit(self._task, number, tasks or len(inputs), rows)
+                for number, rows in enumerate(inputs)
+            ]
+
+    def _task(self, number: int, tasks: int, rows: Iterator[Any]) -> list[Any]:
+        attempt = Attempt(number, 0, 100 + number)
+        reports = write_directly(self._plan, attempt, tasks, rows)
+        return [row for batch in reports for row in batch.to_pylist()]
+
+    def committed(self) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+        return {
+            number: [
+                (r.key, r.value) for r in self.cluster.records(TopicPartition(self.topic, number))
+            ]
+            for number in range(PARTITIONS)
+        }
+
+
+def rows_of(task: int, count: int) -> Any:
+    keys = [b"%d-%d" % (task, n) for n in range(count)]
+    return pa.RecordBatch.from_pydict(
+        {"key": pa.array(keys, pa.binary()), "value": pa.array([b"v" * 50] * count, pa.binary())}
+    )
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+@pytest.mark.usefixtures("either_way")
+def test_every_row_comes_to_the_writer_of_its_partition_once_and_in_order(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous, tasks: int
+) -> None:
+    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    inputs = [iter([rows_of(task, 300), rows_of(task + 10, 200)]) for task in range(tasks)]
+    reports = [row for task in stage.run(inputs) for row in task.result(SECONDS)]
+    account = settle_accounts(reports)
+    assert account.records == tasks * 500
+    assert {row["task_attempt_id"] for row in reports if row["topic"]} <= {100, 101}
+    stage.cluster.end_txn(stage.identity, commit=True)
+    found = stage.committed()
+    for task in (*range(tasks), *range(10, 10 + tasks)):
+        for partition, records in found.items():
+            mine = [key for key, _ in records if key and key.startswith(b"%d-" % task)]
+            sent = [b"%d-%d" % (task, n) for n in range(300 if task < 10 else 200)]
+            assert mine == [k for k in sent if partition_for_key(k, PARTITIONS) == partition]
+
+
+def test_a_task_without_rows_still_writes_what_others_send(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
+) -> None:
+    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    results = stage.run([iter([]), iter([rows_of(1, 40)])])
+    account = settle_accounts(row for task in results for row in task.result(SECONDS))
+    assert (account.rows, account.records) == (40, 40)
+    cluster.end_txn(stage.identity, commit=False)
+
+
+def test_when_one_task_fails_the_others_do_not_wait_for_it(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
+) -> None:
+    def failing() -> Iterator[Any]:
+        yield rows_of(0, 10)
+        raise ZeroDivisionError
+
+    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    first, second = stage.run([failing(), iter([rows_of(1, 100)])])
+    with pytest.raises(ZeroDivisionError):
+        first.result(SECONDS)
+    with pytest.raises(NeighbourLost):
+        second.result(SECONDS)
+    cluster.end_txn(stage.identity, commit=False)
+
+
+def test_a_second_attempt_of_a_task_is_turned_away(rendezvous: Rendezvous) -> None:
+    first = Call(rendezvous.address, SECRET)
+    waiting = threading.Thread(target=first.meet, args=(0, 2, 1, 7))
+    waiting.start()
+    while 0 not in rendezvous.callers:
+        pass
+    with pytest.raises(CountsDisagree, match="second time"):
+        Call(rendezvous.address, SECRET).meet(0, 2, 1, 8)
+    assert [n.task_attempt_id for n in Call(rendezvous.address, SECRET).meet(1, 2, 0, 9)] == [7, 9]
+    waiting.join(SECONDS)
+
+
+def test_a_stranger_who_calls_is_ignored(rendezvous: Rendezvous) -> None:
+    with socket.create_connection(rendezvous.address) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert not stranger.recv(100)
+    assert len(Call(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
+
+
+def test_tasks_are_told_when_the_job_is_over_before_they_met(rendezvous: Rendezvous) -> None:
+    with Rendezvous("127.0.0.1", "127.0.0.1", SECRET) as short, ThreadPoolExecutor(1) as pool:
+        meeting = pool.submit(Call(short.address, SECRET).meet, 0, 2, 0, 5)
+        while not short.callers:
+            pass
+        short.close()
+        with pytest.raises(NeighbourLost):
+            meeting.result(SECONDS)
+
+
+def test_attempts_of_one_job_have_first_batches_of_different_lengths() -> None:
+    assert len({first_length(number) for number in range(1_000, 1_400)}) == 400
+    assert min(first_length(number) for number in range(2_000)) == 1
+
+
+def test_the_driver_writes_a_few_rows_itself(
+    cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(PARTITIONS)
+    identity = cluster.init_producer_id(topic)
+    rows = rows_of(0, 30).to_pylist()
+    reports = write_few(packing_plan(cluster, topic), identity, rows)
+    account = settle_accounts(row for batch in reports for row in batch.to_pylist())
+    cluster.end_txn(identity, commit=True)
+    assert (account.rows, account.records) == (30, 30)
+    assert few_after(account) == 300
+    found = [
+        record.key or b""
+        for number in range(PARTITIONS)
+        for record in cluster.records(TopicPartition(topic, number))
+    ]
+    assert sorted(found) == sorted(row["key"] for row in rows)

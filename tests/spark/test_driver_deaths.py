@@ -1,0 +1,132 @@
+"""Goal: a driver that dies before or after any step of a batch loses and doubles nothing.
+
+Method: one driver process with a query for each step; when every query has reached its own step, the driver is killed
+with SIGKILL. Then each query is started again from its checkpoint, and its topic must hold every row once. Before that,
+while the driver lives, other drivers come with the same transactional ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fencepost.client.blocking import Cluster
+from fencepost.spark.ledger import group_of, read_page
+from tests.spark import chaos
+from tests.spark.conftest import read_values, require_spark
+from tests.spark.crowd import FILES, Crowd, Point
+from tests.spark.pipeline import Pipeline, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    # Spark's own business: sockets to its JVM that it closes late.
+    pytest.mark.filterwarnings("default"),
+]
+
+DEATHS = [
+    Point("fencing", 0),
+    Point("fenced", 0),
+    Point("fenced", 0, version=1),
+    Point("ledger read", 0),
+    Point("first write", 0),
+    Point("first write", 1),
+    Point("first write", 1, version=1),
+    Point("written", 0),
+    Point("entered", 1),
+    Point("entered", 1, version=1),
+    Point("ending", 1),
+    Point("sent", 0),
+    Point("sent", 1),
+    Point("sent", 1, version=1),
+    Point("ended", 0, version=1),
+    Point("ended", 1),
+    # Spark has logged the end of the batch before.
+    Point("writing", 1),
+]
+"""Each with the batch and the protocol: "sent" is between the effect of EndTxn and its answer."""
+
+SETTLED = Point("written", 1)
+YOUNG = Point("entered", 0)
+
+
+@pytest.fixture(scope="module")
+def crowd(
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Crowd]:
+    """A query for each step that some selected test is about."""
+    require_spark()
+    wanted = {
+        item.callspec.params.get("point")
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+    }
+    points = [SETTLED, YOUNG, *(point for point in DEATHS if point in wanted)]
+    with Crowd(bootstrap, cluster, tmp_path_factory.mktemp("crowd"), points) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def dead_crowd(crowd: Crowd) -> Crowd:
+    crowd.kill()
+    return crowd
+
+
+@pytest.fixture(autouse=True)
+def _protocol_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    chaos.speak_by_name(monkeypatch)
+
+
+def test_a_second_query_with_an_id_in_use_is_refused_and_the_first_goes_on(
+    crowd: Crowd, spark: SparkSession, tmp_path: Path
+) -> None:
+    crowd.assert_stopped(SETTLED)
+    query = crowd.queries[SETTLED]
+    second = Pipeline(spark, crowd.bootstrap, tmp_path, query.topic, query.name)
+    second.add(["intruder"])
+    failure = second.run()
+    assert failure is not None
+    assert "either two queries use one id, or the checkpoint is new" in failure
+    assert crowd.release(SETTLED) is None
+    crowd.assert_whole(SETTLED)
+
+
+def test_of_two_new_queries_with_one_id_the_first_is_fenced_and_says_so(
+    crowd: Crowd, spark: SparkSession, tmp_path: Path
+) -> None:
+    crowd.assert_stopped(YOUNG)
+    query = crowd.queries[YOUNG]
+    second = Pipeline(spark, crowd.bootstrap, tmp_path, query.topic, query.name)
+    second.add(numbered(7))
+    assert second.run() is None
+    failure = crowd.release(YOUNG)
+    assert failure is not None
+    assert "was taken over by another query" in failure
+    assert sorted(read_values(crowd.cluster, query.topic)) == sorted(numbered(7))
+    # And when it comes again, it does not take the id back.
+    failure = crowd.pipeline(spark, YOUNG).run()
+    assert failure is not None
+    assert "either two queries use one id" in failure
+    assert len(read_values(crowd.cluster, query.topic)) == len(numbered(7))
+
+
+@pytest.mark.parametrize("point", DEATHS, ids=str)
+def test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing(
+    dead_crowd: Crowd, spark: SparkSession, point: Point
+) -> None:
+    dead_crowd.assert_stopped(point)
+    assert dead_crowd.pipeline(spark, point).run() is None
+    dead_crowd.assert_whole(point)
+    committed = dead_crowd.cluster.offset_fetch(group_of(dead_crowd.queries[point].name))
+    entry = read_page(committed, "").entry
+    assert entry is not None
+    assert entry.batch_id == FILES - 1

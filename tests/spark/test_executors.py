@@ -1,0 +1,135 @@
+"""Goal: whatever becomes of executors and what they hold, a batch is written once.
+
+Method: Spark with executors as processes. They are killed in mid-write, their shuffle files are deleted between the two
+stages, and one is cut off and wakes up when the next batch is being written.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fencepost.client.blocking import Cluster
+from tests.spark import chaos
+from tests.spark.conftest import Sessions, read_values
+from tests.spark.pipeline import Pipeline, finish, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(300),
+    # Spark's own business: sockets to its JVM that it closes late.
+    pytest.mark.filterwarnings("default"),
+]
+
+
+@pytest.fixture
+def pipeline(
+    spark_with_executors: SparkSession,
+    bootstrap: str,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Pipeline:
+    """Eight partitions for two executors, so that each has something left when it has written."""
+    chaos.speak_by_name(monkeypatch)
+    return Pipeline(spark_with_executors, bootstrap, tmp_path, new_topic(8))
+
+
+def in_two_tasks(lines: DataFrame) -> DataFrame:
+    """Rows for both executors, so that each writes what the other has packed."""
+    return lines.selectExpr("value AS key", "value").repartition(2)
+
+
+def prepare(
+    pipeline: Pipeline, patch: pytest.MonkeyPatch, way: str, version: int, act: Callable[..., None]
+) -> str:
+    """Two batches, the protocol, the way of the rows, and what happens to one of their writers; its marker."""
+    pipeline.add(numbered(0), numbered(1))
+    pipeline.transactional_id += f"-tv{version}"
+    if way == "shuffled":
+        chaos.through_the_shuffle(patch)
+    marker = str(pipeline.folder / "marker")
+    chaos.in_tasks(patch, chaos.AfterFirstWrite(pipeline.bootstrap, marker, act))
+    return marker
+
+
+@pytest.mark.parametrize(("way", "version"), [("direct", 2), ("direct", 1), ("shuffled", 2)])
+def test_an_executor_that_is_killed_in_mid_write_is_made_good(
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str, version: int
+) -> None:
+    marker = prepare(pipeline, monkeypatch, way, version, chaos.kill_executor)
+    assert pipeline.run(shape=in_two_tasks) is None
+    assert Path(marker).exists()
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+@pytest.mark.parametrize(("way", "version"), [("direct", 2), ("direct", 1), ("shuffled", 2)])
+def test_an_executor_that_wakes_up_in_the_next_batch_cannot_write(
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str, version: int
+) -> None:
+    marker = prepare(pipeline, monkeypatch, way, version, chaos.fall_asleep)
+
+    def wake_up(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("written", 1):
+            os.kill(worker, signal.SIGCONT)
+            chaos.await_file(f"{marker}.words")
+
+    query = pipeline.start(pipeline.sink(on_step=wake_up), in_two_tasks)
+    chaos.await_file(f"{marker}.pids")
+    worker, executor = map(int, Path(f"{marker}.pids").read_text().split())
+    chaos.await_truth(lambda: chaos.is_stopped(worker))
+    os.kill(executor, signal.SIGKILL)
+    assert finish(query) is None
+    assert Path(f"{marker}.words").read_text().startswith("ProducerFenced: ")
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_shuffle_files_that_are_deleted_are_made_again(
+    pipeline: Pipeline, cluster: Cluster, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chaos.through_the_shuffle(monkeypatch)
+    pipeline.add(numbered(0))
+    attempts: list[int] = []
+
+    def count(step: str, batch_id: int) -> None:
+        if step == "writing":
+            attempts.append(batch_id)
+
+    occupied, released = pipeline.folder / "occupied", pipeline.folder / "released"
+    occupant = threading.Thread(
+        target=_occupy_a_slot, args=(pipeline.spark, str(occupied), str(released))
+    )
+    occupant.start()
+    chaos.await_file(occupied)
+    # Those of earlier tests: nobody will ask for them.
+    chaos.delete_shuffle_files(sessions.folder)
+    # The write stage wants both slots at once, so the packed rows now wait in their files.
+    query = pipeline.start(pipeline.sink(on_step=count))
+    chaos.await_truth(lambda: any(sessions.folder.rglob("shuffle_*.data")))
+    assert chaos.delete_shuffle_files(sessions.folder) > 0
+    released.touch()
+    assert finish(query) is None
+    occupant.join()
+    assert attempts == [0, 0]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+
+
+def _occupy_a_slot(spark: SparkSession, occupied: str, released: str) -> None:
+    def wait(_: int) -> None:
+        import pathlib
+        import time
+
+        pathlib.Path(occupied).touch()
+        while not pathlib.Path(released).exists():
+            time.sleep(0.01)
+
+    spark.sparkContext.parallelize([0], 1).foreach(wait)

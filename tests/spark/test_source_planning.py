@@ -1,0 +1,313 @@
+"""What the source plans from what the cluster says, without Spark and without a broker: both are played here."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
+pytest.importorskip("pyarrow", reason="the spark extra is not installed")
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+)
+
+from fencepost.base.ids import TopicPartition
+from fencepost.spark import standstill, stream
+from fencepost.spark.failures import DataLost
+from fencepost.spark.offsets import PartitionOffsets
+from fencepost.spark.ranges import OffsetRange
+from fencepost.spark.source_options import read_source_options
+from fencepost.spark.standstill import PATIENCE_SECONDS, REPEAT_SECONDS, Standstill
+from fencepost.spark.stream import StreamReader
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+EVERYTHING = ReadAllAvailable()
+
+
+class World:
+    """A cluster of one topic, and a clock."""
+
+    def __init__(self) -> None:
+        self.ends: PartitionOffsets = {A0: 100, A1: 50}
+        self.begins: PartitionOffsets = {}
+        self.answers: list[PartitionOffsets] = []
+        self.seconds = 1000.0
+        self.slept: list[float] = []
+
+    # As much of Positions as a stream asks.
+
+    def partitions(self) -> list[TopicPartition]:
+        return sorted(self.ends)
+
+    def latest(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+        return self.answers.pop(0) if self.answers else dict(self.ends)
+
+    def earliest(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+        return {tp: self.begins.get(tp, 0) for tp in partitions}
+
+    def starting(self) -> PartitionOffsets:
+        return dict(self.ends)
+
+    def high_watermarks(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+        return {tp: self.ends[tp] for tp in partitions}
+
+    # As much of `time`.
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    found = World()
+    monkeypatch.setattr(stream, "Positions", lambda options: found)
+    monkeypatch.setattr(standstill, "Positions", lambda options: found)
+    monkeypatch.setattr(stream, "time", found)
+    return found
+
+
+def reader(**given: str) -> StreamReader:
+    common = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
+    return StreamReader(read_source_options(common | given, streaming=True))
+
+
+def ranges(found: Any) -> list[OffsetRange]:
+    return [partition.wanted for partition in found]
+
+
+def through_json(offsets: Mapping[str, Any]) -> dict[str, Any]:
+    """Offsets as they come back from a checkpoint."""
+    again: dict[str, Any] = json.loads(json.dumps(offsets))
+    return again
+
+
+def test_the_first_batch_is_planned_again_from_where_it_began(world: World) -> None:
+    first = reader()
+    start = first.initialOffset()
+    world.ends = {A0: 110, A1: 50}
+    end = through_json(first.latestOffset(through_json(start), EVERYTHING))
+    assert ranges(first.partitions(start, end)) == [OffsetRange(A0, 100, 110)]
+    world.ends = {A0: 500, A1: 500}
+    second = reader()
+    assert ranges(second.partitions(through_json(second.initialOffset()), end)) == [
+        OffsetRange(A0, 100, 110)
+    ]
+
+
+def test_the_second_batch_goes_on_behind_the_first_in_sparks_own_layout(world: World) -> None:
+    source = reader()
+    start = through_json(source.initialOffset())
+    first = through_json(source.latestOffset(start, EVERYTHING))
+    world.ends = {A0: 120, A1: 50}
+    second = source.latestOffset(first, EVERYTHING)
+    assert second == {"a": {"0": 120, "1": 50}}
+    assert ranges(source.partitions(first, through_json(second))) == [OffsetRange(A0, 100, 120)]
+    assert source.reportLatestOffset() == {"a": {"0": 120, "1": 50}}
+
+
+def test_an_end_that_has_not_moved_is_the_very_text_that_spark_has(world: World) -> None:
+    known = through_json({"@start": {"a": {"0": 1}}, "a": {"1": 50, "0": 100}})
+    assert json.dumps(reader().latestOffset(known, EVERYTHING)) == json.dumps(known)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"a":{"0":-1,"1":0}}'},
+        {"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+)
+def test_a_first_batch_of_another_source_is_refused_where_its_start_is_not_known(
+    world: World, given: dict[str, str]
+) -> None:
+    source = reader(**given)
+    with pytest.raises(DataLost, match="sources/0/0"):
+        source.partitions(source.initialOffset(), {"a": {"0": 110, "1": 60}})
+
+
+@pytest.mark.parametrize("word", ["earliest", '{"a":{"0":100,"1":50}}'])
+def test_a_first_batch_of_another_source_is_read_where_its_start_is_sure(
+    world: World, word: str
+) -> None:
+    source = reader(startingOffsets=word)
+    planned = source.partitions(source.initialOffset(), {"a": {"0": 110, "1": 50}})
+    assert ranges(planned) == [OffsetRange(A0, 100, 110)]
+
+
+def test_available_now_ends_where_it_found_the_end_and_not_before_it_began(world: World) -> None:
+    """Spark prepares before it asks for the start: an end of that moment could lie before a start at "latest"."""
+    source = reader()
+    source.prepareForTriggerAvailableNow()
+    world.ends = {A0: 105, A1: 50}
+    start = through_json(source.initialOffset())
+    world.ends = {A0: 107, A1: 50}
+    first = through_json(source.latestOffset(start, EVERYTHING))
+    assert ranges(source.partitions(start, first)) == [OffsetRange(A0, 105, 107)]
+    world.ends = {A0: 999, A1: 999}
+    assert source.latestOffset(first, EVERYTHING) == first
+
+
+@pytest.mark.parametrize("is_available_now", [True, False])
+def test_partitions_that_are_gone_are_a_loss(
+    world: World, caplog: pytest.LogCaptureFixture, is_available_now: bool
+) -> None:
+    known = {"a": {"0": 100, "1": 50, "2": 7}}
+    for fails in ("true", "false"):
+        source = reader(failOnDataLoss=fails)
+        if is_available_now:
+            source.prepareForTriggerAvailableNow()
+        end = through_json(source.latestOffset(known, EVERYTHING))
+        if fails == "true":
+            with pytest.raises(DataLost, match=r"a-2 cannot be found any more.*failOnDataLoss"):
+                source.partitions(known, end)
+        else:
+            assert ranges(source.partitions(known, end)) == []
+    assert "a-2 cannot be found any more; going on" in caplog.text
+
+
+def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: World) -> None:
+    known = {"a": {"0": 100, "1": 50}}
+    source = reader(**{"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "70"})
+    world.answers = [{A0: 90, A1: 50}]
+    assert source.latestOffset(known, EVERYTHING) == known
+    assert world.slept == [0.07]
+    world.ends = {A0: 3, A1: 50}
+    end = through_json(source.latestOffset(known, EVERYTHING))
+    with pytest.raises(DataLost, match="a-0 was read up to 100 and ends at 3"):
+        source.partitions(known, end)
+    lenient = reader(failOnDataLoss="false")
+    assert ranges(lenient.partitions(known, end)) == []
+
+
+def test_a_new_partition_is_read_from_its_first_record_which_must_be_the_first(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    known, end = {"a": {"0": 100}}, {"a": {"0": 100, "1": 50}}
+    assert ranges(reader().partitions(known, end)) == [OffsetRange(A1, 0, 50)]
+    world.begins[A1] = 9
+    with pytest.raises(DataLost, match="a-1 is new and begins at 9 already"):
+        reader().partitions(known, end)
+    assert ranges(reader(failOnDataLoss="false").partitions(known, end)) == [OffsetRange(A1, 9, 50)]
+    assert "a-1 is new" in caplog.text
+
+
+def test_a_limit_counts_what_a_new_partition_has_left(world: World) -> None:
+    world.ends, world.begins = {A0: 100, A1: 1000}, {A1: 980}
+    source = reader(maxOffsetsPerTrigger="10", failOnDataLoss="false")
+    limit = source.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxRows)
+    assert source.latestOffset({"a": {"0": 80}}, limit) == {"a": {"0": 85, "1": 985}}
+    # Trigger.Once means everything.
+    assert source.latestOffset({"a": {"0": 80}}, EVERYTHING) == {"a": {"0": 100, "1": 1000}}
+    assert source.reportLatestOffset() == {"a": {"0": 100, "1": 1000}}
+
+
+def grown(source: StreamReader, known: dict[str, Any]) -> bool:
+    limit: ReadLimit = source.getDefaultReadLimit()
+    return source.latestOffset(known, limit) != known
+
+
+@pytest.mark.parametrize("more", [{}, {"maxOffsetsPerTrigger": "20"}])
+def test_a_batch_waits_for_enough_rows_but_not_longer_than_the_delay(
+    world: World, more: dict[str, str]
+) -> None:
+    source = reader(minOffsetsPerTrigger="20", maxTriggerDelay="30s", **more)
+    assert isinstance(source.getDefaultReadLimit(), ReadMaxRows if more else ReadMinRows)
+    known = {"a": {"0": 100, "1": 45}}
+    assert grown(source, known), "the first batch waits for nobody, as in Spark"
+    world.seconds += 29
+    assert not grown(source, known)
+    # Seven offsets each of three: a limit of 20 gives no more than 18, and there are enough all the same.
+    world.ends = {A0: 107, A1: 52, TopicPartition("a", 2): 7}
+    assert grown(source, known)
+    world.ends = {A0: 100, A1: 46}
+    world.seconds += 29
+    assert not grown(source, known)
+    world.seconds += 1
+    assert grown(source, known)
+
+
+def test_a_run_that_ends_leaves_no_rest_behind_for_want_of_rows(world: World) -> None:
+    source = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30")
+    source.prepareForTriggerAvailableNow()
+    known = {"a": {"0": 90, "1": 50}}
+    assert grown(source, {"a": {"0": 70, "1": 50}})
+    assert grown(source, known)
+
+
+# Standing still.
+
+
+class Told:
+    """A watcher with a clock of its own; what it would say is played."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
+        options = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"} | given
+        self.seconds = 0.0
+        self.watch = Standstill(read_source_options(options, streaming=True), lambda: self.seconds)
+        self.asked: list[PartitionOffsets] = []
+        self.answer: str | None = "somebody pins it"
+        monkeypatch.setattr(standstill, "explain", self._explain)
+
+    def _explain(self, positions: object, end: PartitionOffsets) -> str | None:
+        self.asked.append(dict(end))
+        return self.answer
+
+    def look(self, seconds: float, a0: int, a1: int, **more: bool) -> str | None:
+        self.seconds += seconds
+        return self.watch.look({A0: a0, A1: a1}, **more)
+
+
+def test_one_partition_that_stands_still_is_noticed_while_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told(monkeypatch)
+    assert told.look(0, 5, 1) is None
+    assert told.look(PATIENCE_SECONDS - 1, 5, 2) is None
+    assert told.look(1, 5, 3) == "somebody pins it"
+    assert told.asked == [{A0: 5}]
+    assert "somebody pins it" in caplog.text
+
+
+def test_the_same_is_not_said_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch)
+    told.look(0, 5, 1)
+    assert told.look(PATIENCE_SECONDS, 5, 1) is not None
+    assert told.look(PATIENCE_SECONDS, 5, 1) is None
+    assert told.look(REPEAT_SECONDS, 5, 1) is not None
+
+
+def test_a_topic_to_which_nobody_writes_is_asked_about_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told(monkeypatch)
+    told.answer = None
+    for _ in range(40):
+        assert told.look(1, 5, 1) is None
+    assert len(told.asked) == 3
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_the_only_look_of_a_run_has_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch)
+    assert told.look(0, 5, 1, is_only_look=True) == "somebody pins it"
+    assert told.asked == [{A0: 5, A1: 1}]
+
+
+def test_who_reads_everything_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch, **{"kafka.isolation.level": "read_uncommitted"})
+    told.look(0, 5, 1)
+    assert told.look(PATIENCE_SECONDS, 5, 1) is None
+    assert told.asked == []

@@ -1,0 +1,134 @@
+"""The three ways of rows to their writer: which one a batch takes, and that each of them writes it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.client.blocking import Cluster
+from fencepost.spark import few
+from tests.spark.conftest import read_values
+from tests.spark.pipeline import Pipeline, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(180),
+    # Spark's own business: sockets to its JVM that it closes late.
+    pytest.mark.filterwarnings("default"),
+]
+
+
+@pytest.fixture
+def pipeline(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
+) -> Pipeline:
+    return Pipeline(spark, bootstrap, tmp_path, new_topic(3))
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ways that wrote a batch, in their order."""
+    from fencepost.spark import job
+
+    taken: list[str] = []
+
+    def watch(name: str) -> None:
+        genuine = getattr(job, f"_run_{name}")
+
+        def run(rows: Any, plan: Any) -> Any:
+            reports = genuine(rows, plan)
+            if reports is not None:
+                taken.append(name)
+            return reports
+
+        monkeypatch.setattr(job, f"_run_{name}", run)
+
+    for name in ("few", "direct", "shuffled"):
+        watch(name)
+    return taken
+
+
+def test_after_a_small_batch_the_driver_writes_small_ones_itself(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    pipeline.add(numbered(0), numbered(1), numbered(2))
+    assert pipeline.run() is None
+    assert ways == ["direct", "few", "few"]
+    expected = numbered(0) + numbered(1) + numbered(2)
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+def test_a_batch_that_is_larger_than_the_driver_thought_is_written_by_tasks(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "few_after", lambda account: account.records - 1)
+    pipeline.add(numbered(0), numbered(1))
+    assert pipeline.run() is None
+    assert ways == ["direct", "direct"]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_rows_in_more_partitions_than_slots_go_through_the_shuffle(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    def spread(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value AS key", "value").repartition(5)
+
+    pipeline.add(numbered(0, 2_000), numbered(1))
+    assert pipeline.run(shape=spread) is None
+    assert ways == ["shuffled", "shuffled"]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 2_000) + numbered(1))
+
+
+def test_a_plan_that_a_barrier_stage_refuses_goes_through_the_shuffle(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    def narrowed(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value AS key", "value").repartition(5).coalesce(1)
+
+    pipeline.add(numbered(0, 2_000), numbered(1, 2_000))
+    assert pipeline.run(shape=narrowed) is None
+    assert ways == ["shuffled", "shuffled"]
+    expected = numbered(0, 2_000) + numbered(1, 2_000)
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark import job
+    from fencepost.spark.rendezvous import Rendezvous
+
+    def unreachable(*arguments: Any) -> Any:
+        found = Rendezvous(*arguments)
+        found.address = (found.address[0], 1)
+        return found
+
+    monkeypatch.setattr(job, "Rendezvous", unreachable)
+
+    def in_two(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value AS key", "value").repartition(2)
+
+    pipeline.add(numbered(0, 2_000))
+    assert pipeline.run(shape=in_two) is None
+    assert ways == ["shuffled"]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 2_000))
+
+
+def test_a_stateful_query_of_small_batches_counts_on(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    def counted(lines: DataFrame) -> DataFrame:
+        counts = lines.groupBy("value").count()
+        return counts.selectExpr("value AS key", "concat(value, '=', count) AS value")
+
+    pipeline.add(["a", "b"], ["a", "c"], ["a"])
+    assert pipeline.run(shape=counted, mode="update") is None
+    assert "few" in ways
+    assert sorted(read_values(cluster, pipeline.topic)) == ["a=1", "a=2", "a=3", "b=1", "c=1"]
