@@ -316,3 +316,15 @@ def test_a_worker_loads_the_compiled_way_for_large_batches_only(
     assert fast.compiled_columns(fast.WARM_ROWS - 1) is None
     monkeypatch.delitem(sys.modules, "fencepost.records.columns")
     assert fast.compiled_columns(fast.COLD_ROWS - 1) is None
+
+
+def test_a_large_range_is_read_the_compiled_way_though_it_comes_in_small_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "fencepost.records.columns")
+    small = OffsetRange(TopicPartition("t", 0), 0, fast.COLD_ROWS - 1)
+    list(reading.arrow_batches(small, ALL, batches_of(100), 0))
+    assert "fencepost.records.columns" not in sys.modules
+    large = OffsetRange(TopicPartition("t", 0), 0, fast.COLD_ROWS)
+    list(reading.arrow_batches(large, ALL, batches_of(100), 0))
+    assert "fencepost.records.columns" in sys.modules

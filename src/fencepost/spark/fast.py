@@ -21,9 +21,13 @@ WARM_ROWS: Final = 100
 """Below this the plain path is faster, even where the compiled one is loaded."""
 
 
-def compiled_columns(rows: int) -> ModuleType | None:
-    """`records.columns` if it is worthwhile for so many rows, and there is a numba; None otherwise."""
-    if rows < (WARM_ROWS if _MODULE in sys.modules else COLD_ROWS):
+def compiled_columns(rows: int, expected: int = 0) -> ModuleType | None:
+    """`records.columns` if it is worthwhile for so many rows, and there is a numba; None otherwise.
+
+    `expected` is how many rows will come in all: they come in portions, none of which would be worth a start.
+    """
+    is_warm = _MODULE in sys.modules
+    if (rows < WARM_ROWS) if is_warm else (max(rows, expected) < COLD_ROWS):
         return None
     if importlib.util.find_spec("numba") is None:
         return None
