@@ -11,6 +11,7 @@ import glob
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -172,7 +173,8 @@ def fall_asleep(marker: str, delivery: Any, place: TopicPartition) -> None:
     # with it. A machine that is cut off hears of neither.
     os.setsid()
     Path(f"{marker}.pids").write_text(f"{os.getpid()} {parent_of(os.getppid())}")
-    os.kill(os.getpid(), signal.SIGSTOP)
+    # To this thread: a signal to the process may be taken by another one, and this one would write on meanwhile.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     try:
         delivery._writer.write_records(place, [Record(value=b"zombie")])
         delivery._writer.flush()

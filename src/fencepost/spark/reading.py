@@ -53,8 +53,8 @@ def arrow_batches(
     wanted: OffsetRange, columns: Sequence[str], batches: Sequence[SealedBatch], position: int
 ) -> Iterator[pa.RecordBatch]:
     """These batches as Arrow: in compiled loops where it is worthwhile, else record by record."""
-    rows = sum(batch.record_count for batch in batches)
-    if compiled_columns(rows, expected=wanted.end - position) is None:
+    count = sum(batch.record_count for batch in batches)
+    if compiled_columns(count, expected=wanted.end - position) is None:
         for batch in batches:
             rows = plain_columns(wanted.partition, batch, columns, position, wanted.end)
             if rows is not None:
