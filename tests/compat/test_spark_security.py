@@ -180,7 +180,7 @@ def test_a_query_over_sasl_ssl_shows_its_secrets_nowhere(
 
 @pytest.mark.xfail(
     strict=False,
-    reason="In 1 of 3 whole runs the failure did not name sasl.password; what it said instead was not kept. To be found.",
+    reason="In 1 of 2 whole runs the failure did not name sasl.password; what it said instead was not kept. To be found.",
 )
 def test_a_wrong_password_fails_the_query_at_once_and_is_not_shown(
     secured: Secured,
