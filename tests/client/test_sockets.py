@@ -12,7 +12,7 @@ from fencepost.base.system import SystemDice
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import RetriesExhausted
 from fencepost.client.options import Endpoint, read_options
-from fencepost.client.sockets import MonotonicClock, Network
+from fencepost.client.sockets import Link, MonotonicClock, Network
 from fencepost.client.steps import Lost, Reply, Send
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.describe_cluster import (
@@ -23,6 +23,7 @@ from fencepost.wire.forms.describe_cluster import (
 from fencepost.wire.forms.metadata import MetadataResponse, MetadataResponseTopic
 from fencepost.wire.forms.sasl_authenticate import SaslAuthenticateResponse
 from fencepost.wire.forms.sasl_handshake import SaslHandshakeResponse
+from fencepost.wire.framing import INBOX_BYTES
 from tests.client.tcp_broker import GARBAGE, HANG_UP, SILENCE, TcpBroker
 
 if TYPE_CHECKING:
@@ -254,3 +255,15 @@ def test_a_login_that_ends_is_renewed_by_a_new_connection() -> None:
             cluster.describe_cluster()
         assert broker.connections == 3
         assert broker.seen.count(ApiKey.SASL_AUTHENTICATE) == 3
+
+
+def test_what_a_broker_says_before_it_hangs_up_is_heard() -> None:
+    """The answer fills the read, so that the next one meets the end; with TLS every answer is followed by such a read."""
+    link = Link(Endpoint("127.0.0.1", 1), read_options("127.0.0.1:1"), SystemDice())
+    link._socket, broker = socket.socketpair()
+    broker.sendall((INBOX_BYTES - 4).to_bytes(4, "big") + bytes(INBOX_BYTES - 4))
+    broker.close()
+    assert [len(frame) for frame in link.receive()] == [INBOX_BYTES - 4]
+    with pytest.raises(ConnectionResetError, match="closed the connection"):
+        link.receive()
+    link.close()

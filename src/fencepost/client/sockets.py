@@ -126,7 +126,10 @@ class Link:
         return self._socket.sendmsg(views[:_MAX_CHUNKS_PER_SEND])
 
     def receive(self) -> list[memoryview]:
-        """The frames that are whole by now. ConnectionError when the broker has hung up."""
+        """The frames that are whole by now. ConnectionError when the broker has hung up.
+
+        What it said before it hung up comes first: a broker that refuses a login says why, and closes.
+        """
         assert self._socket is not None
         frames: list[memoryview] = []
         for _ in range(_RECEIVE_AT_ONCE):
@@ -135,7 +138,13 @@ class Link:
                 count = self._socket.recv_into(room)
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
+            except OSError:
+                if frames:
+                    break
+                raise
             if count == 0:
+                if frames:
+                    break
                 raise ConnectionResetError("the broker closed the connection")
             frames += self._frames.buffer_updated(count)
             # What is left inside the TLS layer does not wake a selector, so a short read ends plain sockets only.
