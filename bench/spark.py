@@ -8,10 +8,7 @@ with which it was fastest here; fencepost's pipeline gets none.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench import client
 from bench.sides import FENCEPOST, KAFKA, Broker, Side
-from tools.apache_kafka import ROOT, UnavailableError
+from tools.apache_kafka import ROOT
+from tools.spark_connector import fetch_connector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,49 +28,11 @@ if TYPE_CHECKING:
 CORES: Final = 2
 PARTITIONS: Final = 4
 QUERY_SECONDS: Final = 300
-MAVEN_SECONDS: Final = 300.0
 
-_CONNECTOR: Final = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.1",
-    "org.apache.commons:commons-pool2:2.12.1",
-)
-_JARS: Final = ROOT / "build" / "spark-kafka-4.2.0"
 _FASTEST: Final = {"kafka.linger.ms": "5", "kafka.batch.size": "131072"}
 _FASTEST_SOURCE: Final = {"kafka.fetch.max.wait.ms": "10"}
 """With Kafka's default of 500 ms Spark's consumer waits that long at the end of every range that it reads: a constant in
 every batch, which says nothing about its speed. fencepost's source gets the same, and does not change by it."""
-
-
-def fetch_connector() -> list[Path]:
-    """The jars of Spark's own Kafka connector, brought here if this is the first time."""
-    if shutil.which("mvn") is None:
-        raise UnavailableError("Spark's Kafka connector needs Maven, not found on this machine")
-    _JARS.parent.mkdir(parents=True, exist_ok=True)
-    with (_JARS.parent / "spark-kafka.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _JARS.exists():
-            _copy_jars()
-    return sorted(_JARS.glob("*.jar"))
-
-
-def _copy_jars() -> None:
-    with tempfile.TemporaryDirectory(dir=_JARS.parent) as folder:
-        for artifact in _CONNECTOR:
-            command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}"]
-            done = subprocess.run(
-                [*command, f"-DoutputDirectory={folder}/libs"],
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=MAVEN_SECONDS,
-                check=False,
-            )
-            if done.returncode:
-                raise UnavailableError(f"Maven could not get {artifact}: {done.stdout}")
-        # Renamed only when complete, so that a broken download is never taken for a whole one.
-        (Path(folder) / "libs").rename(_JARS)
 
 
 @dataclass(slots=True)

@@ -102,8 +102,8 @@ def connector_spark() -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
-    from bench.spark import fetch_connector
     from tests.spark.conftest import environment
+    from tools.spark_connector import fetch_connector
 
     os.environ.update(environment())
     jars = ",".join(map(str, fetch_connector()))
