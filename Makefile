@@ -45,8 +45,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "fencepost needs Python 3.11 or newer, and none was found."; exit 1; }
 	@echo "Making $(VENV) with $$($(PYTHON) --version) (once)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@# The build backend first, so that its version too comes from constraints.txt.
-	@$(PY) -m pip install --quiet --constraint constraints.txt hatchling editables
+	@# The build backends first (ours and pyspark's), so that their versions too come from constraints.txt.
+	@$(PY) -m pip install --quiet --constraint constraints.txt hatchling editables setuptools
 	@$(PY) -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
 	@touch $@
 

@@ -29,8 +29,9 @@ def main() -> None:
         pip = [str(Path(folder) / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
         held = [f"{name}=={version}" for name, version in HELD.items()]
         subprocess.run([*pip, "install", "--quiet", f"{ROOT}[dev,spark,java]", *held], check=True)
-        frozen = subprocess.run([*pip, "freeze"], capture_output=True, text=True, check=True)
-    lines = [line for line in frozen.stdout.splitlines() if not line.startswith("fencepost")]
+        # With --all, because setuptools, which builds pyspark, is otherwise left out.
+        frozen = subprocess.run([*pip, "freeze", "--all"], capture_output=True, text=True, check=True)
+    lines = [line for line in frozen.stdout.splitlines() if not line.startswith(("fencepost", "pip=="))]
     # An address here would be one of this machine's, and of no use to anybody else.
     assert all("==" in line and "://" not in line for line in lines), lines
     TARGET.write_text(HEADER + "".join(f"{line}\n" for line in lines))
