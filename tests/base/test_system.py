@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fencepost.base import system
-from fencepost.base.system import Mapping, SystemDisk, SystemFile
+from fencepost.base.mapping import Mapping
+from fencepost.base.system import SystemDisk, SystemFile
 from fencepost.log import Log, LogConfig
 from fencepost.records.batch import split_batches
 from tests.log.batches import append

@@ -156,5 +156,5 @@ class GroupNode(StubNode):
         count = self.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
         index = coordinator_partition(group_id, count)
         marker = EndMarker(producer_id, epoch, commit, 0, 0)
-        written = append_marker(cast("Node", self), CONSUMER_OFFSETS_TOPIC, index, marker)
-        assert written.error is ErrorCode.NONE
+        error, _, _ = append_marker(cast("Node", self), CONSUMER_OFFSETS_TOPIC, index, marker)
+        assert error is ErrorCode.NONE

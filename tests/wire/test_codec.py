@@ -62,7 +62,9 @@ def test_the_header_of_a_request_is_read_as_it_was_written(
 ) -> None:
     frame = frame_of(encode_request(API[ApiKey.END_TXN], version, -3, client_id, END_TXN))
     header = read_request_header(frame)
-    assert header[1:4] == (version, -3, client_id)
+    assert header.api_version == version
+    assert header.correlation_id == -3
+    assert header.client_id == client_id
     assert header.api_key is ApiKey.END_TXN
     assert header.is_supported
     assert decode_request(header.api, version, frame, header.body_offset) == END_TXN

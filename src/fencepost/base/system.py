@@ -9,8 +9,8 @@ import secrets
 import shutil
 import time
 from collections.abc import Sequence
-from typing import Any, Self
 
+from fencepost.base.mapping import Mapping
 from fencepost.base.seams import Buffer, Space
 
 _MAX_CHUNKS_PER_WRITE = 1024  # IOV_MAX on Linux and macOS.
@@ -30,24 +30,6 @@ class SystemDice:
 
     def bytes(self, count: int) -> bytes:
         return secrets.token_bytes(count)
-
-
-class Mapping(mmap.mmap):
-    """A part of a file as memory, until the last view of it is gone.
-
-    Python keeps a file descriptor of its own for each, so they are counted: clients that do not read what was
-    sent to them must not use up the descriptors of the process.
-    """
-
-    alive = 0
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        mapping = super().__new__(cls, *args, **kwargs)
-        Mapping.alive += 1
-        return mapping
-
-    def __del__(self) -> None:
-        Mapping.alive -= 1
 
 
 class SystemFile:

@@ -19,8 +19,9 @@ A partition that another node leads is one that cannot be written now.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
@@ -59,7 +60,8 @@ NEVER_WRITTEN_THERE: Final = frozenset(
 """The partition cannot hold transactions, so the producer cannot have written to it."""
 
 
-class EndMarker(NamedTuple):
+@dataclass(slots=True, init=False)
+class EndMarker:
     """What is written to each partition."""
 
     producer_id: int
@@ -68,13 +70,23 @@ class EndMarker(NamedTuple):
     coordinator_epoch: int
     transaction_version: int
 
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.commit = commit
+        self.coordinator_epoch = coordinator_epoch
+        self.transaction_version = transaction_version
 
-class Written(NamedTuple):
-    """A marker in the log, and the offset from which on it counts as durable."""
 
-    error: ErrorCode
-    partition: Partition | None = None
-    end_offset: int = -1
+Written = tuple[ErrorCode, "Partition | None", int]
+"""What became of a marker, where it is, and the end offset from which on it counts as durable."""
 
 
 def append_marker(node: Node, topic: str, index: int, marker: EndMarker) -> Written:
@@ -82,11 +94,11 @@ def append_marker(node: Node, topic: str, index: int, marker: EndMarker) -> Writ
     partition = node.partition(topic, index)
     if partition is None:
         if node.metadata.partition(topic, index) is None:
-            return Written(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return Written(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, -1
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, None, -1
     if topic == CONSUMER_OFFSETS_TOPIC and not node.groups.is_loaded(index):
         # The fold of the group coordinator could miss a marker that comes while it runs.
-        return Written(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, None, -1
     try:
         error, end_offset = partition.append_marker(
             marker.producer_id,
@@ -98,10 +110,10 @@ def append_marker(node: Node, topic: str, index: int, marker: EndMarker) -> Writ
         )
     except StorageError as problem:
         log.error("a marker could not be written to %s: %s", partition.name, problem)
-        return Written(ErrorCode.KAFKA_STORAGE_ERROR)
+        return ErrorCode.KAFKA_STORAGE_ERROR, None, -1
     if error is ErrorCode.NONE and topic == CONSUMER_OFFSETS_TOPIC:
         _settle_offsets(node, index, end_offset - 1, marker)
-    return Written(error, partition, end_offset)
+    return error, partition, end_offset
 
 
 def _settle_offsets(node: Node, index: int, offset: int, marker: EndMarker) -> None:

@@ -23,7 +23,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from fencepost.base.failures import WireError
 from fencepost.base.limits import (
@@ -273,7 +273,8 @@ class Server:
         self._servers.append(server)
         if self._sweep is None and self._max_idle_seconds > 0:
             self._schedule_sweep()
-        return int(server.sockets[0].getsockname()[1])
+        opened: Any = server  # Its sockets are a tuple by asyncio's word, and a list with uvloop.
+        return int(opened.sockets[0].getsockname()[1])
 
     def _connection(self) -> Connection:
         return Connection(self, self._dispatcher, self._max_request_bytes)

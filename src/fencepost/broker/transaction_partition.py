@@ -94,7 +94,8 @@ class CoordinatorPartition:
 
         Negative when nothing happened: the disk refused, or the record is larger than a batch may be.
         """
-        transactional_id, metadata = record
+        transactional_id = record.transactional_id
+        metadata = record.metadata
         assert not self.closed
         assert metadata is not None
         value = encode_value(metadata)

@@ -14,6 +14,7 @@ system's word is enough (`durable_at_append`), that is the append itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fencepost.base.errors import ErrorCode
@@ -36,15 +37,32 @@ from fencepost.records.index import AbortedTxn
 from fencepost.records.snapshot import decode_snapshot, encode_snapshot
 
 
-class Appended(NamedTuple):
+@dataclass(slots=True, init=False)
+class Appended:
     """What became of a batch: its offsets, or why it was refused. A duplicate answers as it did at first."""
 
     error: ErrorCode
-    base_offset: int = -1
-    end_offset: int = -1
-    append_time_ms: int = -1
-    message: str | None = None
-    record_errors: Sequence[tuple[int, str]] = ()
+    base_offset: int
+    end_offset: int
+    append_time_ms: int
+    message: str | None
+    record_errors: Sequence[tuple[int, str]]
+
+    def __init__(
+        self,
+        error: ErrorCode,
+        base_offset: int = -1,
+        end_offset: int = -1,
+        append_time_ms: int = -1,
+        message: str | None = None,
+        record_errors: Sequence[tuple[int, str]] = (),
+    ) -> None:
+        self.error = error
+        self.base_offset = base_offset
+        self.end_offset = end_offset
+        self.append_time_ms = append_time_ms
+        self.message = message
+        self.record_errors = record_errors
 
 
 class Fetched(NamedTuple):

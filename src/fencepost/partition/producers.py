@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
@@ -38,7 +39,8 @@ class Refusal(NamedTuple):
     message: str
 
 
-class RememberedBatch(NamedTuple):
+@dataclass(slots=True, init=False)
+class RememberedBatch:
     """One of a producer's last five batches: enough to recognise it and to answer it again."""
 
     first_sequence: int
@@ -47,14 +49,37 @@ class RememberedBatch(NamedTuple):
     last_offset: int
     timestamp_ms: int
 
+    def __init__(
+        self,
+        first_sequence: int,
+        last_sequence: int,
+        base_offset: int,
+        last_offset: int,
+        timestamp_ms: int,
+    ) -> None:
+        self.first_sequence = first_sequence
+        self.last_sequence = last_sequence
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.timestamp_ms = timestamp_ms
 
-class CompletedTxn(NamedTuple):
+
+@dataclass(slots=True, init=False)
+class CompletedTxn:
     """A transaction that a marker has just ended here."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     aborted: bool
+
+    def __init__(
+        self, producer_id: int, first_offset: int, last_offset: int, aborted: bool
+    ) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.aborted = aborted
 
 
 class ProducerState:

@@ -10,7 +10,8 @@ commit nor abort is no marker: readers step over it.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
@@ -29,11 +30,16 @@ _PLAIN_VALUE_LENGTH: Final = 12  # zigzag of 6
 _MARKER_KEYS: Final = {False: _KEY.pack(0, ABORT_TYPE), True: _KEY.pack(0, COMMIT_TYPE)}
 
 
-class Marker(NamedTuple):
+@dataclass(slots=True, init=False)
+class Marker:
     """How a producer's open transaction in this partition ended, and on whose word."""
 
     commit: bool
     coordinator_epoch: int
+
+    def __init__(self, commit: bool, coordinator_epoch: int) -> None:
+        self.commit = commit
+        self.coordinator_epoch = coordinator_epoch
 
 
 def build_marker(

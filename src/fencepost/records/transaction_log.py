@@ -61,7 +61,7 @@ _LAST_WRITTEN_STATUS: Final = 5
 LAST_PRODUCER_EPOCH_TAG: Final = 10_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class TransactionMetadata:
     """All that is known of a transactional id: one record of the log. Replaced as a whole, never changed."""
 
@@ -76,6 +76,32 @@ class TransactionMetadata:
     start_ms: int
     last_update_ms: int
     client_transaction_version: int
+
+    def __init__(
+        self,
+        producer_id: int,
+        previous_producer_id: int,
+        next_producer_id: int,
+        producer_epoch: int,
+        last_producer_epoch: int,
+        timeout_ms: int,
+        state: int,
+        partitions: Partitions,
+        start_ms: int,
+        last_update_ms: int,
+        client_transaction_version: int,
+    ) -> None:
+        self.producer_id = producer_id
+        self.previous_producer_id = previous_producer_id
+        self.next_producer_id = next_producer_id
+        self.producer_epoch = producer_epoch
+        self.last_producer_epoch = last_producer_epoch
+        self.timeout_ms = timeout_ms
+        self.state = state
+        self.partitions = partitions
+        self.start_ms = start_ms
+        self.last_update_ms = last_update_ms
+        self.client_transaction_version = client_transaction_version
 
 
 @message(versions="0", flexible="none")

@@ -17,7 +17,8 @@ broker answers a version that it does not know in the layout of version 0 with U
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
@@ -49,7 +50,8 @@ _REQUEST_WRITERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
 _RESPONSE_WRITERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
 
 
-class RequestHeader(NamedTuple):
+@dataclass(slots=True, init=False)
+class RequestHeader:
     """Who asks for what, and where the body of the request begins in its frame."""
 
     api: Api
@@ -57,6 +59,20 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_offset: int
+
+    def __init__(
+        self,
+        api: Api,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        body_offset: int,
+    ) -> None:
+        self.api = api
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.body_offset = body_offset
 
     @property
     def api_key(self) -> ApiKey:

@@ -5,6 +5,7 @@ After each step fold(log) == fold(compacted log) == live state must hold, so eac
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,7 @@ from fencepost.coordinator.txn.events import (
     EndTxn,
     ExpirationDue,
     InitProducerId,
+    LogRecord,
     MarkersWritten,
     Reply,
     TimedOut,
@@ -124,7 +126,7 @@ class Ledger:
         )
         decision = decide_init_producer_id(self.state, event, self.now_ms)
         if decision is RESERVE_PRODUCER_ID:
-            event = event._replace(new_producer_id=self._take_id())
+            event = replace(event, new_producer_id=self._take_id())
             decision = decide_init_producer_id(self.state, event, self.now_ms)
         return self._do(decision)
 
@@ -143,7 +145,7 @@ class Ledger:
         event = EndTxn(TXN, producer_id, epoch, commit, version)
         decision = decide_end_txn(self.state, event, self.now_ms)
         if decision is RESERVE_PRODUCER_ID:
-            event = event._replace(new_producer_id=self._take_id())
+            event = replace(event, new_producer_id=self._take_id())
             decision = decide_end_txn(self.state, event, self.now_ms)
         return self._do(decision)
 
@@ -151,7 +153,7 @@ class Ledger:
         event = TimedOut(TXN, self.txn.producer_id, self.cluster_version)
         decision = decide_timeout(self.state, event, self.now_ms)
         if decision is RESERVE_PRODUCER_ID:
-            event = event._replace(new_producer_id=self._take_id())
+            event = replace(event, new_producer_id=self._take_id())
             decision = decide_timeout(self.state, event, self.now_ms)
         return self._do(decision)
 
@@ -198,7 +200,7 @@ class Ledger:
     def _append(self, transactional_id: str, metadata: TransactionMetadata | None) -> None:
         value = None if metadata is None else encode_value(metadata)
         self.log.append(entry(len(self.log), encode_key(transactional_id), value))
-        apply(self.state, (transactional_id, metadata))  # type: ignore[arg-type]
+        apply(self.state, LogRecord(transactional_id, metadata))
 
     def check(self) -> None:
         assert fold(self.log) == self.state

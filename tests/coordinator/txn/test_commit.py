@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.transaction_ending import ABORT_POINTS, COMMIT_POINTS, END_TXN_WAIT_MS
+from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from tests.coordinator.txn.shell import Broken, ShellNode
-
-if TYPE_CHECKING:
-    from fencepost.coordinator.txn.events import Reply
 
 COORDINATOR_LOG = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 NONE = ErrorCode.NONE
@@ -70,7 +66,7 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
     init = node.init()
     assert not init.replies
     node.sync()
-    assert init.reply == (NONE, 9_000, 0)
+    assert init.reply == Reply(NONE, 9_000, 0)
     add = node.add(9_000, 0)
     assert not add.replies
     node.sync()
@@ -265,7 +261,7 @@ def test_a_fence_answers_with_the_decision_and_the_abort_goes_on() -> None:
     assert node.init().error is CONCURRENT
     node.pass_time(100)
     assert node.markers() == [(False, 1, 0)]
-    assert node.init().reply == (NONE, 9_000, 2)
+    assert node.init().reply == Reply(NONE, 9_000, 2)
 
 
 def test_case_1_a_producer_without_an_id_gets_fresh_ones_and_nothing_is_logged() -> None:
@@ -274,7 +270,7 @@ def test_case_1_a_producer_without_an_id_gets_fresh_ones_and_nothing_is_logged()
     replies: list[Reply] = []
     node.transactions.fresh_producer_id(replies.append)
     node.transactions.fresh_producer_id(replies.append)
-    assert replies == [(NONE, 9_000, 0), (NONE, 9_001, 0)]
+    assert replies == [Reply(NONE, 9_000, 0), Reply(NONE, 9_001, 0)]
     assert node.states() == []
 
 
@@ -298,8 +294,8 @@ def test_two_producers_that_wait_for_a_producer_id_get_two_epochs_of_one_id() ->
     assert not first.replies
     for release in node.held_allocations:
         release()
-    assert first.reply == (NONE, 9_000, 0)
-    assert second.reply == (NONE, 9_000, 1)
+    assert first.reply == Reply(NONE, 9_000, 0)
+    assert second.reply == Reply(NONE, 9_000, 1)
 
 
 def test_case_31_an_exhausted_epoch_takes_one_producer_id_through_the_service() -> None:
@@ -307,8 +303,8 @@ def test_case_31_an_exhausted_epoch_takes_one_producer_id_through_the_service() 
     state = node.transactions.coordinators()[0].state
     state.transactions["a"].producer_epoch = 32_766
     end = node.end(9_000, 32_766, version=2)
-    assert end.reply == (NONE, 9_001, 0)
-    assert node.end(9_000, 32_766, version=2).reply == (NONE, 9_001, 0)
+    assert end.reply == Reply(NONE, 9_001, 0)
+    assert node.end(9_000, 32_766, version=2).reply == Reply(NONE, 9_001, 0)
     assert node.allocations == 2
 
 

@@ -80,14 +80,16 @@ class Model:
 
     def listen(self) -> None:
         if self.asked_init is not None and self.asked_init.reply is not None:
-            error, producer_id, epoch = self.asked_init.reply
+            reply = self.asked_init.reply
+            error, producer_id, epoch = reply.error, reply.producer_id, reply.producer_epoch
             self.asked_init = None
             if error is ErrorCode.NONE:
                 self.take((producer_id, epoch))
         for ended in self.ended:
             if not ended.heard and ended.answer.reply is not None:
                 ended.heard = True
-                error, producer_id, epoch = ended.answer.reply
+                reply = ended.answer.reply
+                error, producer_id, epoch = reply.error, reply.producer_id, reply.producer_epoch
                 if error is ErrorCode.NONE:
                     self.take((producer_id, epoch))
 

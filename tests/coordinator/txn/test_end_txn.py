@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from tests.coordinator.txn.ledger import TXN, Ledger, transaction
 
@@ -53,7 +54,7 @@ TV2_CELLS = [
 def test_case_26_every_cell_of_tv1(state: State, commit: bool, cell: str) -> None:
     ledger = Ledger(transaction(state, epoch=5))
     reply = ledger.end(4000, 5, commit=commit, version=0)
-    assert reply == (CODES[cell], -1, -1)
+    assert reply == Reply(CODES[cell])
     assert ledger.identity == (4000, 5)
     assert len(ledger.log) == (2 if state is State.ONGOING else 1)
 
@@ -62,17 +63,16 @@ def test_case_26_every_cell_of_tv1(state: State, commit: bool, cell: str) -> Non
 def test_case_26_every_cell_of_tv2(state: State, commit: bool, epoch: int, cell: str) -> None:
     ledger = Ledger(transaction(state, epoch=5, last_epoch=4, version=2))
     reply = ledger.end(4000, epoch, commit=commit, version=2)
-    assert reply.error is CODES[cell]
     if cell == "bump":
-        assert reply[1:] == (4000, 6)
+        assert reply == Reply(CODES[cell], 4000, 6)
         assert ledger.txn.state == (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
         assert ledger.identity == (4000, 6)
         assert ledger.txn.last_producer_epoch == 5
     elif cell == "0":
-        assert reply[1:] == (4000, 5)
+        assert reply == Reply(CODES[cell], 4000, 5)
         assert len(ledger.log) == 1
     else:
-        assert reply[1:] == (-1, -1)
+        assert reply == Reply(CODES[cell])
         assert len(ledger.log) == 1
 
 
@@ -142,7 +142,7 @@ def test_case_27_a_commit_that_was_finished_answers_again_and_writes_nothing() -
 def test_case_28_the_last_epoch_hands_over_to_a_fresh_producer_id(commit: bool) -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32766))
     reply = ledger.end(4000, 32766, commit=commit, version=2)
-    assert reply == (ErrorCode.NONE, 9000, 0)
+    assert reply == Reply(ErrorCode.NONE, 9000, 0)
     assert ledger.identity == (4000, 32767)
     assert ledger.txn.next_producer_id == 9000
     assert ledger.end(4000, 32766, commit=commit, version=2).error is CODES["51"]
@@ -171,14 +171,14 @@ def test_case_29_kafka_18464_an_abort_right_after_a_commit_waits_and_is_never_fe
     del ledger.state.pending[TXN]
     ledger.complete()
     again = ledger.end(4000, reply.producer_epoch, commit=False, version=2)
-    assert again == (ErrorCode.NONE, 4000, 7)
+    assert again == Reply(ErrorCode.NONE, 4000, 7)
 
 
 def test_case_30_a_tv2_producer_recovers_from_its_timeout_by_aborting() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=5, version=2))
     ledger.time_out()
     ledger.complete()
-    assert ledger.end(4000, 5, commit=False, version=2) == (ErrorCode.NONE, 4000, 6)
+    assert ledger.end(4000, 5, commit=False, version=2) == Reply(ErrorCode.NONE, 4000, 6)
     assert ledger.end(4000, 5, commit=True, version=2).error is CODES["48"]
 
 
@@ -186,7 +186,7 @@ def test_case_31_a_timeout_at_the_last_epoch_takes_one_fresh_id() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32766, version=2))
     ledger.time_out()
     ledger.complete()
-    assert ledger.end(4000, 32766, commit=False, version=2) == (ErrorCode.NONE, 9000, 0)
+    assert ledger.end(4000, 32766, commit=False, version=2) == Reply(ErrorCode.NONE, 9000, 0)
     assert ledger.ids_taken == 1
 
 
@@ -220,7 +220,7 @@ def test_kafka_17754_a_late_end_of_tv2_is_fenced() -> None:
 
 def test_kafka_18227_a_client_may_go_from_tv1_to_tv2_within_a_transaction() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=5, version=0))
-    assert ledger.end(4000, 5, commit=True, version=2)[1:] == (4000, 6)
+    assert ledger.end(4000, 5, commit=True, version=2) == Reply(ErrorCode.NONE, 4000, 6)
     assert ledger.txn.client_transaction_version == 2
 
 
@@ -230,7 +230,7 @@ def test_kafka_20310_the_next_producer_id_survives_in_the_log() -> None:
     moved = ledger.moved()
     moved.complete()
     assert moved.identity == (9000, 0)
-    assert moved.end(4000, 32766, commit=True, version=2) == (ErrorCode.NONE, 9000, 0)
+    assert moved.end(4000, 32766, commit=True, version=2) == Reply(ErrorCode.NONE, 9000, 0)
 
 
 def test_an_end_that_could_not_be_written_changes_nothing() -> None:

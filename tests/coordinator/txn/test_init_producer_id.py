@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.txn.decide import refuse_init_producer_id
-from fencepost.coordinator.txn.events import InitProducerId
+from fencepost.coordinator.txn.events import InitProducerId, Reply
 from fencepost.coordinator.txn.prepare import timed_out_ids
 from fencepost.coordinator.txn.states import State
 from tests.coordinator.txn.ledger import TXN, Ledger, transaction
@@ -57,8 +59,8 @@ def test_case_5_a_producer_whose_state_has_expired_gets_a_fresh_id() -> None:
 
 def test_case_7_a_producer_that_goes_on_gets_the_next_epoch_and_a_lost_answer_again() -> None:
     ledger = Ledger(transaction(epoch=10, last_epoch=9))
-    assert ledger.init(4000, 10)[1:] == (4000, 11)
-    assert ledger.init(4000, 10)[1:] == (4000, 11)
+    assert ledger.init(4000, 10) == Reply(ErrorCode.NONE, 4000, 11)
+    assert ledger.init(4000, 10) == Reply(ErrorCode.NONE, 4000, 11)
     assert ledger.txn.last_producer_epoch == 10
 
 
@@ -66,12 +68,12 @@ def test_case_7_a_lost_answer_is_given_again_after_a_coordinator_move() -> None:
     """Kafka forgets the last epoch then; ours stands in the log."""
     ledger = Ledger(transaction(epoch=10, last_epoch=9))
     ledger.init(4000, 10)
-    assert ledger.moved().init(4000, 10)[1:] == (4000, 11)
+    assert ledger.moved().init(4000, 10) == Reply(ErrorCode.NONE, 4000, 11)
 
 
 def test_case_8_a_producer_is_fenced_once_another_has_the_id() -> None:
     ledger = Ledger(transaction(epoch=10, last_epoch=9))
-    assert ledger.init()[1:] == (4000, 11)
+    assert ledger.init() == Reply(ErrorCode.NONE, 4000, 11)
     assert ledger.init(4000, 10).error is FENCED
 
 
@@ -127,7 +129,7 @@ def test_case_13_an_open_transaction_is_aborted_and_the_retry_gets_the_epoch_aft
     assert ledger.identity == (4000, 5)
     assert ledger.txn.partitions == {"t": (0,)}
     ledger.complete()
-    assert ledger.init()[1:] == (4000, 6)
+    assert ledger.init() == Reply(ErrorCode.NONE, 4000, 6)
 
 
 def test_case_14_a_fence_whose_append_fails_raises_the_epoch_once_in_the_end_tv1() -> None:
@@ -199,11 +201,11 @@ def test_the_checks_come_in_kafkas_order() -> None:
     everything_wrong = InitProducerId("", -1, enable_two_phase_commit=True, keep_prepared_txn=True)
     assert refused(everything_wrong) is ErrorCode.INVALID_REQUEST
     assert (
-        refused(everything_wrong._replace(transactional_id=TXN))
+        refused(replace(everything_wrong, transactional_id=TXN))
         is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     )
-    without_two_phase = everything_wrong._replace(
-        transactional_id=TXN, enable_two_phase_commit=False
+    without_two_phase = replace(
+        everything_wrong, transactional_id=TXN, enable_two_phase_commit=False
     )
     assert refused(without_two_phase) is ErrorCode.UNSUPPORTED_VERSION
 

@@ -7,6 +7,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker import transaction_loading
+from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import encode_key, encode_value
 from tests.coordinator.txn.ledger import transaction
@@ -59,7 +60,7 @@ def test_case_17_an_id_whose_log_is_being_read(monkeypatch: pytest.MonkeyPatch) 
     assert node.transactions.describe("a").error is loading
     assert node.transactions.is_loading
     node.pass_time(0)
-    assert node.init().reply == (NONE, 4_000, 4)
+    assert node.init().reply == Reply(NONE, 4_000, 4)
 
 
 def test_without_the_topic_nobody_coordinates() -> None:
@@ -108,7 +109,7 @@ def test_what_was_open_is_aborted_where_the_config_says_so() -> None:
     assert node.states() == [State.ONGOING, State.PREPARE_ABORT, State.COMPLETE_ABORT]
     assert node.markers() == [(False, 4, 0)]
     assert node.end(4_000, 3, version=0).error is ErrorCode.PRODUCER_FENCED
-    assert node.end(4_000, 3, commit=False, version=2).reply == (NONE, 4_000, 4)
+    assert node.end(4_000, 3, commit=False, version=2).reply == Reply(NONE, 4_000, 4)
 
 
 def test_what_has_expired_is_tombstoned_at_load() -> None:
@@ -117,7 +118,7 @@ def test_what_has_expired_is_tombstoned_at_load() -> None:
     node.load()
     assert node.states() == [State.EMPTY, None]
     assert node.transactions.describe("a").error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    assert node.init().reply == (NONE, 9_000, 0)
+    assert node.init().reply == Reply(NONE, 9_000, 0)
 
 
 def test_case_41_a_record_that_cannot_be_understood_is_left_out(
@@ -127,7 +128,7 @@ def test_case_41_a_record_that_cannot_be_understood_is_left_out(
     node.partitions[COORDINATOR_LOG].append_records([(b"\0\7x", b"y"), (b"", b"")], 1)
     node.load()
     assert "2 records could not be understood" in caplog.text
-    assert node.init().reply == (NONE, 4_000, 4)
+    assert node.init().reply == Reply(NONE, 4_000, 4)
 
 
 def test_case_43_a_load_at_a_new_epoch_replaces_what_was_there() -> None:
@@ -322,4 +323,4 @@ def test_an_id_is_pending_until_its_tombstone_is_durable() -> None:
     node.sync()
     init = node.init()
     node.sync()
-    assert init.reply == (NONE, 9_000, 0)
+    assert init.reply == Reply(NONE, 9_000, 0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.txn.apply import CoordinatorState, apply, read_entry
+from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import TRANSITIONS, State
 from tests.coordinator.txn.ledger import TXN, Ledger, transaction
 
@@ -65,8 +66,8 @@ class Client:
         else:
             ledger.append_fails = 1
 
-    def learn(self, reply: tuple[ErrorCode, int, int]) -> None:
-        error, producer_id, epoch = reply
+    def learn(self, reply: Reply) -> None:
+        error, producer_id, epoch = reply.error, reply.producer_id, reply.producer_epoch
         if error is not ErrorCode.NONE:
             return
         assert 0 <= epoch < 32767, "no client ever holds the last epoch"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.prepare import timed_out_ids
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import encode_key
@@ -109,7 +110,7 @@ def test_case_38_what_an_expired_id_is_told() -> None:
     assert ledger.add(4000, 5) is unknown
     assert ledger.end(4000, 5, commit=True, version=0).error is unknown
     assert ledger.end(4000, 5, commit=True, version=2).error is unknown
-    assert ledger.init() == (ErrorCode.NONE, 9000, 0)
+    assert ledger.init() == Reply(ErrorCode.NONE, 9000, 0)
 
 
 def test_an_id_whose_tombstone_is_not_durable_yet_makes_everybody_wait() -> None:

@@ -56,7 +56,8 @@ class CoordinatorState:
 
 def apply(state: CoordinatorState, record: LogRecord) -> None:
     """Takes over a record that is in the log."""
-    transactional_id, metadata = record
+    transactional_id = record.transactional_id
+    metadata = record.metadata
     if metadata is None:
         state.transactions.pop(transactional_id, None)
         state.open.pop(transactional_id, None)

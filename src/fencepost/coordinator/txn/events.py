@@ -3,22 +3,25 @@
 An event carries all that is needed to decide: where a fresh producer id may be called for, the event has a
 `new_producer_id`. It is -1 at first; a decision that cannot do without answers with the effect
 `ReserveProducerId`, and the same event comes again with an id in it. So deciding stays a function.
+
+What every transaction needs has an `__init__` of its own: mypyc makes a call without a frame of it, and of the
+fields a struct (docs/decisions/0007). None of these values is changed once it is made.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
+from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-
-if TYPE_CHECKING:
-    from fencepost.base.errors import ErrorCode
-    from fencepost.records.transaction_log import Partitions, TransactionMetadata
+from fencepost.records.transaction_log import Partitions, TransactionMetadata
 
 # -- events ---------------------------------------------------------------------------------------------------
 
 
-class InitProducerId(NamedTuple):
+@dataclass(slots=True)
+class InitProducerId:
     """A producer wants the id: anew (-1, -1), or to go on after an error (KIP-360)."""
 
     transactional_id: str
@@ -32,18 +35,34 @@ class InitProducerId(NamedTuple):
     new_producer_id: int = NO_PRODUCER_ID
 
 
-class AddPartitions(NamedTuple):
+@dataclass(slots=True, init=False)
+class AddPartitions:
     """AddPartitionsToTxn, AddOffsetsToTxn, or the implicit add of a first write."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: Partitions
-    transaction_version: int = 0
+    transaction_version: int
     """2 from the implicit add of TV2, else 0."""
 
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Partitions,
+        transaction_version: int = 0,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.partitions = partitions
+        self.transaction_version = transaction_version
 
-class EndTxn(NamedTuple):
+
+@dataclass(slots=True, init=False)
+class EndTxn:
     """A producer commits or aborts."""
 
     transactional_id: str
@@ -52,10 +71,27 @@ class EndTxn(NamedTuple):
     commit: bool
     transaction_version: int
     """2 from EndTxn v5 on, else 0."""
-    new_producer_id: int = NO_PRODUCER_ID
+    new_producer_id: int
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        transaction_version: int,
+        new_producer_id: int = NO_PRODUCER_ID,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.commit = commit
+        self.transaction_version = transaction_version
+        self.new_producer_id = new_producer_id
 
 
-class TimedOut(NamedTuple):
+@dataclass(slots=True)
+class TimedOut:
     """A transaction has been open for longer than its producer allowed."""
 
     transactional_id: str
@@ -64,15 +100,22 @@ class TimedOut(NamedTuple):
     new_producer_id: int = NO_PRODUCER_ID
 
 
-class MarkersWritten(NamedTuple):
+@dataclass(slots=True, init=False)
+class MarkersWritten:
     """Every partition of a prepared transaction has its marker, durably."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
 
+    def __init__(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
 
-class ExpirationDue(NamedTuple):
+
+@dataclass(slots=True)
+class ExpirationDue:
     """Time to look for ids that nobody has used for long."""
 
     expiration_ms: int
@@ -83,22 +126,39 @@ class ExpirationDue(NamedTuple):
 # -- decisions ------------------------------------------------------------------------------------------------
 
 
-class Reply(NamedTuple):
+@dataclass(slots=True, init=False)
+class Reply:
     """What the client is told, once the records are durable."""
 
     error: ErrorCode
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
+    producer_id: int
+    producer_epoch: int
+
+    def __init__(
+        self,
+        error: ErrorCode,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> None:
+        self.error = error
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
 
 
-class LogRecord(NamedTuple):
+@dataclass(slots=True, init=False)
+class LogRecord:
     """One record for the coordinator's log; no metadata is a tombstone."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
 
+    def __init__(self, transactional_id: str, metadata: TransactionMetadata | None) -> None:
+        self.transactional_id = transactional_id
+        self.metadata = metadata
 
-class WriteMarkers(NamedTuple):
+
+@dataclass(slots=True, init=False)
+class WriteMarkers:
     """To be done once the records are durable: end the transaction on each of its partitions."""
 
     transactional_id: str
@@ -108,20 +168,47 @@ class WriteMarkers(NamedTuple):
     partitions: Partitions
     transaction_version: int
 
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        partitions: Partitions,
+        transaction_version: int,
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.commit = commit
+        self.partitions = partitions
+        self.transaction_version = transaction_version
 
-class ReserveProducerId(NamedTuple):
+
+class ReserveProducerId:
     """Nothing is decided yet: come again with a fresh producer id."""
 
 
 Effect = WriteMarkers | ReserveProducerId
 
 
-class Decision(NamedTuple):
+@dataclass(slots=True, init=False)
+class Decision:
     """Records to append and apply, what follows when they are durable, and the answer."""
 
-    records: tuple[LogRecord, ...] = ()
-    effects: tuple[Effect, ...] = ()
-    reply: Reply | None = None
+    records: tuple[LogRecord, ...]
+    effects: tuple[Effect, ...]
+    reply: Reply | None
+
+    def __init__(
+        self,
+        records: tuple[LogRecord, ...] = (),
+        effects: tuple[Effect, ...] = (),
+        reply: Reply | None = None,
+    ) -> None:
+        self.records = records
+        self.effects = effects
+        self.reply = reply
 
 
 RESERVE_PRODUCER_ID: Final = Decision(effects=(ReserveProducerId(),))

@@ -7,6 +7,7 @@ epoch before the fence; TV2 keeps it, and the fenced producer may recover by abo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
@@ -87,7 +88,7 @@ def fence(
     assert legal(txn.state, State.PREPARE_EPOCH_FENCE)
     if event.transaction_version >= 2:
         decision = prepare_tv2(event, txn, State.PREPARE_ABORT, now_ms, begun=True)
-        return decision if decision.reply is None else decision._replace(reply=Reply(answer))
+        return decision if decision.reply is None else replace(decision, reply=Reply(answer))
     fenced = prepared_metadata(
         txn,
         State.PREPARE_ABORT,

@@ -1,0 +1,125 @@
+"""Compiles the broker's hot path with mypyc, into build/compiled: the same sources, about a third less time per request.
+
+The modules below are compiled as one group, so that calls and attributes among them need no dictionary. All others stay as they
+are; nothing knows which of the two it runs on. Sources are never compiled in place: a compiled module beside its source would
+silently win over what somebody edits. See docs/decisions/0007-the-hot-path-is-compiled.md.
+
+    python -m tools.compile_hot_path        # prints the folder, to be put on PYTHONPATH
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "src"
+TARGET: Final = ROOT / "build" / "compiled"
+STAMP: Final = "made-from"
+
+HOT_PATH: Final = (
+    "base/system.py",
+    "records/batch.py",
+    "records/builder.py",
+    "records/control.py",
+    "records/entry.py",
+    "records/produced.py",
+    "records/transaction_log.py",
+    "records/varint.py",
+    "log/aborted.py",
+    "log/config.py",
+    "log/epochs.py",
+    "log/log.py",
+    "log/segment.py",
+    "log/segment_index.py",
+    "log/times.py",
+    "partition/admission.py",
+    "partition/open_txns.py",
+    "partition/partition.py",
+    "partition/producers.py",
+    "partition/verification.py",
+    "coordinator/txn/apply.py",
+    "coordinator/txn/decide.py",
+    "coordinator/txn/end_table.py",
+    "coordinator/txn/events.py",
+    "coordinator/txn/prepare.py",
+    "coordinator/metadata/state.py",
+    "wire/codec.py",
+    "wire/framing.py",
+    "broker/context.py",
+    "broker/dispatch.py",
+    "broker/faults.py",
+    "broker/markers.py",
+    "broker/node.py",
+    "broker/server.py",
+    "broker/shard.py",
+    "broker/transaction_checkpoint.py",
+    "broker/transaction_clock.py",
+    "broker/transaction_ending.py",
+    "broker/transaction_partition.py",
+    "broker/transactions.py",
+    "broker/waiting.py",
+    "broker/handlers/add_partitions_to_txn.py",
+    "broker/handlers/end_txn.py",
+    "broker/handlers/produce.py",
+)
+
+
+def why_not() -> str | None:
+    """What is missing here for compiling; None when nothing is."""
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler here ({compiler})"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's headers are not installed (Python.h)"
+    return None
+
+
+def compile_hot_path(target: Path = TARGET) -> Path:
+    """The folder with a compiled fencepost; made anew only when a source has changed."""
+    made_from = _fingerprint()
+    stamp = target / STAMP
+    if stamp.exists() and stamp.read_text() == made_from:
+        return target
+    shutil.rmtree(target, ignore_errors=True)
+    ignored = shutil.ignore_patterns("__pycache__")
+    for package in sorted(SOURCE.iterdir()):
+        if (package / "__init__.py").exists():
+            shutil.copytree(package, target / package.name, ignore=ignored)
+    modules = [f"fencepost/{module}" for module in HOT_PATH]
+    ran = subprocess.run(
+        [sys.executable, "-m", "mypyc", "--strict", "--config-file=", *modules],
+        cwd=target,
+        # Its own sources, not those that the environment has installed.
+        env={**os.environ, "MYPYPATH": str(target), "MYPYC_OPT_LEVEL": "3"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if ran.returncode != 0:
+        raise SystemExit(f"mypyc could not compile the hot path:\n{ran.stdout}")
+    shutil.rmtree(target / "build", ignore_errors=True)
+    shutil.rmtree(target / ".mypy_cache", ignore_errors=True)
+    stamp.write_text(made_from)
+    return target
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256(f"{sys.version}{HOT_PATH}".encode())
+    for path in sorted(SOURCE.rglob("*.py")):
+        digest.update(path.relative_to(SOURCE).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    if missing := why_not():
+        sys.exit(f"The hot path cannot be compiled: {missing}. fencepost runs without, only slower.")
+    print(compile_hot_path())
