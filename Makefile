@@ -58,6 +58,17 @@ demo: $(STAMP) ## Kill everything under a Spark pipeline, and audit what came ou
 test: $(STAMP) ## Run the tests (needs nothing but PyPI)
 	@$(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) --dist loadfile $(ARGS)
 
+# What runs on the broker, as opposed to Spark and the tools around it.
+COMPILED_TESTS ?= $(addprefix tests/,base records log partition coordinator wire broker transactions clients simulation)
+
+.PHONY: compile
+compile: $(STAMP) ## Compile the hot path of the broker into build/compiled (needs a C compiler)
+	@$(PY) -m tools.compile_hot_path
+
+.PHONY: test-compiled
+test-compiled: compile ## Run the tests of the broker again, with its hot path compiled
+	@$(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' -n $(JOBS) --dist loadfile $(ARGS)
+
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, and the directions between the rooms
 	@echo "ruff check";          $(BIN)/ruff check --quiet .
@@ -76,8 +87,8 @@ compat: $(STAMP) ## Run fencepost and Apache Kafka beside each other (needs Java
 	@$(PY) -m pytest tests/compat -p no:xdist --timeout=300 $(ARGS)
 
 .PHONY: bench
-bench: $(STAMP) ## Measure fencepost beside Apache Kafka (QUICK=1, ONLY=name, SIDES=fencepost, DOCS=1)
-	@$(PY) -m bench $(if $(QUICK),--quick) $(foreach name,$(ONLY),--only $(name)) $(if $(SIDES),--sides $(SIDES)) $(if $(DOCS),--write-docs) $(ARGS)
+bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Kafka (QUICK=1, ONLY=name, SIDES=fencepost, DOCS=1)
+	@FENCEPOST_SRC=$${FENCEPOST_SRC:-$$($(PY) -m tools.compile_hot_path --or-source)} $(PY) -m bench $(if $(QUICK),--quick) $(foreach name,$(ONLY),--only $(name)) $(if $(SIDES),--sides $(SIDES)) $(if $(DOCS),--write-docs) $(ARGS)
 
 .PHONY: profile
 profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker
@@ -89,9 +100,9 @@ docs: $(STAMP) ## Write the generated parts of docs/ again
 	@$(PY) -m tools.list_cases
 
 .PHONY: wheel
-wheel: $(STAMP) ## Build the wheel and try it in a clean environment
+wheel: $(STAMP) ## Build the wheel, compiled where it can be, and try it in a clean environment
 	@rm -rf build/wheel && mkdir -p build/wheel
-	@$(PY) -m build --quiet --wheel --no-isolation --outdir build/wheel .
+	@FENCEPOST_SRC=$$($(PY) -m tools.compile_hot_path --or-source) $(PY) -m build --quiet --wheel --no-isolation --outdir build/wheel .
 	@$(PYTHON) -m venv build/wheel/venv
 	@build/wheel/venv/bin/python -m pip install --quiet --constraint constraints.txt build/wheel/*.whl
 	@cd build/wheel && venv/bin/fencepost --version && venv/bin/python -c 'import fencepost; fencepost.Broker'

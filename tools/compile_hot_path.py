@@ -9,6 +9,7 @@ silently win over what somebody edits. See docs/decisions/0007-the-hot-path-is-c
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import shutil
@@ -119,7 +120,25 @@ def _fingerprint() -> str:
     return digest.hexdigest()
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.compile_hot_path", description=__doc__)
+    parser.add_argument(
+        "--or-source",
+        action="store_true",
+        help="where nothing can be compiled, print the folder of the sources instead of failing",
+    )
+    wanted = parser.parse_args()
+    missing = why_not()
+    if missing is None:
+        print(compile_hot_path())
+    elif wanted.or_source:
+        print(f"fencepost runs interpreted: {missing}.", file=sys.stderr)
+        print(SOURCE)
+    else:
+        sys.exit(
+            f"The hot path cannot be compiled: {missing}. fencepost runs without, only slower."
+        )
+
+
 if __name__ == "__main__":
-    if missing := why_not():
-        sys.exit(f"The hot path cannot be compiled: {missing}. fencepost runs without, only slower.")
-    print(compile_hot_path())
+    main()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
+import fencepost
 from tools.processes import STOP_SECONDS, ServerProcess
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -33,8 +34,8 @@ class FencepostProcess:
         self.bootstrap_servers = listen
         command = [*python, "-m", "fencepost", "serve"]
         command += ["--listen", listen, "--data", str(data), *options]
-        # The source tree is enough: nothing needs to be installed to be tried.
-        paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        # The fencepost that is imported here, interpreted or compiled; it need not be installed to be tried.
+        paths = [str(Path(fencepost.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
         self.process = ServerProcess(command, environment=environment)
         if not wait:

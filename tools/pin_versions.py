@@ -30,8 +30,12 @@ def main() -> None:
         held = [f"{name}=={version}" for name, version in HELD.items()]
         subprocess.run([*pip, "install", "--quiet", f"{ROOT}[dev,spark,java]", *held], check=True)
         # With --all, because setuptools, which builds pyspark, is otherwise left out.
-        frozen = subprocess.run([*pip, "freeze", "--all"], capture_output=True, text=True, check=True)
-    lines = [line for line in frozen.stdout.splitlines() if not line.startswith(("fencepost", "pip=="))]
+        frozen = subprocess.run(
+            [*pip, "freeze", "--all"], capture_output=True, text=True, check=True
+        )
+    lines = [
+        line for line in frozen.stdout.splitlines() if not line.startswith(("fencepost", "pip=="))
+    ]
     # An address here would be one of this machine's, and of no use to anybody else.
     assert all("==" in line and "://" not in line for line in lines), lines
     TARGET.write_text(HEADER + "".join(f"{line}\n" for line in lines))

@@ -41,6 +41,7 @@ def test_a_batch_is_not_acknowledged_and_not_shown_before_it_is_synced() -> None
         assert fetch(reader, "t").high_watermark == 1
 
 
+@pytest.mark.interpreted
 def test_producers_of_many_partitions_share_a_sync() -> None:
     with Stage() as stage:
         create_topic(stage, "t", 8)

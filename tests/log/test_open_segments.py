@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fencepost.base.system import SystemDisk, SystemFile
 from fencepost.log import Log, LogConfig, OpenSegments
 from fencepost.log.compaction import compact
 from fencepost.log.config import COMPACT
 from tests.log.audit import audit
 from tests.log.batches import all_batches, append, append_pairs, fold
+
+pytestmark = pytest.mark.interpreted
 
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
 

@@ -204,6 +204,7 @@ def test_case_73_the_last_stable_offset_is_raised_to_the_log_start(
     assert read(partition, offset) == []
 
 
+@pytest.mark.interpreted
 def test_case_74_after_a_failed_index_the_stable_offset_stands_and_a_restart_rebuilds_it(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

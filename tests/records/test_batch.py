@@ -34,6 +34,7 @@ def resealed(data: bytearray) -> SealedBatch:
     return read_header(data)
 
 
+@pytest.mark.interpreted
 def test_a_header_has_the_fields_that_the_batch_was_built_with() -> None:
     built = build_pairs(
         [(b"k", b"v"), (b"k", None)],

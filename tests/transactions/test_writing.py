@@ -116,6 +116,7 @@ def test_case_60_a_coordinator_that_cannot_be_asked_is_told_as_too_few_replicas(
     assert end_offset(stage, "t", committed=False) == 0
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("version", [11, 12])
 def test_case_60_a_write_while_the_last_transaction_is_being_ended(version: int) -> None:
     """With fsync the markers take a turn of the loop each, so the next write may meet them."""

@@ -13,6 +13,8 @@ from fencepost.coordinator.txn.apply import fold
 from fencepost.records.coordinator_checkpoint import decode_checkpoint, encode_checkpoint
 from tests.coordinator.txn.shell import ShellNode
 
+pytestmark = pytest.mark.interpreted
+
 COORDINATOR_LOG = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 
 pairs = st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=80)), max_size=20)

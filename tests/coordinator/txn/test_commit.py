@@ -11,6 +11,8 @@ from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from tests.coordinator.txn.shell import Broken, ShellNode
 
+pytestmark = pytest.mark.interpreted
+
 COORDINATOR_LOG = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS

@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pytest
+
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.coordinator.txn.states import State
 from tests.coordinator.txn.shell import Answer, ShellNode
+
+pytestmark = pytest.mark.interpreted
 
 ROUNDS = st.tuples(
     st.sampled_from(["go on", "go on", "go on", "go on", "init", "wait"]),

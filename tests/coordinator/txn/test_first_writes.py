@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.broker.transactions import IMPLICIT_ADD_WAIT_MS
 from fencepost.coordinator.txn.states import State
 from tests.coordinator.txn.shell import ShellNode
+
+pytestmark = pytest.mark.interpreted
 
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fencepost.coordinator.txn.apply import CoordinatorState, fold, read_entry
 from fencepost.coordinator.txn.states import State
 from fencepost.records.control import Marker
@@ -55,6 +57,7 @@ def test_a_marker_in_the_log_is_not_a_transaction() -> None:
     assert read_entry(Entry(0, 1, 0, True, None, None, Marker(True, 0))) is None
 
 
+@pytest.mark.interpreted
 def test_states_come_back_as_members_of_the_table() -> None:
     record = read_entry(entry(0, KEY, ONGOING))
     assert record is not None

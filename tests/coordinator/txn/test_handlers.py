@@ -46,6 +46,8 @@ from fencepost.wire.forms.write_txn_markers import (
 from tests.coordinator.txn.shell import ShellNode
 from tests.partition.batches import client_batch
 
+pytestmark = pytest.mark.interpreted
+
 
 @pytest.fixture
 def node() -> ShellNode:

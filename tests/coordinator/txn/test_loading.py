@@ -13,6 +13,8 @@ from fencepost.records.transaction_log import encode_key, encode_value
 from tests.coordinator.txn.ledger import transaction
 from tests.coordinator.txn.shell import ShellNode
 
+pytestmark = pytest.mark.interpreted
+
 COORDINATOR_LOG = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS

@@ -157,8 +157,8 @@ def admit_partition(
         )
     try:
         batch = read_produced(data.records, max_bytes=partition.log.config.max_message_bytes)
-    except ClaimError as problem:
-        refusal = Refusal(problem.error_code, str(problem))
+    except ClaimError as claim:  # A name of its own: to mypyc one name has one type.
+        refusal = Refusal(claim.error_code, str(claim))
         return refused_reply(data.index, refusal, partition.log_start_offset)
     except BatchError as problem:
         return Refusal(problem.error_code, str(problem))

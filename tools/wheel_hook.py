@@ -1,0 +1,27 @@
+"""Puts compiled modules beside their sources in the wheel; see compile_hot_path.py.
+
+Python takes the compiled one of two. The sources stay in the wheel for tracebacks, for type checkers and for whoever reads.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class CompiledModules(BuildHookInterface[Any]):
+    """The build hook."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        folder = os.environ.get("FENCEPOST_SRC")
+        if version != "standard" or folder is None:
+            return  # An editable install runs the sources: compiled ones would hide what is edited.
+        modules = [*Path(folder).rglob("*.so"), *Path(folder).rglob("*.pyd")]
+        if modules:
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+        for module in modules:
+            build_data["force_include"][str(module)] = module.relative_to(folder).as_posix()
