@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.base.failures import WireError
-from fencepost.wire.framing import INBOX_BYTES, FrameBuffer
+from fencepost.wire.framing import INBOX_BYTES, FrameBuffer, LargeBuffers
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -116,6 +116,17 @@ def test_a_large_claim_costs_nothing_until_its_bytes_come() -> None:
         assert tracemalloc.get_traced_memory()[1] < 300_000
     finally:
         tracemalloc.stop()
+
+
+def test_memory_of_a_large_frame_is_used_again_when_nobody_holds_a_part_of_it() -> None:
+    buffers = LargeBuffers()
+    frame = buffers.get(100_000)
+    part = frame[500:600]
+    memory = frame.obj
+    del frame
+    assert buffers.get(50_000).obj is not memory
+    del part
+    assert buffers.get(100_000).obj is memory
 
 
 def test_who_has_sent_a_large_frame_is_given_room_for_the_next_at_once() -> None:

@@ -32,7 +32,7 @@ from fencepost.base.limits import (
     MAX_UNSENT_BYTES,
 )
 from fencepost.base.seams import Buffer
-from fencepost.wire.framing import FrameBuffer
+from fencepost.wire.framing import FrameBuffer, LargeBuffers
 
 if TYPE_CHECKING:
     from fencepost.broker.dispatch import Dispatcher
@@ -64,10 +64,16 @@ class Slot:
 class Connection(asyncio.BufferedProtocol):
     """One client."""
 
-    def __init__(self, server: Server, dispatcher: Dispatcher, max_request_bytes: int) -> None:
+    def __init__(
+        self,
+        server: Server,
+        dispatcher: Dispatcher,
+        max_request_bytes: int,
+        large_buffers: LargeBuffers,
+    ) -> None:
         self._server = server
         self._dispatcher = dispatcher
-        self._frames = FrameBuffer(max_request_bytes)
+        self._frames = FrameBuffer(max_request_bytes, large_buffers)
         self._queue: deque[memoryview] = deque()
         self._slots: deque[Slot] = deque()
         self._owed_bytes = 0
@@ -259,6 +265,7 @@ class Server:
         self._loop = loop
         self._dispatcher = dispatcher
         self._max_request_bytes = max_request_bytes
+        self._large_buffers = LargeBuffers()
         self._max_connections = max_connections
         self._max_idle_seconds = max_idle_ms / 1000
         self._servers: list[asyncio.AbstractServer] = []
@@ -277,7 +284,7 @@ class Server:
         return int(opened.sockets[0].getsockname()[1])
 
     def _connection(self) -> Connection:
-        return Connection(self, self._dispatcher, self._max_request_bytes)
+        return Connection(self, self._dispatcher, self._max_request_bytes, self._large_buffers)
 
     def joined(self, connection: Connection) -> None:
         connection.last_active = self.time()

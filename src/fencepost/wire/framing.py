@@ -12,6 +12,9 @@ What was handed out is never touched again: a frame is valid as long as somebody
 from it. A size costs nothing until its bytes come: the buffer of a large frame starts small and grows
 fourfold, so a liar who claims 100 MB and sends nothing holds `_FIRST_PART` of our memory. Who has sent a frame
 is believed the next time that there is one as large, up to `_BELIEVED_AT_MOST`.
+
+New memory has to be cleared, and is in no cache. So the buffers of large frames come from `LargeBuffers`, which
+remembers the last few and gives one again when nobody holds a view of it any more.
 """
 
 from __future__ import annotations
@@ -26,7 +29,40 @@ INBOX_BYTES: Final = 32 * 1024
 _FIRST_PART: Final = 128 * 1024
 _GROWTH: Final = 4
 _BELIEVED_AT_MOST: Final = 2 * 1024 * 1024
+_KNOWN_AT_MOST: Final = 8
+"""Buffers that are remembered: as many requests as are on their way at a time, and 16 MB at the most."""
 _SIZE: Final = struct.Struct(">i").unpack_from
+
+
+class LargeBuffers:
+    """The last few buffers of large frames, for all connections that share this object."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: list[bytearray] = []
+
+    def get(self, size: int) -> memoryview:
+        """A buffer of that size; what is in it is of no meaning."""
+        for known in self._known:
+            if len(known) >= size and _is_free(known):
+                return memoryview(known)[:size]
+        new = bytearray(size)
+        if size <= _BELIEVED_AT_MOST:
+            self._known.append(new)
+            if len(self._known) > _KNOWN_AT_MOST:
+                del self._known[0]
+        return memoryview(new)
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether nobody holds a view: Python lets a bytearray change its size only then."""
+    try:
+        last = buffer.pop()
+    except BufferError:
+        return False
+    buffer.append(last)
+    return True
 
 
 class FrameBuffer:
@@ -37,14 +73,18 @@ class FrameBuffer:
         "_filled",
         "_frame",
         "_inbox",
+        "_large_buffers",
         "_max_bytes",
         "_size",
         "_view",
         "broken",
     )
 
-    def __init__(self, max_bytes: int = MAX_REQUEST_BYTES) -> None:
+    def __init__(
+        self, max_bytes: int = MAX_REQUEST_BYTES, large_buffers: LargeBuffers | None = None
+    ) -> None:
         self._max_bytes = max_bytes
+        self._large_buffers = LargeBuffers() if large_buffers is None else large_buffers
         self._inbox = bytearray(INBOX_BYTES)
         self._view = memoryview(self._inbox)
         self._filled = 0
@@ -109,7 +149,7 @@ class FrameBuffer:
 
     def _begin_large(self, size: int, start: int, end: int) -> None:
         """Gives a frame that outgrows the inbox a buffer, with what is there of it."""
-        self._frame = memoryview(bytearray(min(size, self._believed)))
+        self._frame = self._large_buffers.get(min(size, self._believed))
         self._size = size
         self._filled = end - start
         self._frame[: self._filled] = self._view[start:end]
@@ -125,7 +165,7 @@ class FrameBuffer:
         return [frame]
 
     def _grown(self, frame: memoryview) -> memoryview:
-        larger = memoryview(bytearray(min(self._size, len(frame) * _GROWTH)))
+        larger = self._large_buffers.get(min(self._size, len(frame) * _GROWTH))
         larger[: len(frame)] = frame
         return larger
 
