@@ -202,6 +202,22 @@ def errors(reply: Any) -> list[int]:
     return [partition.error_code for topic in reply.topics for partition in topic.partitions]
 
 
+def errors_of_every_request(node: GroupNode) -> set[int]:
+    """What a group's requests are told, one of each kind that names the group."""
+    return {
+        join(node).error_code,
+        sync(node, "m", 1).error_code,
+        beat(node, "m", 1),
+        leave(node, "m").error_code,
+        errors(commit(node, {0: 1}))[0],
+        errors(commit_in_transaction(node, {0: 1}))[0],
+        fetch(node, [0]).groups[0].error_code,
+        delete_offsets(node, 0).error_code,
+        describe(node).error_code,
+        delete(node, GROUP).results[0].error_code,
+    }
+
+
 def offsets(reply: Any) -> list[int]:
     return [
         partition.error_code or partition.committed_offset

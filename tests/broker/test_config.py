@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,6 @@ from fencepost.broker.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
-    Listener,
     Source,
     Synonym,
     TopicConfig,
@@ -28,8 +28,11 @@ from fencepost.broker.config import (
     topic_log_config,
     why_ignored,
 )
+from fencepost.broker.listener import Listener
 from fencepost.broker.setting import Update
 from fencepost.broker.settings import BROKER_SYNONYMS, IGNORED, REFUSED
+
+SOURCE = Path(__file__).parents[2] / "src" / "fencepost"
 
 
 class Row(NamedTuple):
@@ -194,6 +197,40 @@ def test_a_setting_without_meaning_here_only_warns() -> None:
         "process.roles",
     ]
     assert config.num_partitions == 2
+
+
+def test_a_setting_that_is_only_shown_warns_when_it_is_changed() -> None:
+    unchanged = {"log.flush.interval.messages": str(2**63 - 1), "log.preallocate": "false"}
+    assert BrokerConfig(unchanged).warnings == []
+    changed = {"log.flush.interval.messages": "1", "log.preallocate": "true"}
+    assert BrokerConfig(changed).warnings == [
+        "log.flush.interval.messages has no effect: logs are synced as durability says",
+        "log.preallocate has no effect: files grow as they are written",
+    ]
+
+
+def test_a_setting_that_is_not_marked_as_without_effect_is_read_by_something() -> None:
+    one_copy_always_has = {"min.insync.replicas", "transaction.state.log.min.isr"}
+    takes_one_value = {
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+        "remote.storage.enable",
+    }
+    tables = ("broker/settings.py", "broker/config.py", "log/config.py")
+    sources = [path for path in SOURCE.rglob("*.py") if not str(path).endswith(tables)]
+    read = set(re.findall(r"\.([a-z]\w+)", "".join(path.read_text() for path in sources)))
+    read.update(["message_timestamp_type", "log_dir", "log_dirs", "listeners", "broker_id"])
+    read.update(["advertised_listeners", "listener_security_protocol_map"])
+    behind_topics = {name for names in BROKER_SYNONYMS.values() for name in names}
+    idle = {
+        setting.name
+        for setting in (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values())
+        if setting.attribute not in read
+        and setting.why_no_effect is None
+        and setting.name not in behind_topics
+    }
+    assert idle == (one_copy_always_has | takes_one_value) - behind_topics
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -425,9 +462,36 @@ def test_options_win_over_settings_and_those_over_the_file(tmp_path: Path) -> No
     assert (config.data, config.durability) == ("/option", "fsync")
 
 
-def test_a_file_that_is_not_there_is_told_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"absent\.properties"):
-        load_config(settings_file=str(tmp_path / "absent.properties"))
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file or directory"),
+        (b"\xec\xff", "not text in UTF-8"),
+        (b"log.dir=\\u12", "four hexadecimal digits"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_by_name_and_with_the_reason(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    file = tmp_path / "server.properties"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"server\.properties cannot be read: .*{reason}"):
+        load_config(settings_file=str(file))
+
+
+@pytest.mark.parametrize("listen", ["localhost", "localhost:x", "127.0.0.1:65536", "::1:9092"])
+def test_an_address_to_listen_on_is_refused_in_the_words_of_the_command_line(listen: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--listen is '{listen}'.* \[::1\]:9092"):
+        load_config(listen=listen)
+
+
+def test_to_listen_on_every_address_clients_must_be_told_a_name() -> None:
+    with pytest.raises(ConfigError, match=r"--config advertised\.listeners=PLAINTEXT://NAME:9092"):
+        load_config(listen="0.0.0.0:9092")
+    settings = ["advertised.listeners=PLAINTEXT://here.example:9092"]
+    config = load_config(listen="0.0.0.0:9092", settings=settings)
+    assert config.advertised(9092) == ("here.example", 9092)
 
 
 def test_a_setting_without_a_value_is_told() -> None:

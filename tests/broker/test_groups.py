@@ -25,9 +25,9 @@ from tests.broker.group_requests import (
     commit,
     commit_in_transaction,
     delete,
-    delete_offsets,
     describe,
     errors,
+    errors_of_every_request,
     fetch,
     index_of,
     join,
@@ -38,6 +38,8 @@ from tests.broker.group_requests import (
     sync,
 )
 from tests.broker.groups_stage import GroupNode
+
+pytestmark = pytest.mark.interpreted
 
 # -- membership ------------------------------------------------------------------------------------
 
@@ -150,16 +152,7 @@ def test_nobody_coordinates_before_the_topic_is_there() -> None:
     node = GroupNode()
     node.start()
     node.made("orders", 3)
-    assert join(node).error_code == NOT_COORDINATOR
-    assert sync(node, "m", 1).error_code == NOT_COORDINATOR
-    assert beat(node, "m", 1) == NOT_COORDINATOR
-    assert leave(node, "m").error_code == NOT_COORDINATOR
-    assert errors(commit(node, {0: 1})) == [NOT_COORDINATOR]
-    assert errors(commit_in_transaction(node, {0: 1})) == [NOT_COORDINATOR]
-    assert fetch(node, [0]).groups[0].error_code == NOT_COORDINATOR
-    assert delete_offsets(node, 0).error_code == NOT_COORDINATOR
-    assert describe(node).error_code == NOT_COORDINATOR
-    assert delete(node, GROUP).results[0].error_code == NOT_COORDINATOR
+    assert errors_of_every_request(node) == {NOT_COORDINATOR}
     assert list_all(node).groups == []
 
 

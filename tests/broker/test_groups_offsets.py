@@ -31,6 +31,8 @@ from tests.broker.group_requests import (
 )
 from tests.broker.groups_stage import GroupNode
 
+pytestmark = pytest.mark.interpreted
+
 # -- offsets ---------------------------------------------------------------------------------------
 
 

@@ -10,23 +10,21 @@ from fencepost.wire.apis import API, ApiKey
 from tests.broker.group_requests import (
     GROUP,
     NONE,
-    beat,
     commit,
     commit_in_transaction,
-    delete,
     delete_offsets,
     describe,
     errors,
+    errors_of_every_request,
     fetch,
-    join,
-    leave,
     list_all,
     offsets,
     stable,
-    sync,
 )
 from tests.broker.groups_stage import GroupNode
 from tests.broker.topics_stage import Deny
+
+pytestmark = pytest.mark.interpreted
 
 # -- views -----------------------------------------------------------------------------------------
 
@@ -76,17 +74,7 @@ def test_who_may_not_read_a_group_is_told_so_by_every_request() -> None:
         ("READ", "GROUP", GROUP), ("DESCRIBE", "GROUP", GROUP), ("DELETE", "GROUP", GROUP)
     )
     node = GroupNode(authorizer=denied).begin()
-    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert join(node).error_code == refused
-    assert sync(node, "m", 1).error_code == refused
-    assert beat(node, "m", 1) == refused
-    assert leave(node, "m").error_code == refused
-    assert errors(commit(node, {0: 1})) == [refused]
-    assert errors(commit_in_transaction(node, {0: 1})) == [refused]
-    assert fetch(node, [0]).groups[0].error_code == refused
-    assert delete_offsets(node, 0).error_code == refused
-    assert describe(node).error_code == refused
-    assert delete(node, GROUP).results[0].error_code == refused
+    assert errors_of_every_request(node) == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
 
 
 def test_the_oldest_fetch_has_the_error_of_the_group_in_every_partition() -> None:

@@ -209,6 +209,14 @@ def test_compaction_leaves_the_newest_value_of_every_key() -> None:
         assert produce(stage, "t", batch_of(b"next", key=b"k0")).base_offset == 30
 
 
+def test_with_the_cleaner_switched_off_every_value_stays() -> None:
+    with new_stage(log_cleaner_enable="false") as stage:
+        made(stage, "t", COMPACTED)
+        write_keys(stage, "t", 10)
+        stage.advance(A_MINUTE_MS)
+        assert len(read_topic(stage, "t")) == 30
+
+
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_what_compaction_removed_does_not_come_back(ending: str) -> None:
     stage = new_stage().start()

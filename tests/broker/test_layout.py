@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.base.failures import StorageError
 from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.base.system import SystemDisk
 from fencepost.broker.layout import CLEAN_SHUTDOWN, LOG_STARTS, RECOVERY_POINTS, Layout
@@ -103,13 +104,30 @@ def test_a_new_topic_never_sees_what_a_deleted_one_of_its_name_has_left() -> Non
     create_topic(stage, "name")
     produce(stage, "name", batch_of(b"of another life"))
     stage.stop()
-    # The metadata are lost as a whole, the folder of the topic is not.
+    # The metadata are lost as a whole, and how far they went is lost too; the folder of the topic is not.
     stage.disk.remove_tree(f"{FOLDER}/__cluster_metadata-0")
-    stage.disk.remove(f"{FOLDER}/meta.properties")
+    stage.disk.remove(f"{FOLDER}/{RECOVERY_POINTS}")
     again = stage.again()
     create_topic(again, "name")
     assert read_topic(again, "name") == []
     again.stop()
+
+
+@pytest.mark.parametrize("kept_bytes", [0, 100])
+def test_metadata_that_were_on_the_disk_and_are_spoiled_stop_the_start_and_no_topic_is_set_aside(
+    kept_bytes: int,
+) -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "name")
+    stage.stop()
+    path = f"{FOLDER}/__cluster_metadata-0/{0:020}.log"
+    spoiled = stage.disk.read_file(path)[:kept_bytes] + b"not a batch of anybody" * 9
+    stage.disk.write_file(path, spoiled, sync=True)
+    before = [name for name in stage.disk.list_dir(FOLDER) if name != CLEAN_SHUTDOWN]
+    for _ in range(2):  # A second attempt does not wear the refusal down.
+        with pytest.raises(StorageError, match=r"damaged.*__cluster_metadata-0 back from a copy"):
+            stage.again()
+        assert stage.disk.list_dir(FOLDER) == before
 
 
 def test_a_topic_with_the_longest_name_is_deleted_with_its_files(tmp_path: Path) -> None:

@@ -113,7 +113,9 @@ def test_a_port_that_is_taken_is_refused_and_the_data_stay_clean(tmp_path: Path)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert address in refusal(tmp_path, "--listen", address)
+        line = refusal(tmp_path, "--listen", address)
+        assert f"{address} cannot be listened on: Address already in use" in line
+        assert "another address with --listen" in line
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     with FencepostProcess(tmp_path) as again, client_of(again) as client:
         assert read_topic(client, "kept") == []
@@ -152,6 +154,19 @@ def test_loopback_needs_no_permission(host: str) -> None:
     refuse_remote(host, allow_remote=False)
 
 
+def test_whoever_listens_everywhere_says_which_name_to_connect_to(tmp_path: Path) -> None:
+    everywhere = ["--listen", ":0", "--config", "advertised.listeners=PLAINTEXT://localhost:0"]
+    assert "Every address of this machine" in refusal(tmp_path / "data", *everywhere)
+    options = ["--allow-remote", *everywhere[2:]]
+    with FencepostProcess(tmp_path / "data", listen=":0", options=options) as broker:
+        assert broker.bootstrap_servers.startswith("localhost:")
+        assert f"clients are told to connect to {broker.bootstrap_servers}" in broker.process.output
+        port = broker.bootstrap_servers.rpartition(":")[2]
+        with RawClient(f"127.0.0.1:{port}") as client:
+            (node,) = client.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+            assert (node.host, node.port) == ("localhost", int(port))
+
+
 def test_the_command_refuses_a_remote_address_before_it_touches_the_data(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert "--allow-remote" in refusal(data, "--listen", "192.0.2.1:0")
@@ -178,7 +193,7 @@ def test_a_setting_that_cannot_be_read_is_refused(tmp_path: Path, setting: str) 
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "file"
     data.write_text("not a directory")
-    assert str(data) in refusal(data)
+    assert f"{data} cannot be used: it is a file. Choose another one with --data." in refusal(data)
 
 
 def test_a_trace_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

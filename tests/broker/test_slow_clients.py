@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -126,18 +127,22 @@ def test_one_long_poll_does_not_stop_the_requests_behind_it() -> None:
         assert len(line._connection._slots) == 6
 
 
+@contextmanager
+def client_that_does_not_read(broker: fencepost.Broker) -> Iterator[None]:
+    """It has asked for more than fits into the buffers between it and the broker."""
+    with RawClient(broker.bootstrap_servers) as client:
+        create_topic(client, "full")
+        fill(client, "full", 4)
+    with RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096) as deaf:
+        for number in range(50):
+            deaf.send_bytes(frame_of(ApiKey.FETCH, FETCH_VERSION, fetch_request("full"), number))
+        wait_until_stopped(broker)
+        yield
+
+
 def test_a_client_that_does_not_read_does_not_keep_the_broker_from_stopping() -> None:
-    with fencepost.Broker() as broker:
-        with RawClient(broker.bootstrap_servers) as client:
-            create_topic(client, "full")
-            fill(client, "full", 4)
-        with RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096) as deaf:
-            for number in range(50):
-                deaf.send_bytes(
-                    frame_of(ApiKey.FETCH, FETCH_VERSION, fetch_request("full"), number)
-                )
-            wait_until_stopped(broker)
-            broker.stop()
+    with fencepost.Broker() as broker, client_that_does_not_read(broker):
+        broker.stop()
 
 
 # -- too many, too quiet ---------------------------------------------------------------------------------
@@ -189,15 +194,7 @@ def test_a_connection_that_nobody_uses_is_closed(
 def test_an_idle_client_with_unread_replies_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="fencepost")
     with fencepost.Broker(config={"connections.max.idle.ms": 500}) as broker:
-        with RawClient(broker.bootstrap_servers) as client:
-            create_topic(client, "full")
-            fill(client, "full", 4)
-        with RawClient(broker.bootstrap_servers, receive_buffer_bytes=4096) as deaf:
-            for number in range(50):
-                deaf.send_bytes(
-                    frame_of(ApiKey.FETCH, FETCH_VERSION, fetch_request("full"), number)
-                )
-            wait_until_stopped(broker)
+        with client_that_does_not_read(broker):
             wait_until(broker, lambda node: server_of(node).connection_count == 0)
         assert len(idle_lines(caplog)) == 1
 

@@ -68,6 +68,26 @@ def test_a_directory_that_lost_its_identity_is_not_opened() -> None:
         node.restarted()
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "old-delete", "orders-0"])
+def test_a_directory_with_something_of_somebody_in_it_does_not_become_ours(name: str) -> None:
+    node = StubNode()
+    node.disk.make_dir(f"/data/{name}")
+    with pytest.raises(ConfigError, match=f"not empty: {name} is in it.*empty or a new directory"):
+        node.start()
+    assert node.disk.list_dir("/data") == [name], "nothing was made, moved or deleted"
+
+
+@pytest.mark.parametrize("name", [".lock", ".gitkeep", "meta.properties.tmp", "lost+found"])
+def test_what_a_first_start_or_a_file_system_leaves_does_not_keep_a_directory_from_becoming_ours(
+    name: str,
+) -> None:
+    node = StubNode()
+    node.disk.make_dir("/data")
+    node.disk.write_file(f"/data/{name}", b"", sync=True)
+    node.start()
+    assert node.disk.exists("/data/meta.properties")
+
+
 # -- topics
 
 

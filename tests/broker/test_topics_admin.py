@@ -30,6 +30,8 @@ from fencepost.wire.forms.elect_leaders import ElectLeadersRequest, TopicPartiti
 from fencepost.wire.forms.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tests.broker.topics_stage import Deny, StubNode
 
+pytestmark = pytest.mark.interpreted
+
 
 def versions(api: ApiKey) -> range:
     return range(API[api].min_version, API[api].max_version + 1)

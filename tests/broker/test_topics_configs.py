@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.topics import NewTopic
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.alter_configs import AlterableConfig as LegacyConfig
 from fencepost.wire.forms.alter_configs import AlterConfigsRequest
@@ -18,6 +19,8 @@ from fencepost.wire.forms.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.broker.topics_stage import Deny, StubNode
+
+pytestmark = pytest.mark.interpreted
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -215,6 +218,21 @@ def test_a_list_grows_and_shrinks(node: StubNode) -> None:
         assert alter(node, change) is ErrorCode.NONE
         assert one(node, "orders", TOPIC, "cleanup.policy").value == policy
     assert own(node) == {"cleanup.policy": ""}
+
+
+def test_a_setting_that_is_only_shown_is_told_in_the_log_when_a_topic_gets_it(
+    node: StubNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    sentence = "flush.messages has no effect: logs are synced as durability says"
+    assert alter(node, ("flush.messages", SET, "1"), ("retention.ms", SET, "5")) is ErrorCode.NONE
+    assert caplog.messages == [f"topic orders: {sentence}"]
+    caplog.clear()
+    node.create(NewTopic("refunds", 1, settings=[("flush.messages", "1")]))
+    assert caplog.messages == [f"topic refunds: {sentence}"]
+    caplog.clear()
+    again = node.restarted()
+    assert alter(again, ("flush.messages", DELETE, None)) is ErrorCode.NONE
+    assert caplog.messages == [], "neither at a start nor when it is taken away"
 
 
 def test_several_settings_change_together(node: StubNode) -> None:

@@ -22,6 +22,8 @@ from fencepost.wire.forms.describe_topic_partitions import (
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.topics_stage import Deny, StubNode
 
+pytestmark = pytest.mark.interpreted
+
 ALL_VERSIONS = range(API[ApiKey.METADATA].min_version, API[ApiKey.METADATA].max_version + 1)
 ALL_TOPIC_OPERATIONS = 3576
 ALL_CLUSTER_OPERATIONS = 8096

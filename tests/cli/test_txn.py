@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,10 @@ from typer.testing import CliRunner
 
 import fencepost
 from fencepost.base.failures import FencepostError
+from fencepost.cli import txn
 from fencepost.cli.app import app
-from fencepost.cli.duration import for_people
+from fencepost.cli.duration import for_people, moment_for_people
+from tools.processes import free_port
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,7 @@ def test_list_shows_state_and_age_of_every_id(servers: str) -> None:
     ("arguments", "expected"),
     [
         (["--state", "Ongoing"], {"open"}),
+        (["--state", "completecommit"], {"committed"}),
         (["--state", "Ongoing", "--state", "Empty"], {"open", "fresh"}),
         (["--pattern", "com.*"], {"committed"}),
         (["--older-than-ms", "3600000"], set()),
@@ -98,6 +102,16 @@ def test_describe_joins_the_coordinator_and_the_log(servers: str) -> None:
     assert shown["client_transaction_version"] == 0
 
 
+def test_describe_says_times_as_people_do(servers: str) -> None:
+    lines = run("describe", "open", "--bootstrap-servers", servers).splitlines()
+    shown = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines)
+    assert shown["timeout"] == "1 min 0 s"
+    assert re.fullmatch(r"[0-9.]+ m?s", shown["age"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC", shown["start"])
+    assert shown["last update"] >= shown["start"]
+    assert shown["next producer id"] == "-"
+
+
 def test_describe_of_an_unknown_id_says_why_it_may_be_unknown(servers: str) -> None:
     with pytest.raises(FencepostError, match=r"transactional\.id\.expiration\.ms"):
         run("describe", "nobody", "--bootstrap-servers", servers)
@@ -106,6 +120,20 @@ def test_describe_of_an_unknown_id_says_why_it_may_be_unknown(servers: str) -> N
 def test_a_client_setting_that_is_none_is_refused(servers: str) -> None:
     with pytest.raises(FencepostError, match="name=value"):
         run("list", "--bootstrap-servers", servers, "--client-config", "nonsense")
+
+
+def test_a_state_that_kafka_does_not_have_is_refused_with_those_that_it_has(servers: str) -> None:
+    with pytest.raises(FencepostError, match=r"no state 'Open'.*Ongoing, PrepareCommit"):
+        run("list", "--bootstrap-servers", servers, "--state", "Open")
+
+
+def test_where_nobody_listens_the_reason_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(txn, "PATIENCE_MS", 200)
+    nobody = f"127.0.0.1:{free_port()}"
+    with pytest.raises(FencepostError, match=f"within 200 ms.*{nobody}: Connection refused"):
+        run("list", "--bootstrap-servers", nobody)
+    with pytest.raises(FencepostError, match="within 100 ms"):
+        run("list", f"--bootstrap-servers={nobody}", "--client-config=default.api.timeout.ms=100")
 
 
 @pytest.mark.parametrize(
@@ -120,3 +148,7 @@ def test_a_client_setting_that_is_none_is_refused(servers: str) -> None:
 )
 def test_durations_are_said_shortly(duration_ms: int, words: str) -> None:
     assert for_people(duration_ms) == words
+
+
+def test_a_moment_is_said_to_the_millisecond() -> None:
+    assert moment_for_people(1_700_000_000_007) == "2023-11-14 22:13:20.007 UTC"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -156,6 +157,15 @@ def test_a_group_goes_on_where_it_committed(broker: fencepost.Broker, new_name: 
         second.close()
 
 
+def poll_until(done: Callable[[], bool], *members: Consumer) -> None:
+    """Keeps the members of a group alive until they have what they are waited for."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not done():
+        assert time.monotonic() < deadline, [member.assignment() for member in members]
+        for member in members:
+            member.poll(0.02)
+
+
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_two_members_share_the_partitions_and_the_last_one_gets_all(
     broker: fencepost.Broker, new_name: NewName, strategy: str
@@ -164,26 +174,14 @@ def test_two_members_share_the_partitions_and_the_last_one_gets_all(
     create(broker, topic, partitions=4)
     settings = {"partition.assignment.strategy": strategy, "session.timeout.ms": 6000}
     one, two = consumer(broker, group, **settings), consumer(broker, group, **settings)
-
-    def poll_until(done: Callable[[], bool]) -> None:
-        for _ in range(600):
-            one.poll(0.02)
-            two.poll(0.02)
-            if done():
-                return
-        raise AssertionError(f"{one.assignment()} and {two.assignment()} after 600 polls")
-
     one.subscribe([topic])
-    poll_until(lambda: len(one.assignment()) == 4)
+    poll_until(lambda: len(one.assignment()) == 4, one, two)
     two.subscribe([topic])
-    poll_until(lambda: len(one.assignment()) == 2 and len(two.assignment()) == 2)
+    poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 2, one, two)
     shared = {p.partition for p in one.assignment()} | {p.partition for p in two.assignment()}
     assert shared == {0, 1, 2, 3}
     one.close()
-    for _ in range(600):
-        two.poll(0.02)
-        if len(two.assignment()) == 4:
-            break
+    poll_until(lambda: len(two.assignment()) == 4, two)
     assert {p.partition for p in two.assignment()} == {0, 1, 2, 3}
     two.close()
 
@@ -201,21 +199,12 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
         return made
 
     one, two = member("one"), member("two")
-    for _ in range(600):
-        one.poll(0.02)
-        two.poll(0.02)
-        if len(one.assignment()) == len(two.assignment()) == 2:
-            break
+    poll_until(lambda: len(one.assignment()) == len(two.assignment()) == 2, one, two)
     before = {p.partition for p in two.assignment()}
-    assert len(before) == 2
     two.close()  # A static member that leaves stays in the group until its session ends.
     rebalances.clear()
     two = member("two")
-    for _ in range(600):
-        one.poll(0.02)
-        two.poll(0.02)
-        if two.assignment():
-            break
+    poll_until(lambda: bool(two.assignment()), one, two)
     assert {p.partition for p in two.assignment()} == before
     assert rebalances == ["two"]
     one.close()

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError
@@ -162,16 +161,8 @@ class History:
             self._restart()
 
     def _move_coordinators(self) -> None:
-        node = self.stage.node
-        for topic, service in (
-            (TRANSACTION_STATE_TOPIC, node.transactions),
-            (CONSUMER_OFFSETS_TOPIC, node.groups),
-        ):
-            for index in range(node.metadata.partition_count(topic)):
-                partition = node.partition(topic, index)
-                if partition is not None:  # Else the topic is still being made.
-                    service.unload(index)
-                    service.load(index, partition)
+        """Away and back again: a load gives up what was served before."""
+        self.stage.node.load_coordinators()
         self.stage.advance(500)
 
     def _restart(self) -> None:

@@ -25,7 +25,6 @@ from hypothesis.stateful import (
 )
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
@@ -292,16 +291,8 @@ class Transactions(RuleBasedStateMachine):
 
     @rule()
     def move_coordinators(self) -> None:
-        node = self.stage.node
-        for topic, service in (
-            (TRANSACTION_STATE_TOPIC, node.transactions),
-            (CONSUMER_OFFSETS_TOPIC, node.groups),
-        ):
-            for index in range(node.metadata.partition_count(topic)):
-                partition = node.partition(topic, index)
-                assert partition is not None
-                service.unload(index)
-                service.load(index, partition)
+        """Away and back again: a load gives up what was served before."""
+        self.stage.node.load_coordinators()
         self.stage.advance(100)
         if self.recovery == "abort":
             self._abort_all()

@@ -11,6 +11,7 @@ other method returns the error of the reply, and remembers only what a client wo
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -27,6 +28,7 @@ from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.raw import PATIENCE_SECONDS
 from tests.broker.requests import batch_of, fetch
 from tests.transactions.requests import (
     add_offsets_request,
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
     from tests.broker.requests import Client
 
 NONE: Final = ErrorCode.NONE
-MAX_ATTEMPTS: Final = 5_000
-"""Of a request that is to be sent again; a loop without pauses needs some hundreds of them at most."""
+RETRY_PAUSE_SECONDS: Final = 0.001
+"""Between two attempts over a socket. On a stage the virtual clock goes on instead."""
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -272,16 +274,16 @@ def await_coordinator(client: Client, key: str, key_type: int = TRANSACTION) -> 
 
 
 def retried(client: Client, attempt: Callable[[], int]) -> None:
-    """Tries until it succeeds, as every client does with errors that pass; any other error is a failure."""
-    settle = getattr(client, "settle", None)
-    for _ in range(MAX_ATTEMPTS):
-        error = attempt()
-        if error == NONE:
-            return
+    """Tries until it succeeds, as every client does with errors that pass; any other error is a failure.
+
+    Bounded by time and not by attempts: how often one can ask while a slow disk syncs says nothing of the broker.
+    """
+    pause = getattr(client, "settle", lambda: time.sleep(RETRY_PAUSE_SECONDS))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (error := attempt()) != NONE:
         assert error in RETRIABLE, ErrorCode(error)
-        if settle is not None:
-            settle()
-    raise AssertionError(f"still {ErrorCode(error).name} after {MAX_ATTEMPTS} attempts")
+        assert time.monotonic() < deadline, f"still {ErrorCode(error).name}"
+        pause()
 
 
 # -- reading ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ be there, and all others go. Both become one `AlterSettings` event per resource.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
@@ -19,6 +19,7 @@ from fencepost.broker.config import (
 )
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, TOPIC
 from fencepost.broker.setting import Kind
+from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from fencepost.broker.context import Context
     from fencepost.broker.node import Node
+    from fencepost.wire.forms.alter_configs import AlterConfigsRequest
+    from fencepost.wire.forms.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 
 class Operation(IntEnum):
@@ -179,41 +182,51 @@ def _check_broker(
             check_dynamic(name, value, for_cluster=resource.name == CLUSTER_DEFAULT)
 
 
-Answers = list[tuple[ErrorCode, str | None]]
-
-
 def alter(
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
     context: Context,
-    resources: Sequence[Resource],
-    checked: Sequence[Checked],
-    done: Callable[[Answers], None],
-    *,
-    validate_only: bool,
-) -> None:
-    """Makes the changes that were found good; one answer for each resource, in their order."""
+    check: Callable[[Node, Resource, Any], Checked],
+    respond: Callable[..., object],
+    result: Callable[..., object],
+) -> Parked:
+    """Makes the changes that `check` finds good; `respond` is the reply, `result` its part about one resource."""
+    named: Sequence[Any] = request.resources
+    resources = [Resource(each.resource_type, each.resource_name) for each in named]
     outcomes = [
-        _refuse_repeated(resource, resources) or _refuse_unauthorized(resource, context) or each
-        for resource, each in zip(resources, checked, strict=True)
+        _refuse_repeated(resource, resources)
+        or _refuse_unauthorized(resource, context)
+        or check(context.node, resource, asked.configs)
+        for resource, asked in zip(resources, named, strict=True)
     ]
     events = [each for each in outcomes if isinstance(each, AlterSettings)]
+    parked = Parked()
 
     def altered(errors: Sequence[ErrorCode]) -> None:
         left = iter(errors)
-        done(
-            [
-                (each.error, each.message) if isinstance(each, Refusal) else _answer(next(left))
-                for each in outcomes
-            ]
-        )
+        responses = []
+        for resource, outcome in zip(resources, outcomes, strict=True):
+            refused = outcome if isinstance(outcome, Refusal) else _refuse_disk(next(left))
+            responses.append(
+                result(
+                    error_code=ErrorCode.NONE if refused is None else refused.error,
+                    error_message=None if refused is None else refused.message,
+                    resource_type=resource.kind,
+                    resource_name=resource.name,
+                )
+            )
+        parked.answer(respond(responses=responses))
 
-    if validate_only:
+    if request.validate_only:
         altered([ErrorCode.NONE] * len(events))
     else:
         context.node.topics.alter_settings(events, altered)
+    return parked
 
 
-def _answer(error: ErrorCode) -> tuple[ErrorCode, str | None]:
-    return error, None if error is ErrorCode.NONE else "The metadata log cannot be written now."
+def _refuse_disk(error: ErrorCode) -> Refusal | None:
+    if error is ErrorCode.NONE:
+        return None
+    return Refusal(error, "The metadata log cannot be written now.")
 
 
 def _refuse_repeated(resource: Resource, resources: Sequence[Resource]) -> Refusal | None:

@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
+from fencepost.broker.listener import ANY_HOST, MAX_PORT, Listener, parse_listener
 from fencepost.broker.properties import read_properties
 from fencepost.broker.setting import Kind, Setting, Update, settings_of
 from fencepost.broker.settings import (
@@ -53,18 +54,6 @@ class Synonym(NamedTuple):
     name: str
     text: str | None
     source: Source
-
-
-class Listener(NamedTuple):
-    """One address, to listen on or to be told to clients."""
-
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
 
 
 class BrokerConfig(BrokerSettings):
@@ -154,10 +143,10 @@ class BrokerConfig(BrokerSettings):
             found = self._only("advertised.listeners", self.advertised_listeners)
         else:
             found = self.listener
-        if found.host in ("", "0.0.0.0", "::"):
+        if found.host in ANY_HOST:
             raise ConfigError(
-                f"clients cannot be told to connect to {found}; set advertised.listeners to a name of "
-                "this machine"
+                f"clients cannot be told to connect to {found}; say which name of this machine they shall use: "
+                f"--config advertised.listeners={found.name}://NAME:{found.port or 'PORT'}"
             )
         return found
 
@@ -225,8 +214,8 @@ def review(name: str, value: str) -> str | None:
         if value.strip().lower() in ("", "none"):
             return None
         raise ConfigError(f"{name} cannot be {value!r}: {reason}")
-    if name in BROKER_SETTINGS:
-        return None
+    if setting := BROKER_SETTINGS.get(name):
+        return setting.warn_of(value)
     if reason := why_ignored(name):
         return f"{name} has no effect: {reason}"
     raise ConfigError(f"there is no broker setting {name!r}{_closest(name, BROKER_SETTINGS)}")
@@ -310,6 +299,12 @@ def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) ->
         )
 
 
+def warnings_of_topic(overrides: Mapping[str, str]) -> list[str]:
+    """A sentence for each setting of a topic that does nothing here."""
+    known = ((TOPIC_SETTINGS.get(name), value) for name, value in overrides.items())
+    return [warning for setting, value in known if setting and (warning := setting.warn_of(value))]
+
+
 _INTERNAL_SEGMENT_SIZE: Final[Setting[int]] = Setting(
     Kind.INT, 0, "", lambda size: None if size > 0 else "at least 1", Update.READ_ONLY, None
 )
@@ -349,21 +344,6 @@ def topic_log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogC
 # -- reading --------------------------------------------------------------------------------------------------
 
 
-def parse_listener(setting: str, text: str) -> Listener:
-    """`PLAINTEXT://127.0.0.1:9092`, `PLAINTEXT://[::1]:0`, `PLAINTEXT://:9092` for all addresses."""
-    name, separator, address = text.strip().partition("://")
-    host, colon, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ConfigError(f"{setting} has {text!r}; an IPv6 address is written in brackets")
-    if not (
-        separator and name and colon and port.isascii() and port.isdigit() and int(port) < 65536
-    ):
-        raise ConfigError(f"{setting} has {text!r}; it must look like PLAINTEXT://host:port")
-    return Listener(name.upper(), host, int(port))
-
-
 def load_config(
     *,
     settings: Iterable[str] = (),
@@ -373,10 +353,12 @@ def load_config(
     durability: str | None = None,
 ) -> BrokerConfig:
     """The configuration that a command line asks for: options win over `settings`, those over the file."""
-    given = {} if settings_file is None else read_properties(_read_text(settings_file))
+    given = {} if settings_file is None else _read_file(settings_file)
     given.update(read_assignments(settings))
     if listen is not None:
-        given["listeners"] = f"{_listener_name(given)}://{listen}"
+        name = _listener_name(given)
+        _check_listen(name, listen)
+        given["listeners"] = f"{name}://{listen}"
     if data is not None:
         given.pop("log.dir", None)
         given["log.dirs"] = data
@@ -391,12 +373,28 @@ def _listener_name(given: Mapping[str, str]) -> str:
     return advertised.partition("://")[0].strip() or "PLAINTEXT"
 
 
-def _read_text(path: str) -> str:
+def _check_listen(name: str, listen: str) -> None:
+    """--listen takes a place in `listeners`, but whoever wrote it wrote an address alone."""
+    try:
+        parse_listener("--listen", f"{name}://{listen}")
+    except ConfigError as problem:
+        raise ConfigError(
+            f"--listen is {listen!r}; it must look like 127.0.0.1:9092 or [::1]:9092, "
+            f"with a port of at most {MAX_PORT}"
+        ) from problem
+
+
+def _read_file(path: str) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"the settings in {path} cannot be read: {problem}") from problem
+            return read_properties(file.read())
+    except OSError as problem:
+        reason: object = problem.strerror
+    except UnicodeDecodeError:
+        reason = "it is not text in UTF-8"
+    except ConfigError as problem:
+        reason = problem
+    raise ConfigError(f"the settings in {path} cannot be read: {reason}")
 
 
 def read_assignments(assignments: Iterable[str]) -> dict[str, str]:

@@ -25,8 +25,9 @@ class DirectoryLock:
             os.makedirs(folder, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as problem:
+            reason = "it is a file" if isinstance(problem, FileExistsError) else problem.strerror
             raise ConfigError(
-                f"The data directory {folder} cannot be used: {problem.strerror}. "
+                f"The data directory {folder} cannot be used: {reason}. "
                 "Choose another one with --data."
             ) from problem
         try:

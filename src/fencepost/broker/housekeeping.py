@@ -81,6 +81,8 @@ class Housekeeping:
             yield
 
     def _compact(self) -> Iterator[None]:
+        if not self._node.config.log_cleaner_enable:
+            return
         for partition in self._partitions():
             if partition.log.config.is_compacted:
                 yield

@@ -7,7 +7,8 @@
     fencepost.format=1
 
 The cluster id is drawn once, when the directory is made, and never changes. A directory is opened only by the node
-that made it and only in a format that we know: a wrong guess would write over somebody's data.
+that made it and only in a format that we know: a wrong guess would write over somebody's data. For the same reason a
+directory becomes ours only while it is empty.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
-from fencepost.base.ids import CLUSTER_METADATA_TOPIC, topic_id_text
+from fencepost.base.ids import topic_id_text
 from fencepost.records.checkpoint import decode_properties, encode_properties
 
 if TYPE_CHECKING:
@@ -43,14 +44,19 @@ def load_identity(disk: Disk, folder: str, node_id: int, dice: Dice) -> Identity
     path = f"{folder}/{FILE_NAME}"
     if disk.exists(path):
         return _read(disk, path, node_id)
-    if disk.exists(f"{folder}/{CLUSTER_METADATA_TOPIC}-0"):
+    if found := [name for name in disk.list_dir(folder) if not _may_lie_in_a_new_one(name)]:
         raise ConfigError(
-            f"{folder} has topics but no {FILE_NAME}, so nobody knows whose they are. "
-            "Put the file back, or choose another directory."
+            f"{folder} has no {FILE_NAME}, so it is not fencepost's, and it is not empty: {found[0]} is in it. "
+            "Choose an empty or a new directory, or put the file back if it was lost."
         )
     identity = Identity(topic_id_text(draw_id(dice)), node_id, topic_id_text(draw_id(dice)))
     disk.write_file(path, _encode(identity), sync=True)
     return identity
+
+
+def _may_lie_in_a_new_one(name: str) -> bool:
+    """Hidden files (our lock is one), what a crash of the first start leaves, what a file system makes by itself."""
+    return name.startswith(".") or name in (f"{FILE_NAME}.tmp", "lost+found")
 
 
 def _encode(identity: Identity) -> bytes:
@@ -72,7 +78,10 @@ def _read(disk: Disk, path: str, node_id: int) -> Identity:
             found["cluster.id"], int(found["node.id"]), found.get("directory.id", "")
         )
     except (KeyError, ValueError) as problem:
-        raise ConfigError(f"{path} cannot be read: {problem}.") from problem
+        raise ConfigError(
+            f"{path} cannot be read, it is damaged or somebody else's: {problem}. "
+            "Put the file back as it was, or choose another directory."
+        ) from problem
     if FORMAT_NAME not in found:
         raise ConfigError(
             f"{path} was made by Apache Kafka; fencepost opens its own directories only."

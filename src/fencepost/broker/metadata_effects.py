@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import CorruptError, StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.config import topic_log_config
+from fencepost.broker.config import topic_log_config, warnings_of_topic
 from fencepost.coordinator.metadata.events import (
     LeadersChanged,
     PartitionsCreated,
@@ -54,11 +54,23 @@ class MetadataEffects:
     def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
         """Does them in their order; many new logs are opened over several turns of the loop."""
         for position, effect in enumerate(effects):
+            self._warn_of_settings(effect)
             if isinstance(effect, PartitionsCreated) and effect.partition_count > OPENED_AT_ONCE:
                 self._open_by_and_by(effect, partial(self.run, effects[position + 1 :], done))
                 return
             self._perform(effect)
         done()
+
+    def _warn_of_settings(self, effect: Effect) -> None:
+        """Whoever gives a topic a setting that does nothing here can read of it in the log, once."""
+        if isinstance(effect, PartitionsCreated) and effect.first_index == 0:
+            topic = effect.topic
+        elif isinstance(effect, SettingsChanged) and effect.resource_type == TOPIC_RESOURCE:
+            topic = effect.resource_name
+        else:
+            return
+        for warning in warnings_of_topic(self._state.settings_of(TOPIC_RESOURCE, topic)):
+            log.warning("topic %s: %s", topic, warning)
 
     def _open_by_and_by(self, effect: PartitionsCreated, then: Callable[[], None]) -> None:
         name, first, count = effect

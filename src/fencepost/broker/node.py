@@ -29,6 +29,7 @@ from fencepost.broker.faults import Faults
 from fencepost.broker.groups import Groups
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.layout import Layout
+from fencepost.broker.listener import ANY_HOST
 from fencepost.broker.server import Server
 from fencepost.broker.shard import Shard
 from fencepost.broker.topics import Topics
@@ -95,7 +96,7 @@ class Node:
     # -- start and stop -----------------------------------------------------------------------------------
 
     async def start(self) -> str:
-        """Loads everything and serves; the address that clients are told."""
+        """Loads everything and serves; an address that can be connected to from here."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         self.shard.attach(loop)
@@ -112,10 +113,13 @@ class Node:
             port = await self._server.listen(config.listen_host, config.listen_port)
         except OSError as problem:
             raise _cannot_listen(config.listen_host, config.listen_port, problem) from problem
+        listening, told = _address(config.listen_host, port), _address(*config.advertised(port))
         self.topics.register(*config.advertised(port))
         self.load_coordinators()
         self._housekeeping.start()
-        return _address(config.listen_host, port)
+        if told != listening:
+            log.info("listening on %s; clients are told to connect to %s", listening, told)
+        return told if config.listen_host in ANY_HOST else listening
 
     def _load(self) -> None:
         """What the directory says; a disk that refuses is told in a sentence, as every reason not to start."""
@@ -234,7 +238,10 @@ def _cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
     # The loop puts the address into its own sentence; a name that nobody knows has no number of the system.
     number = problem.errno or 0
     reason = os.strerror(number) if number > 0 else problem.strerror
-    return ConfigError(f"{_address(host, port)} cannot be listened on: {reason}.")
+    return ConfigError(
+        f"{_address(host, port)} cannot be listened on: {reason}. "
+        "Choose another address with --listen; port 0 takes a free one."
+    )
 
 
 def _address(host: str, port: int) -> str:

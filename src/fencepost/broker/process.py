@@ -25,9 +25,6 @@ from fencepost.broker.transaction_ending import CRASH_POINTS
 
 log = logging.getLogger(__name__)
 
-DEFAULT_LISTEN: Final = "127.0.0.1:9092"
-DEFAULT_DATA: Final = "./fencepost-data"
-
 CRASH_POINT_VARIABLE: Final = "FENCEPOST_CRASH_POINT"
 """For tests: `commit.marker-appended:2` kills the process at the second call of that point."""
 
@@ -173,7 +170,8 @@ def refuse_remote(host: str, allow_remote: bool) -> None:
     except ValueError:
         pass  # A name: whether it is loopback is not ours to guess.
     raise ConfigError(
-        f"{host} can be reached from other machines, and this broker has no authentication. "
+        f"{host or 'Every address of this machine'} can be reached from other machines, "
+        "and this broker has no authentication. "
         "Listen on 127.0.0.1 or [::1], or add --allow-remote if the network is yours."
     )
 
@@ -198,9 +196,13 @@ def freeze_garbage_collector() -> None:
 
 
 def parse_overrides(overrides: Mapping[str, object]) -> list[str]:
-    """A mapping of configs as `key=value` strings; Python's True and None as Kafka writes them."""
-    texts = []
-    for key, value in overrides.items():
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        texts.append(f"{key}={text}")
-    return texts
+    """A mapping of configs as `key=value` strings, as Kafka writes them; None leaves the default."""
+    return [f"{key}={_text_of(value)}" for key, value in overrides.items() if value is not None]
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)

@@ -59,7 +59,7 @@ def _unescape(text: str) -> str:
 def _meant(match: re.Match[str]) -> str:
     escaped = match.group(1)
     if escaped == "u":
-        raise ConfigError(r"a properties file has \u without four hexadecimal digits behind it")
+        raise ConfigError(r"it has \u without four hexadecimal digits behind it")
     if len(escaped) == 5:
         return chr(int(escaped[1:], 16))
     return _CONTROLS.get(escaped, escaped)

@@ -46,7 +46,17 @@ class Update(Enum):
 class Setting(Generic[T]):
     """One line of a table of settings."""
 
-    __slots__ = ("attribute", "check", "default", "doc", "kind", "name", "update", "why_differs")
+    __slots__ = (
+        "attribute",
+        "check",
+        "default",
+        "doc",
+        "kind",
+        "name",
+        "update",
+        "why_differs",
+        "why_no_effect",
+    )
 
     def __init__(
         self,
@@ -63,6 +73,7 @@ class Setting(Generic[T]):
         self.check = check
         self.update = update
         self.why_differs = why_differs
+        self.why_no_effect: str | None = None
         self.attribute = ""
         self.name = ""
 
@@ -90,6 +101,12 @@ class Setting(Generic[T]):
         if problem is not None:
             raise ConfigError(f"{self.name} is {text!r}; it must be {problem}")
         return value  # type: ignore[no-any-return]
+
+    def warn_of(self, text: str) -> str | None:
+        """A sentence for whoever counts on a value that is only shown."""
+        if self.why_no_effect is None or self.parse(text) == self.default:
+            return None
+        return f"{self.name} has no effect: {self.why_no_effect}"
 
     def show(self, value: T | None) -> str | None:
         """A value as Kafka's tools print it."""
@@ -185,6 +202,13 @@ def optional_words(doc: str) -> Setting[tuple[str, ...] | None]:
     return Setting(Kind.LIST, None, doc, None, Update.READ_ONLY, None)
 
 
+def without_effect(setting: Setting[T]) -> Setting[T]:
+    """One that is checked, kept and shown as in Kafka, and changes nothing here; its doc says why."""
+    setting.why_no_effect = setting.doc
+    setting.doc = f"Shown, without effect: {setting.doc}."
+    return setting
+
+
 # -- checking -------------------------------------------------------------------------------------------------
 
 
@@ -208,6 +232,23 @@ def each_of(*allowed: str) -> Check:
     return lambda value: None if set(value) <= set(allowed) else f"a list of {', '.join(allowed)}"
 
 
+def not_zero(value: int) -> str | None:
+    """Refuses 0, at which nothing would be kept; whatever is below means never."""
+    return None if value else "-1, or at least 1"
+
+
+def gzip_level(value: int) -> str | None:
+    """Refuses 0, which would not compress, with all that is out of bounds; -1 leaves it to the codec."""
+    return None if value == -1 or 1 <= value <= 9 else "-1, or between 1 and 9"
+
+
+def replicas(value: tuple[str, ...]) -> str | None:
+    """Refuses what is not a list of partition:broker, or * for all of them."""
+    if value == ("*",) or all(_REPLICA.fullmatch(word) for word in value):
+        return None
+    return "*, or a list of partition:broker"
+
+
 def only(value: int, why: str) -> Check:
     """Refuses everything but one value."""
     return lambda given: None if given == value else f"{value}: {why}"
@@ -217,6 +258,7 @@ def only(value: int, why: str) -> Check:
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}")
 _FRACTION: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
 _COMMA: Final = re.compile(r"\s*,\s*")
 _BITS: Final = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 

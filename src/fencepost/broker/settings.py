@@ -3,7 +3,7 @@
 Three things can happen to a name:
 
 - it stands in `BrokerSettings` or `TopicSettings`: it is honoured, with Kafka's default unless `why_differs`
-  says otherwise;
+  says otherwise. A few are only checked and shown (`without_effect`); at the start a warning says so;
 - it is Kafka's but has no meaning here (`IGNORED`): it is accepted, kept, shown, and a warning says why it does
   nothing, so that a properties file made for Kafka can be used as it is;
 - it would make somebody believe in a protection that is not there (`REFUSED`): it is an error.
@@ -23,14 +23,18 @@ from fencepost.broker.setting import (
     between,
     each_of,
     flag,
+    gzip_level,
     integer,
+    not_zero,
     number,
     one_of,
     only,
     optional_integer,
     optional_text,
     optional_words,
+    replicas,
     text,
+    without_effect,
     words,
 )
 
@@ -43,7 +47,12 @@ WEEK_MS: Final = 7 * DAY_MS
 GIBIBYTE: Final = 1024**3
 SMALLEST_SEGMENT_BYTES: Final = 1024**2
 
+ALL_LOCAL: Final = "all storage is local"
+AT_ONCE: Final = "a removed file is deleted at once"
+BY_DURABILITY: Final = "logs are synced as durability says"
+GROWING: Final = "files grow as they are written"
 ONE_COPY: Final = "there is one copy of every partition"
+ONE_LEVEL: Final = "each codec has one level"
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 WIDE: Final = Update.CLUSTER_WIDE
@@ -102,7 +111,7 @@ class BrokerSettings:
     max_connections = integer(
         limits.MAX_CONNECTIONS,
         "Open connections; the next one is closed.",
-        at_least(0),
+        at_least(1),
         update=WIDE,
         why_differs="Kafka has no bound; ours stays below the usual limit of open files",
     )
@@ -123,17 +132,21 @@ class BrokerSettings:
         at_least(SMALLEST_SEGMENT_BYTES),
         update=WIDE,
     )
-    log_roll_ms = optional_integer("Age at which a segment is closed.", kind=Kind.LONG, update=WIDE)
+    log_roll_ms = optional_integer(
+        "Age at which a segment is closed.", at_least(1), kind=Kind.LONG, update=WIDE
+    )
     log_roll_hours = integer(168, "Age at which a segment is closed, in hours.", at_least(1))
     log_roll_jitter_ms = optional_integer(
-        "At most this is taken off the age.", kind=Kind.LONG, update=WIDE
+        "At most this is taken off the age.", at_least(0), kind=Kind.LONG, update=WIDE
     )
     log_roll_jitter_hours = integer(0, "At most this is taken off the age, in hours.", at_least(0))
     log_retention_ms = optional_integer(
-        "Age at which a segment is deleted; -1 never.", kind=Kind.LONG, update=WIDE
+        "Age at which a segment is deleted; -1 never.", not_zero, kind=Kind.LONG, update=WIDE
     )
-    log_retention_minutes = optional_integer("Age at which a segment is deleted, in minutes.")
-    log_retention_hours = integer(168, "Age at which a segment is deleted, in hours.")
+    log_retention_minutes = optional_integer(
+        "Age at which a segment is deleted, in minutes.", not_zero
+    )
+    log_retention_hours = integer(168, "Age at which a segment is deleted, in hours.", not_zero)
     log_retention_bytes = integer(
         -1, "Size of a partition above which old segments go.", kind=Kind.LONG, update=WIDE
     )
@@ -146,8 +159,8 @@ class BrokerSettings:
         each_of("compact", "delete"),
         update=WIDE,
     )
-    log_segment_delete_delay_ms = integer(
-        60_000, "Time until a removed file is deleted.", at_least(0), kind=Kind.LONG, update=WIDE
+    log_segment_delete_delay_ms = without_effect(
+        integer(60_000, AT_ONCE, at_least(0), kind=Kind.LONG, update=WIDE)
     )
     log_index_interval_bytes = integer(
         4096, "Bytes of records between two index entries.", at_least(0), update=WIDE
@@ -155,19 +168,19 @@ class BrokerSettings:
     log_index_size_max_bytes = integer(
         10_485_760, "The largest index file.", at_least(4), update=WIDE
     )
-    log_flush_interval_messages = integer(
-        MAX_LONG, "Records after which a log is synced.", at_least(1), kind=Kind.LONG, update=WIDE
+    log_flush_interval_messages = without_effect(
+        integer(MAX_LONG, BY_DURABILITY, at_least(1), kind=Kind.LONG, update=WIDE)
     )
-    log_flush_interval_ms = optional_integer(
-        "Time after which a log is synced.", kind=Kind.LONG, update=WIDE
+    log_flush_interval_ms = without_effect(
+        optional_integer(BY_DURABILITY, kind=Kind.LONG, update=WIDE)
     )
-    log_flush_scheduler_interval_ms = integer(
-        MAX_LONG, "Stands behind log.flush.interval.ms.", kind=Kind.LONG
+    log_flush_scheduler_interval_ms = without_effect(
+        integer(MAX_LONG, BY_DURABILITY, kind=Kind.LONG)
     )
     log_flush_offset_checkpoint_interval_ms = integer(
         60_000, "Pause between two writings of the recovery points.", at_least(0)
     )
-    log_preallocate = flag(False, "Shown, without effect.", update=WIDE)
+    log_preallocate = without_effect(flag(False, GROWING, update=WIDE))
     log_message_timestamp_type = text(
         "CreateTime", "Whose clock dates a record.", one_of(*TIMESTAMP_TYPES), update=WIDE
     )
@@ -180,16 +193,12 @@ class BrokerSettings:
     compression_type = text(
         "producer", "The codec on disk; producer keeps what came.", one_of(*CODECS), update=WIDE
     )
-    compression_gzip_level = integer(
-        -1, "Level of gzip where the broker compresses.", between(-1, 9), update=WIDE
+    compression_gzip_level = without_effect(integer(-1, ONE_LEVEL, gzip_level, update=WIDE))
+    compression_lz4_level = without_effect(integer(9, ONE_LEVEL, between(1, 17), update=WIDE))
+    compression_zstd_level = without_effect(
+        integer(3, ONE_LEVEL, between(-131_072, 22), update=WIDE)
     )
-    compression_lz4_level = integer(
-        9, "Level of lz4 where the broker compresses.", between(1, 17), update=WIDE
-    )
-    compression_zstd_level = integer(
-        3, "Level of zstd where the broker compresses.", between(-131_072, 22), update=WIDE
-    )
-    unclean_leader_election_enable = flag(False, "Shown, without effect.", update=WIDE)
+    unclean_leader_election_enable = without_effect(flag(False, ONE_COPY, update=WIDE))
 
     # -- compaction
     log_cleaner_enable = flag(True, "Whether compacted topics are compacted.")
@@ -299,30 +308,18 @@ class TopicSettings:
     compression_type = text(
         "producer", "The codec on disk; producer keeps what came.", one_of(*CODECS)
     )
-    compression_gzip_level = integer(
-        -1, "Level of gzip where the broker compresses.", between(-1, 9)
-    )
-    compression_lz4_level = integer(9, "Level of lz4 where the broker compresses.", between(1, 17))
-    compression_zstd_level = integer(
-        3, "Level of zstd where the broker compresses.", between(-131_072, 22)
-    )
+    compression_gzip_level = without_effect(integer(-1, ONE_LEVEL, gzip_level))
+    compression_lz4_level = without_effect(integer(9, ONE_LEVEL, between(1, 17)))
+    compression_zstd_level = without_effect(integer(3, ONE_LEVEL, between(-131_072, 22)))
     delete_retention_ms = integer(DAY_MS, "How long tombstones stay.", at_least(0), kind=Kind.LONG)
-    file_delete_delay_ms = integer(
-        60_000, "Time until a removed file is deleted.", at_least(0), kind=Kind.LONG
-    )
-    flush_messages = integer(
-        MAX_LONG, "Records after which the log is synced.", at_least(1), kind=Kind.LONG
-    )
-    flush_ms = integer(MAX_LONG, "Time after which the log is synced.", at_least(0), kind=Kind.LONG)
-    follower_replication_throttled_replicas = words((), "Shown, without effect: there is one copy.")
+    file_delete_delay_ms = without_effect(integer(60_000, AT_ONCE, at_least(0), kind=Kind.LONG))
+    flush_messages = without_effect(integer(MAX_LONG, BY_DURABILITY, at_least(1), kind=Kind.LONG))
+    flush_ms = without_effect(integer(MAX_LONG, BY_DURABILITY, at_least(0), kind=Kind.LONG))
+    follower_replication_throttled_replicas = without_effect(words((), ONE_COPY, replicas))
     index_interval_bytes = integer(4096, "Bytes of records between two index entries.", at_least(0))
-    leader_replication_throttled_replicas = words((), "Shown, without effect: there is one copy.")
-    local_retention_bytes = integer(
-        -2, "Shown, without effect: all storage is local.", at_least(-2), kind=Kind.LONG
-    )
-    local_retention_ms = integer(
-        -2, "Shown, without effect: all storage is local.", at_least(-2), kind=Kind.LONG
-    )
+    leader_replication_throttled_replicas = without_effect(words((), ONE_COPY, replicas))
+    local_retention_bytes = without_effect(integer(-2, ALL_LOCAL, at_least(-2), kind=Kind.LONG))
+    local_retention_ms = without_effect(integer(-2, ALL_LOCAL, at_least(-2), kind=Kind.LONG))
     max_compaction_lag_ms = integer(
         MAX_LONG, "Older records are compacted soon.", at_least(1), kind=Kind.LONG
     )
@@ -345,10 +342,10 @@ class TopicSettings:
     min_insync_replicas = integer(
         1, "Copies that must have a record; one copy always has.", at_least(1)
     )
-    preallocate = flag(False, "Shown, without effect.")
-    remote_log_copy_disable = flag(False, "Shown, without effect: all storage is local.")
-    remote_log_delete_on_disable = flag(False, "Shown, without effect: all storage is local.")
-    remote_storage_enable = flag(False, "Must stay false: all storage is local.")
+    preallocate = without_effect(flag(False, GROWING))
+    remote_log_copy_disable = without_effect(flag(False, ALL_LOCAL))
+    remote_log_delete_on_disable = without_effect(flag(False, ALL_LOCAL))
+    remote_storage_enable = flag(False, f"Must stay false: {ALL_LOCAL}.")
     retention_bytes = integer(
         -1, "Size of a partition above which old segments go; -1 no bound.", kind=Kind.LONG
     )
@@ -363,7 +360,7 @@ class TopicSettings:
         0, "At most this is taken off the age.", at_least(0), kind=Kind.LONG
     )
     segment_ms = integer(WEEK_MS, "Age at which a segment is closed.", at_least(1), kind=Kind.LONG)
-    unclean_leader_election_enable = flag(False, "Shown, without effect: there is one copy.")
+    unclean_leader_election_enable = without_effect(flag(False, ONE_COPY))
 
 
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
@@ -431,13 +428,13 @@ IGNORED: Final[Mapping[str, str]] = {
     "inter.broker.listener.name": "brokers share the listeners of the clients",
     "internal.": "it belongs to the inside of Kafka",
     "kafka.metrics.": "there are no Java metrics reporters",
-    "leader.": "there is one copy of every partition",
+    "leader.": ONE_COPY,
     "listener.name.": "all listeners are alike",
     "log.cleaner.": "compaction takes what memory it needs",
     "log.dir.failure.timeout.ms": "the loss of the data directory ends the broker",
-    "log.flush.": "logs are synced as durability says",
+    "log.flush.": BY_DURABILITY,
     "log.initial.task.delay.ms": "nothing is delayed at the start",
-    "log.local.retention.": "all storage is local",
+    "log.local.retention.": ALL_LOCAL,
     "max.connection.creation.rate": "connections are not throttled",
     "max.connections.per.ip": "only max.connections bounds connections",
     "max.connections.per.ip.overrides": "only max.connections bounds connections",
@@ -448,7 +445,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "num.io.threads": "one loop does all the work",
     "num.network.threads": "one loop does all the work",
     "num.recovery.threads.per.data.dir": "one loop does all the work",
-    "num.replica.": "there is one copy of every partition",
+    "num.replica.": ONE_COPY,
     "offsets.commit.timeout.ms": "a commit waits for durability and nothing else",
     "offsets.load.buffer.size": "offsets are read with the buffers of the log",
     "offsets.topic.compression.codec": "__consumer_offsets is not compressed",
@@ -457,9 +454,9 @@ IGNORED: Final[Mapping[str, str]] = {
     "producer.purgatory.purge.interval.requests": "nothing waits in a purgatory",
     "queued.max.": "the requests of a connection are bounded one by one",
     "quota.": "there are no quotas",
-    "remote.": "all storage is local",
-    "replica.": "there is one copy of every partition",
-    "replication.quota.": "there is one copy of every partition",
+    "remote.": ALL_LOCAL,
+    "replica.": ONE_COPY,
+    "replication.quota.": ONE_COPY,
     "request.timeout.ms": "one broker sends no requests",
     "sasl.": "there is no authentication",
     "security.": "there is no encryption",
@@ -473,7 +470,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "telemetry.max.bytes": "clients push no telemetry",
     "transaction.state.log.load.buffer.size": "transactions are read with the buffers of the log",
     "transaction.two.phase.commit.enable": "two-phase commit of KIP-939 is not served",
-    "unclean.leader.election.interval.ms": "there is one copy of every partition",
+    "unclean.leader.election.interval.ms": ONE_COPY,
     "unstable.": "only finished APIs are served",
 }
 """Names of Kafka, or beginnings of names (those with a dot at their end), that do nothing here, and why."""

@@ -127,6 +127,7 @@ class Topics:
         node = self._node
         self.identity = load_identity(node.disk, node.config.data, node.node_id, node.dice)
         self._log = node.open_metadata_log()
+        self._refuse_damaged_log(self._log)
         self._log.reconfigure(METADATA_LOG_CONFIG)
         self.controller_id = node.node_id
         self._checkpoints.load(self.state, self._log)
@@ -138,6 +139,18 @@ class Topics:
             self._commit_now(decide_bump_leader_epochs(self.state, mine))
         for topic in self.state.topics.values():
             self._effects.open(topic.name, range(len(topic.partitions)))
+
+    def _refuse_damaged_log(self, metadata: Partition) -> None:
+        """What was known to be on the disk and is not there was not lost by a crash: somebody or the disk spoiled it.
+
+        To go on would mean to forget topics, and to set their logs aside as nobody's.
+        """
+        known = self._node.layout.recovery_point(metadata.name)
+        if metadata.log_end_offset < known:
+            raise StorageError(
+                f"The metadata log in {self._node.config.data} is damaged: it ends at {metadata.log_end_offset}, and "
+                f"was on the disk up to {known}. No topic was touched. Put {metadata.name} back from a copy."
+            )
 
     def register(self, host: str, port: int) -> None:
         """Tells the cluster where clients reach this node."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_BATCH_BYTES
@@ -29,6 +29,25 @@ ABORTS_PER_TURN: Final = 200
 
 MAX_TOMBSTONES_BYTES: Final = MAX_BATCH_BYTES // 2
 """Of one batch of tombstones: Kafka refused to expire anything once a batch grew too large (KAFKA-13099)."""
+
+
+class Doomed(NamedTuple):
+    """A transaction that is to be aborted when its turn comes, and not the one after it."""
+
+    coordinator: CoordinatorPartition
+    transactional_id: str
+    producer_id: int
+    start_ms: int
+
+    @classmethod
+    def of(cls, coordinator: CoordinatorPartition, transactional_id: str) -> Doomed:
+        txn = coordinator.state.transactions[transactional_id]
+        return cls(coordinator, transactional_id, txn.producer_id, txn.start_ms)
+
+    def is_still_open(self) -> bool:
+        """Its producer may have ended it, and begun another one, since it was found."""
+        txn = self.coordinator.state.transactions.get(self.transactional_id)
+        return not self.coordinator.closed and txn is not None and txn.start_ms == self.start_ms
 
 
 class TransactionClock:
@@ -74,18 +93,18 @@ class TransactionClock:
         """Aborts every transaction whose time is over, and fences its producer."""
         now_ms = self._node.clock.now_ms()
         late = [
-            (coordinator, transactional_id, producer_id)
+            Doomed.of(coordinator, transactional_id)
             for coordinator in self._transactions.coordinators()
-            for transactional_id, producer_id in timed_out_ids(coordinator.state, now_ms)
+            for transactional_id, _ in timed_out_ids(coordinator.state, now_ms)
         ]
-        self._abort_some(late)
+        self._abort_some(late, "its timeout")
 
-    def _abort_some(self, late: list[tuple[CoordinatorPartition, str, int]]) -> None:
-        for coordinator, transactional_id, producer_id in late[:ABORTS_PER_TURN]:
-            if not coordinator.closed:
-                self.abort(transactional_id, producer_id, "its timeout")
-        if len(late) > ABORTS_PER_TURN:
-            self._node.call_later(0, partial(self._abort_some, late[ABORTS_PER_TURN:]))
+    def _abort_some(self, doomed: list[Doomed], cause: str) -> None:
+        for each in doomed[:ABORTS_PER_TURN]:
+            if each.is_still_open():
+                self.abort(each.transactional_id, each.producer_id, cause)
+        if len(doomed) > ABORTS_PER_TURN:
+            self._node.call_later(0, partial(self._abort_some, doomed[ABORTS_PER_TURN:], cause))
 
     def abort(self, transactional_id: str, producer_id: int, cause: str) -> None:
         """Aborts one open transaction on the coordinator's own word."""
@@ -109,10 +128,8 @@ class TransactionClock:
     def abort_all(self, coordinator: CoordinatorPartition) -> None:
         """transaction.recovery.ongoing=abort: what a load has found open ends now."""
         state = coordinator.state
-        for transactional_id in list(state.open):
-            if transactional_id not in state.pending:
-                producer_id = state.transactions[transactional_id].producer_id
-                self.abort(transactional_id, producer_id, "a restart of its coordinator")
+        doomed = [Doomed.of(coordinator, each) for each in state.open if each not in state.pending]
+        self._abort_some(doomed, "a restart of its coordinator")
 
     # -- transactional.id.expiration.ms ---------------------------------------------------------------------
 

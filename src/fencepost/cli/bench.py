@@ -28,7 +28,13 @@ def bench(arguments: list[str]) -> int:
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, paths)))
     # -P: a `bench.py` that happens to lie in the current folder is not what was meant.
     command = [sys.executable, "-P", "-m", "bench", *arguments]
-    return subprocess.run(command, env=environment, check=False).returncode
+    with subprocess.Popen(command, env=environment) as measuring:
+        while True:
+            try:
+                return measuring.wait()
+            except KeyboardInterrupt:
+                # Ctrl-C reached it too: it stops its brokers and deletes its files, and that takes a moment.
+                continue
 
 
 def checkout(*places: Path) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 
 def for_people(duration_ms: int) -> str:
     """As short as it can be said: 850 ms, 12.3 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
@@ -17,3 +19,9 @@ def for_people(duration_ms: int) -> str:
         return f"{minutes // 60} h {minutes % 60} min"
     hours = minutes // 60
     return f"{hours // 24} d {hours % 24} h"
+
+
+def moment_for_people(since_epoch_ms: int) -> str:
+    """In UTC, as Kafka's logs and those of other machines are compared."""
+    moment = datetime.fromtimestamp(since_epoch_ms / 1_000, UTC)
+    return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{since_epoch_ms % 1_000:03} UTC"

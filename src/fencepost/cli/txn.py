@@ -9,7 +9,7 @@ import typer
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
-from fencepost.cli.duration import for_people
+from fencepost.cli.duration import for_people, moment_for_people
 from fencepost.cli.output import output
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ ClientConfig = Annotated[
 
 IDLE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
 
+PATIENCE_MS = 10_000
+"""Somebody sits at the terminal. Kafka's clients try for a minute before they say that nobody is there."""
+
 
 @app.command("list")
 def list_command(
@@ -50,9 +53,10 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List transactional ids with their state, age and producer."""
+    states = [kafkas_name(each) for each in state]
     with connect(servers, client_config) as cluster:
         listed = cluster.list_transactions(
-            states=state, producer_ids=producer_id, longer_than_ms=older_than_ms, pattern=pattern
+            states=states, producer_ids=producer_id, longer_than_ms=older_than_ms, pattern=pattern
         )
         views = cluster.describe_transactions([each.transactional_id for each in listed])
     now_ms = time.time_ns() // 1_000_000
@@ -93,22 +97,31 @@ def describe_command(
             f"No coordinator knows the transactional id {transactional_id!r}: it was never used here, "
             "or it has expired (transactional.id.expiration.ms)."
         )
-    output(as_json).details(
-        description(transactional_id, view, logged, place, offset, as_json=as_json)
-    )
+    row = description(transactional_id, view, logged, place, offset)
+    output(as_json).details(row if as_json else readable(row))
 
 
 def connect(servers: str, client_config: list[str]) -> Cluster:
     """A client with the settings of the command line."""
     from fencepost.client.blocking import connect as connect_to
 
-    options: dict[str, str] = {"client.id": "fencepost-cli"}
+    options = {"client.id": "fencepost-cli", "default.api.timeout.ms": str(PATIENCE_MS)}
     for assignment in client_config:
         name, separator, value = assignment.partition("=")
         if not separator:
             raise FencepostError(f"{assignment!r} is no setting; it must look like name=value.")
         options[name.strip()] = value.strip()
     return connect_to(servers, options)
+
+
+def kafkas_name(state: str) -> str:
+    """A state as Kafka writes it. A broker finds nothing in a state that it does not know, and does not complain."""
+    from fencepost.records.transaction_log import STATE_NAMES
+
+    for name in STATE_NAMES:
+        if name.lower() == state.lower():
+            return name
+    raise FencepostError(f"There is no state {state!r}; it is one of {', '.join(STATE_NAMES)}.")
 
 
 def find_record(
@@ -144,9 +157,8 @@ def description(
     logged: TransactionMetadata | None,
     place: TopicPartition | None,
     offset: int,
-    *,
-    as_json: bool,
 ) -> dict[str, Any]:
+    """Everything, for programs."""
     now_ms = time.time_ns() // 1_000_000
     age_ms = age_of(view, now_ms)
     row: dict[str, Any] = {"transactional_id": transactional_id}
@@ -157,12 +169,11 @@ def description(
             "producer_epoch": view.producer_epoch,
             "timeout_ms": view.timeout_ms,
             "start_ms": view.start_ms if view.start_ms >= 0 else None,
-            "age": age_ms if as_json or age_ms is None else for_people(age_ms),
+            "age": age_ms,
             "partitions": [str(partition) for partition in view.partitions],
         }
         if age_ms is not None:
-            left_ms = view.timeout_ms - age_ms
-            row["times_out_in"] = left_ms if as_json else for_people(max(0, left_ms))
+            row["times_out_in"] = view.timeout_ms - age_ms
     row["log_partition"] = str(place) if place else None
     row["log_offset"] = offset if offset >= 0 else None
     if logged is not None:
@@ -174,6 +185,21 @@ def description(
             "client_transaction_version": logged.client_transaction_version,
         }
     return row
+
+
+def readable(row: dict[str, Any]) -> dict[str, Any]:
+    """The same for people: times as a clock and a calendar say them."""
+    shown: dict[str, Any] = {}
+    for name, value in row.items():
+        if value is None:
+            shown[name.removesuffix("_ms")] = None
+        elif name in ("start_ms", "last_update_ms"):
+            shown[name.removesuffix("_ms")] = moment_for_people(value)
+        elif name in ("age", "times_out_in", "timeout_ms"):
+            shown[name.removesuffix("_ms")] = for_people(max(0, value))
+        else:
+            shown[name] = value
+    return shown
 
 
 def _known(value: int) -> int | None:

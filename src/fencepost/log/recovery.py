@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from itertools import pairwise
 from typing import Final
@@ -35,6 +36,8 @@ from fencepost.log.open_segments import OpenSegments
 from fencepost.log.segment import Segment
 from fencepost.log.survey import OnBatch, survey
 from fencepost.records.batch import HEADER_BYTES, read_header
+
+log = logging.getLogger(__name__)
 
 TEMPORARY: Final = ".tmp"
 
@@ -99,6 +102,11 @@ def recover(
     for index in range(first, len(segments)):
         segment = segments[index]
         if index > first and segment.base_offset != segments[index - 1].next_offset:
+            log.warning(
+                "%s does not go on where the segment before it ends, at %d: it is removed with all behind it",
+                segment.path(LOG),
+                segments[index - 1].next_offset,
+            )
             _drop_from(segments, index)
             return
         size = segment.size_bytes
@@ -106,6 +114,13 @@ def recover(
         found = survey(segment.file(), size, segment.base_offset, index_interval_bytes, on_batch)
         segment.adopt(found)
         if found.size_bytes < size:
+            log.warning(
+                "%s: what follows offset %d makes no sense: %d bytes and %d later segments are cut off",
+                segment.path(LOG),
+                segment.next_offset,
+                size - found.size_bytes,
+                len(segments) - index - 1,
+            )
             segment.cut_tail()
             segment.file().sync()
             _drop_from(segments, index + 1)

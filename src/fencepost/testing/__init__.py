@@ -1,1 +1,1 @@
-"""For tests of other people: a broker inside a Python program, and the pytest plugin."""
+"""For tests of other people: a broker inside a Python program, and fixtures for pytest."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -47,19 +48,19 @@ class Broker:
     def __init__(
         self,
         *,
-        data: str | None = None,
+        data: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         durability: str = "os",
         config: Mapping[str, object] | None = None,
-        trace: str | None = None,
+        trace: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.data = data
+        self.data = None if data is None else os.fspath(data)
         self._host = host
         self._port = port
         self._durability = durability
         self._overrides = parse_overrides(config or {})
-        self._trace = trace
+        self._trace = None if trace is None else os.fspath(trace)
         self._temporary: str | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,9 +89,12 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """What a client takes as `bootstrap.servers`."""
+        self._require_running()
+        return self._address
+
+    def _require_running(self) -> None:
         if not self._thread:
             raise FencepostError("The broker is not running: use `with Broker() as broker:`.")
-        return self._address
 
     @property
     def node(self) -> Node:
@@ -152,6 +156,7 @@ class Broker:
 
     def call(self, function: Callable[[Node], T]) -> T:
         """Runs `function(node)` on the broker's loop and returns its result."""
+        self._require_running()
         assert self._loop is not None
         done: Future[T] = Future()
 

@@ -38,7 +38,7 @@ from tests.compat.twin.talk import Ask
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 UNKNOWN_ID: Final = bytes(15) + b"\x77"
 

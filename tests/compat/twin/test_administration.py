@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.describe_cluster import DescribeClusterRequest
@@ -390,6 +391,29 @@ def test_all_settings_of_a_topic_are_those_of_kafka(twins: Twins) -> None:
     twins.compare(script)
 
 
+NOT_A_NUMBER = "a ratio of `NaN`"
+BOUNDS = (-131_073, -131_072, -3, -2, -1, 0, 1, 3, 4, 9, 10, 17, 18, 22, 23)
+SIZES = (1023, 1024, 2**20 - 1, 2**20, 2**31 - 1, 2**31, 2**63 - 1, 2**63)
+NUMBERS = [str(number) for number in (*BOUNDS, *SIZES, 0.5, 1.0, 1.1)]
+SPELLINGS = ("", " 7 ", "0x10", "1_000", "1e3", "NaN", "Infinity", "true", "FALSE", "none", "*")
+LISTS = ("0:1", "0:1,1:2", "0:x", "0:1,", ",", "delete", "compact,delete", "Compact")
+WORDS = ("producer", "uncompressed", "zstd", "ZSTD", "CreateTime", "logappendtime")
+
+
+def test_every_setting_of_a_topic_takes_and_refuses_what_kafka_does(twins: Twins) -> None:
+    """Each one that there is, those without effect here included, with each of these values."""
+
+    def script(talk: Talk) -> None:
+        talk.topic("s-edges")
+        for name in sorted(TOPIC_SETTINGS):
+            for value in (*NUMBERS, *SPELLINGS, *LISTS, *WORDS):
+                ask = alter(TOPIC, "s-edges", (name, SET, value), validate_only=True)
+                is_odd = (name, value) == ("min.cleanable.dirty.ratio", "NaN")
+                talk.ask(f"{name}={value}", ask, differs=NOT_A_NUMBER if is_odd else None)
+
+    twins.compare(script)
+
+
 def await_setting(talk: Talk, name: str, value: str) -> None:
     """A change of a broker's settings takes its time."""
     talk.until(
@@ -428,6 +452,25 @@ def test_settings_of_the_broker(twins: Twins) -> None:
         talk.ask("unknown", ask, differs=row)
 
     twins.compare(script)
+
+
+def test_every_setting_of_the_broker_takes_and_refuses_what_kafka_does(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        for name in sorted(BROKER_SETTINGS.keys() - {"durability", "transaction.recovery.ongoing"}):
+            for value in (*NUMBERS, *SPELLINGS, *LISTS, *WORDS):
+                for broker in ("1", ""):
+                    ask = alter(BROKER, broker, (name, SET, value), validate_only=True)
+                    row = why_a_broker_differs(name, value, broker)
+                    talk.ask(f"{broker or 'all'}: {name}={value}", ask, differs=row)
+
+    twins.compare(script)
+
+
+def why_a_broker_differs(name: str, value: str, broker: str) -> str | None:
+    if (name, value) == ("log.cleaner.min.cleanable.ratio", "NaN"):
+        return NOT_A_NUMBER
+    is_number = value.strip().isdigit() and 1 <= int(value) < 2**31
+    return f"`{name}`" if name == "min.insync.replicas" and broker and is_number else None
 
 
 # -- the cluster ----------------------------------------------------------------------------------------------

@@ -9,41 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.broker.altering import Resource, alter, check_replacement
-from fencepost.broker.waiting import Parked
-from fencepost.wire.forms.alter_configs import (
-    AlterConfigsRequest,
-    AlterConfigsResourceResponse,
-    AlterConfigsResponse,
-)
+from fencepost.broker.altering import alter, check_replacement
+from fencepost.wire.forms.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from fencepost.broker.altering import Answers
+    from fencepost.broker.altering import Checked, Resource
     from fencepost.broker.context import Context
+    from fencepost.broker.node import Node
+    from fencepost.broker.waiting import Parked
+    from fencepost.wire.forms.alter_configs import AlterableConfig, AlterConfigsRequest
 
 
 def handle(request: AlterConfigsRequest, context: Context) -> Parked:
-    resources = [Resource(each.resource_type, each.resource_name) for each in request.resources]
-    checked = [
-        check_replacement(context.node, resource, [(c.name, c.value) for c in asked.configs])
-        for resource, asked in zip(resources, request.resources, strict=True)
-    ]
-    parked = Parked()
+    return alter(request, context, _check, AlterConfigsResponse, AlterConfigsResourceResponse)
 
-    def altered(answers: Answers) -> None:
-        parked.answer(
-            AlterConfigsResponse(
-                responses=[
-                    AlterConfigsResourceResponse(
-                        error_code=error,
-                        error_message=message,
-                        resource_type=resource.kind,
-                        resource_name=resource.name,
-                    )
-                    for resource, (error, message) in zip(resources, answers, strict=True)
-                ]
-            )
-        )
 
-    alter(context, resources, checked, altered, validate_only=request.validate_only)
-    return parked
+def _check(node: Node, resource: Resource, configs: list[AlterableConfig]) -> Checked:
+    return check_replacement(node, resource, [(each.name, each.value) for each in configs])

@@ -14,45 +14,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.broker.altering import Change, Resource, alter, check_changes
-from fencepost.broker.waiting import Parked
+from fencepost.broker.altering import Change, alter, check_changes
 from fencepost.wire.forms.incremental_alter_configs import (
     AlterConfigsResourceResponse,
-    IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 
 if TYPE_CHECKING:
-    from fencepost.broker.altering import Answers
+    from fencepost.broker.altering import Checked, Resource
     from fencepost.broker.context import Context
+    from fencepost.broker.node import Node
+    from fencepost.broker.waiting import Parked
+    from fencepost.wire.forms.incremental_alter_configs import (
+        AlterableConfig,
+        IncrementalAlterConfigsRequest,
+    )
 
 
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Parked:
-    resources = [Resource(each.resource_type, each.resource_name) for each in request.resources]
-    checked = [
-        check_changes(
-            context.node,
-            resource,
-            [Change(c.name, c.config_operation, c.value) for c in asked.configs],
-        )
-        for resource, asked in zip(resources, request.resources, strict=True)
-    ]
-    parked = Parked()
+    return alter(
+        request, context, _check, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
+    )
 
-    def altered(answers: Answers) -> None:
-        parked.answer(
-            IncrementalAlterConfigsResponse(
-                responses=[
-                    AlterConfigsResourceResponse(
-                        error_code=error,
-                        error_message=message,
-                        resource_type=resource.kind,
-                        resource_name=resource.name,
-                    )
-                    for resource, (error, message) in zip(resources, answers, strict=True)
-                ]
-            )
-        )
 
-    alter(context, resources, checked, altered, validate_only=request.validate_only)
-    return parked
+def _check(node: Node, resource: Resource, configs: list[AlterableConfig]) -> Checked:
+    changes = [Change(each.name, each.config_operation, each.value) for each in configs]
+    return check_changes(node, resource, changes)

@@ -1,0 +1,39 @@
+"""Addresses as Kafka's settings write them: `PLAINTEXT://127.0.0.1:9092`."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from fencepost.base.failures import ConfigError
+
+MAX_PORT: Final = 65_535
+
+ANY_HOST: Final = ("", "0.0.0.0", "::")
+"""To listen on every address of the machine. Nobody can be told to connect to them."""
+
+
+class Listener(NamedTuple):
+    """One address, to listen on or to be told to clients."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_listener(setting: str, text: str) -> Listener:
+    """`PLAINTEXT://127.0.0.1:9092`, `PLAINTEXT://[::1]:0`, `PLAINTEXT://:9092` for all addresses."""
+    name, separator, address = text.strip().partition("://")
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f"{setting} has {text!r}; an IPv6 address is written in brackets")
+    if not (separator and name and colon and port.isascii() and port.isdigit()):
+        raise ConfigError(f"{setting} has {text!r}; it must look like PLAINTEXT://host:port")
+    if int(port) > MAX_PORT:
+        raise ConfigError(f"{setting} has {text!r}; a port is at most {MAX_PORT}")
+    return Listener(name.upper(), host, int(port))

@@ -1,0 +1,66 @@
+"""The fixtures, in a test suite of somebody else."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tools.fencepost_process import ROOT
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+import pytest
+
+pytest_plugins = ["fencepost.testing.pytest_plugin"]
+
+@pytest.fixture(scope="session")
+def fencepost_config():
+    return {"num.partitions": 3}
+"""
+
+SUITE = """
+from confluent_kafka import Producer
+
+def write(broker, transactional_id="refunds-1"):
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": transactional_id}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("refunds", b"r-17")
+    producer.commit_transaction(30)
+    return producer.list_topics("refunds", timeout=30).topics["refunds"].partitions
+
+def topics(broker):
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    return [name for name in producer.list_topics(timeout=30).topics if not name.startswith("__")]
+
+def test_the_settings_are_those_of_the_suite(fencepost_broker):
+    assert len(write(fencepost_broker)) == 3
+
+def test_the_next_test_has_an_empty_broker(fencepost_broker):
+    assert topics(fencepost_broker) == []
+
+def test_a_broker_may_be_restarted(fencepost_broker):
+    write(fencepost_broker)
+    fencepost_broker.restart()
+    assert topics(fencepost_broker) == ["refunds"]
+
+def test_what_one_test_writes(fencepost_shared_broker):
+    write(fencepost_shared_broker)
+
+def test_another_one_sees_on_the_shared_broker(fencepost_shared_broker):
+    assert topics(fencepost_shared_broker) == ["refunds"]
+"""
+
+
+def test_a_suite_gets_brokers_of_its_own_and_shared_ones(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(SUITE)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=5)

@@ -1,0 +1,55 @@
+"""Aborts that come in slices: bounded per turn, and never the transaction after the doomed one."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.broker import transaction_clock
+from tests.broker.node_stage import Stage
+from tests.broker.requests import create_topic
+from tests.transactions.wire import TV1, WireProducer, state_of, values
+
+pytestmark = pytest.mark.interpreted
+
+
+def open_some(stage: Stage, count: int) -> list[WireProducer]:
+    create_topic(stage, "t")
+    made = [WireProducer(stage, f"p{n}", TV1).initialise() for n in range(count)]
+    for each in made:
+        each.send("t", each.transactional_id.encode())
+    return made
+
+
+def test_everything_open_is_aborted_at_load_whatever_the_size_of_a_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transaction_clock, "ABORTS_PER_TURN", 2)
+    stage = Stage(
+        durability="os",
+        settings={
+            "transaction.recovery.ongoing": "abort",
+            "transaction.state.log.num.partitions": "1",
+        },
+    ).start()
+    made = open_some(stage, 7)
+    stage.kill()
+    again = stage.again()
+    again.advance(100)
+    assert {state_of(again, each.transactional_id) for each in made} == {"CompleteAbort"}
+    again.stop()
+
+
+def test_a_transaction_that_began_after_the_look_is_not_aborted_in_the_place_of_the_late_one() -> (
+    None
+):
+    with Stage(durability="os", settings={"transaction.state.log.num.partitions": "1"}) as stage:
+        (one,) = open_some(stage, 1)
+        (coordinator,) = stage.node.transactions.coordinators()
+        late = transaction_clock.Doomed.of(coordinator, "p0")
+        assert late.is_still_open()
+        one.commit()
+        stage.advance(5)
+        one.send("t", b"next")
+        stage.node.transactions.clock._abort_some([late], "its timeout")
+        one.commit()
+        assert values(stage, "t")[-1] == b"next"
