@@ -10,6 +10,7 @@ import typer
 import fencepost
 from fencepost.cli import txn
 from fencepost.cli.demo import demo
+from fencepost.records import batch
 
 app = typer.Typer(
     name="fencepost",
@@ -47,7 +48,9 @@ def bench(context: typer.Context) -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fencepost {fencepost.__version__}")
+        # Whoever asks why one broker is faster than another sees it here (docs/decisions/0007).
+        is_compiled = not str(batch.__file__).endswith(".py")
+        typer.echo(f"fencepost {fencepost.__version__}{' (compiled)' if is_compiled else ''}")
         raise typer.Exit
 
 
