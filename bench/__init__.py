@@ -10,7 +10,8 @@ docs/performance.md from the JSON of a run, with plots from `svg.py`.
 Clients are librdkafka (`client.py`), Kafka's own Java client (`loads/java.py`) and a load generator of our own (`generator/`,
 started by `generate.py`), which costs so little per request that the broker is the bottleneck.
 
-The bytes of a round are capped, deleted when it is over, and written back before the next one begins.
+The bytes of a round are capped and deleted when it is over; the next one begins when they are gone and all else is written
+back (`even.py`). Ctrl-C and SIGTERM stop the brokers and delete what they wrote, too.
 
 Run it with `make bench`, or `python -m bench --quick --only small`.
 """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -17,8 +20,11 @@ from bench.loads import LOADS
 from bench.report import as_json, busy, show, verdict, write_json
 from bench.run import Result, run_load, steps
 from bench.sides import Side, available
+from bench.spark import close_stage
 
-RESULTS = Path(__file__).resolve().parent / "results"
+INTERRUPTED: Final = 130
+"""What shells say of a command that Ctrl-C has ended."""
+RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 
 def main() -> int:
@@ -51,16 +57,30 @@ def _measure(wishes: argparse.Namespace, console: Console) -> int:
         results.append(result)
         write_json(wishes.json, as_json(results, sides, quick=scale.quick))
 
-    try:
-        _run_all(loads, sides, scale, console, keep)
-    finally:
+    # Whoever ends us, the brokers are stopped and the folders deleted.
+    signal.signal(signal.SIGTERM, _interrupt)
+    interrupted = False
+    with ExitStack() as ends:
         for side in sides:
-            side.close()
-    _tell(results, sides, console)
-    console.print(f"the numbers of every round are in {wishes.json}")
+            ends.callback(side.close)
+        ends.callback(close_stage)
+        try:
+            _run_all(loads, sides, scale, console, keep)
+        except KeyboardInterrupt:
+            interrupted = True
+            console.print("interrupted: brokers are stopped, and what they wrote is deleted")
+    if results:
+        _tell(results, sides, console)
+        console.print(f"the numbers of every round are in {wishes.json}")
+    if interrupted:
+        return INTERRUPTED
     if wishes.write_docs:
         write_page(read_runs([wishes.json]))
     return 1 if wishes.strict and _has_missed(results) else 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _wanted(wishes: argparse.Namespace) -> list[Load]:
@@ -116,12 +136,17 @@ def _run_all(
                 if not console.is_terminal:
                     console.print(f"{load.name}: {what}")
 
-            keep(run_load(load, sides, scale, progress))
+            result = run_load(load, sides, scale, progress)
+            keep(result)
+            if not console.is_terminal:
+                console.print(f"{load.name}: {result.seconds:.0f} s in all")
 
 
 def _tell(results: list[Result], sides: list[Side], console: Console) -> None:
     show(results, sides, console)
     for result in results:
+        if result.left_out:
+            console.print(f"{result.load.name} was left out: {result.left_out}", markup=False)
         for name, failure in result.failures.items():
             console.print(f"{name} failed at {result.load.name}: {failure}", markup=False)
 

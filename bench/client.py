@@ -13,6 +13,7 @@ from bench.sides import Broker
 
 RECORD_BYTES: Final = 1024
 PATIENCE_SECONDS: Final = 120.0
+LOOK_SECONDS: Final = 0.01
 PARTITIONS: Final = 4
 # Brokers come and go here: look again at once, and keep quiet about it.
 _IMPATIENT: Final = {
@@ -55,8 +56,13 @@ def create_topic(broker: Broker, name: str, partitions: int = PARTITIONS, **conf
 
 
 def delete_topic(broker: Broker, name: str) -> None:
+    """Returns when its files are gone, so that the next round finds the memory that they took."""
     asker = admin(broker)
     asker.delete_topics([name])[name].result(PATIENCE_SECONDS)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while any(broker.data.glob(f"{name}-*")):
+        assert time.monotonic() < deadline, f"the files of {name} are still there"
+        time.sleep(LOOK_SECONDS)
 
 
 def admin(broker: Broker) -> AdminClient:

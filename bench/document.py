@@ -75,16 +75,22 @@ def _machine(runs: Sequence[Json]) -> str:
         "Python": machine["python"],
         "Java": machine["java"],
         "librdkafka": machine["librdkafka"],
-        "sides": ", ".join(newest["sides"].values()),
+        "sides": ", ".join(dict.fromkeys(t for run in runs for t in run["sides"].values())),
         "load average before the run": ", ".join(
             f"{r['machine']['load average'][0]:.1f}" for r in runs
         ),
     }
+    seconds = [load.get("seconds", 0.0) for run in runs for load in run["loads"]]
+    rows["took"] = f"{sum(seconds) / 60:.0f} minutes, in {_counted(len(runs), 'command')}"
     if any(run["quick"] for run in runs):
         rows["note"] = "a quick run is among these: few and short rounds"
     return "\n".join(
         ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows.items())]
     )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _targets(loads: Iterable[Json]) -> str:

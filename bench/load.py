@@ -73,6 +73,8 @@ class Load:
 
     Virtual machines compile what runs often, so that Apache Kafka needs some seconds under load to show what it can do.
     """
+    room_bytes: int = 0
+    """What a round writes, where it is so much that the memory for it should be at hand."""
     quick_note: str = ""
     """What the title promises and a quick run does not do."""
     plots: tuple[Plot, ...] = ()
@@ -80,6 +82,8 @@ class Load:
     """Whether nothing but fencepost is asked, because the question makes no sense elsewhere."""
     quick_only_ours: bool = False
     """The same in a quick run only, because the other side takes too long."""
+    compares_builds: bool = False
+    """Whether fencepost's side `interpreted` takes part where it is wanted."""
     in_quick: bool = True
     """Whether a quick run has it when it was not asked for by name."""
 

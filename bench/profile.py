@@ -1,4 +1,8 @@
-"""Where a commit and where a megabyte go in the broker: by function, and by system call where strace is found.
+"""Where a commit and where a megabyte go in the broker.
+
+By Python function (cProfile), by system call where strace is found, and by function of machine code, the kernel's too, where
+perf is found and may be used. cProfile knows nothing of compiled code: of a compiled fencepost (`FENCEPOST_SRC`, see `sides.py`) it
+shows what is not compiled, and perf shows the rest.
 
 The load comes from our own generator, many producers at once, so that the broker has always something to do. cProfile and strace
 make everything slower, and what is small and often most of all: read the shares and the counts, and take the times from `make
@@ -13,6 +17,7 @@ import os
 import pstats
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +27,17 @@ from typing import Final
 
 from bench.client import RECORD_BYTES
 from bench.generate import generate
-from bench.sides import Broker
+from bench.sides import Broker, fencepost_python
 from tools.fencepost_process import FencepostProcess
-from tools.processes import free_port
+from tools.processes import DiedEarlyError, free_port
 
 MEGABYTES: Final = 1000
 COMMIT_SECONDS: Final = 5.0
 PRODUCERS: Final = 16
 SHOWN: Final = 30
 SHOWN_CALLS: Final = 12
+SHOWN_SYMBOLS: Final = 25
+SAMPLES_PER_SECOND: Final = 997
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +90,14 @@ def main() -> int:
         print(f"\n=== Where one {WORK[name].what} goes ===\n")
         _by_function(WORK[name])
         _by_system_call(WORK[name])
+        _by_machine_code(WORK[name])
     return 0
 
 
 def _by_function(work: Work) -> None:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "profile"
-        python = (sys.executable, "-m", "cProfile", "-o", str(output))
+        python = (*fencepost_python(), "-m", "cProfile", "-o", str(output))
         count = _run(Path(folder), python, work)
         text = io.StringIO()
         stats = pstats.Stats(str(output), stream=text)
@@ -113,7 +121,7 @@ def _by_system_call(work: Work) -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "calls"
-        tracer = ("strace", "-f", "-c", "-S", "time", "-o", str(output), sys.executable)
+        tracer = ("strace", "-f", "-c", "-S", "time", "-o", str(output), *fencepost_python())
         count = _run(Path(folder), tracer, work)
         table = output.read_text()
     print(f"\nsystem calls, {count:,.0f} times one {work.what}; start and stop included, and")
@@ -121,6 +129,32 @@ def _by_system_call(work: Work) -> None:
     print(f"{'call':16} {'for each':>10} {'us per call':>12}")
     for name, calls, microseconds in list(_calls(table))[:SHOWN_CALLS]:
         print(f"{name:16} {calls / count:10.2f} {microseconds:12.0f}")
+
+
+def _by_machine_code(work: Work) -> None:
+    if shutil.which("perf") is None:
+        print("\nmachine code: left out, perf is not installed")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "samples"
+        recorder = ("perf", "record", "-q", "-F", str(SAMPLES_PER_SECOND), "-o", str(output))
+        try:
+            _run(Path(folder), (*recorder, "--", *fencepost_python()), work)
+        except DiedEarlyError as refused:
+            # Many systems allow it to nobody but root.
+            print(f"\nmachine code: left out, perf may not be used here\n{refused}")
+            return
+        for sort in ("dso", "dso,symbol"):
+            print(f"\nmachine code by {sort}; start and stop included, waiting is not\n")
+            print("\n".join(_samples(output, sort)[:SHOWN_SYMBOLS]))
+
+
+def _samples(output: Path, sort: str) -> list[str]:
+    """The lines of perf's table, the costly ones first."""
+    command = ["perf", "report", "-i", str(output), "--stdio", "--no-children", "--sort", sort]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = (line.rstrip(" -") for line in done.stdout.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _calls(table: str) -> Iterator[tuple[str, int, float]]:

@@ -85,6 +85,8 @@ def show(results: Sequence[Result], sides: Sequence[Side], console: Console) -> 
     for side in sides:
         table.add_column(f"{side.title}\nmedian (least .. most)", justify="right")
     for result in results:
+        if result.left_out:
+            continue
         for number, measure in enumerate(_told(result, sides)):
             table.add_row(
                 result.load.title_at(result.scale) if number == 0 else "",
@@ -138,7 +140,7 @@ def as_json(results: Sequence[Result], sides: Sequence[Side], *, quick: bool) ->
         "machine": machine(),
         "quick": quick,
         "sides": {side.name: side.title for side in sides},
-        "loads": [_load_json(result) for result in results],
+        "loads": [_load_json(result) for result in results if not result.left_out],
     }
 
 
@@ -146,6 +148,7 @@ def _load_json(result: Result) -> dict[str, Any]:
     return {
         "name": result.load.name,
         "title": result.load.title_at(result.scale),
+        "seconds": round(result.seconds, 1),
         "rounds": result.rounds,
         "failures": result.failures,
         "measures": [

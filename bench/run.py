@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bench.even import touch, write_back
 from bench.load import Load, Round, Scale, Values
-from bench.sides import FENCEPOST, Side
+from bench.sides import INTERPRETED, KAFKA, Side
+from tools.apache_kafka import UnavailableError
 
 FIRST_WARMUP: Final = 1000
 """Rounds that warm up have numbers of their own, because rounds name their topics by them."""
@@ -26,6 +27,10 @@ class Result:
     scale: Scale
     rounds: dict[str, list[Values]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    left_out: str = ""
+    """Why it could not be run here at all, in a sentence."""
+    seconds: float = 0.0
+    """How long it took, everything included."""
 
 
 def run_load(
@@ -34,30 +39,44 @@ def run_load(
     """All rounds of one load on all sides, in turns."""
     sides = taking_part(load, sides, scale)
     result = Result(load, scale, {side.name: [] for side in sides})
+    started = time.monotonic()
+    try:
+        _run_rounds(result, sides, progress)
+    except UnavailableError as reason:
+        result.left_out = str(reason)
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _run_rounds(result: Result, sides: Sequence[Side], progress: Callable[[str], None]) -> None:
+    load, scale = result.load, result.scale
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as folder, ExitStack() as stack:
         sessions: dict[Side, Round] = {}
         for side in sides:
             progress(f"{side.title} gets ready")
-            opened = load.session(side, scale, Path(folder) / side.name)
-            _guarded(result, side, lambda: sessions.update({side: stack.enter_context(opened)}))  # noqa: B023
+            with _guarded(result, side):
+                opened = load.session(side, scale, Path(folder) / side.name)
+                sessions[side] = stack.enter_context(opened)
         for side, run in sessions.items():
             progress(f"{side.title} warms up")
-            _guarded(result, side, lambda: _warm_up(load, scale, run))  # noqa: B023
+            with _guarded(result, side):
+                _warm_up(load, scale, run)
         for number in range(load.rounds_at(scale)):
             # Who begins changes from round to round.
-            order = list(sessions) if number % 2 == 0 else list(reversed(sessions))
-            for side in order:
+            for side in list(sessions) if number % 2 == 0 else list(reversed(sessions)):
                 progress(f"{side.title}, round {number + 1}")
                 if side.name not in result.failures:
-                    one = lambda: result.rounds[side.name].append(_run(sessions[side], number))  # noqa: B023, E731
-                    _guarded(result, side, one)
-    return result
+                    with _guarded(result, side):
+                        result.rounds[side.name].append(_run(load, sessions[side], number))
 
 
 def taking_part(load: Load, sides: Sequence[Side], scale: Scale) -> list[Side]:
     """The sides that this load asks."""
     alone = load.only_ours or (scale.quick and load.quick_only_ours)
-    return [side for side in sides if side is FENCEPOST or not alone]
+    left_out = {KAFKA.name} if alone else set()
+    if not load.compares_builds:
+        left_out.add(INTERPRETED.name)
+    return [side for side in sides if side.name not in left_out]
 
 
 def steps(load: Load, sides: Sequence[Side], scale: Scale) -> int:
@@ -70,20 +89,22 @@ def _warm_up(load: Load, scale: Scale, run: Round) -> None:
     started = time.monotonic()
     number = FIRST_WARMUP
     while time.monotonic() - started < seconds:
-        _run(run, number)
+        _run(load, run, number)
         number += 1
 
 
-def _run(run: Round, number: int) -> Values:
-    values = run(number)
-    # What this round left to be written back must not slow the next one down.
-    os.sync()
-    return values
+def _run(load: Load, run: Round, number: int) -> Values:
+    write_back()
+    touch(load.room_bytes)
+    return run(number)
 
 
-def _guarded(result: Result, side: Side, step: Callable[[], None]) -> None:
-    """A side that fails is reported as such, and the others go on."""
+@contextmanager
+def _guarded(result: Result, side: Side) -> Iterator[None]:
+    """A side that fails is reported as such, and the others go on; what is not to be had here ends the load."""
     try:
-        step()
+        yield
+    except UnavailableError:
+        raise
     except Exception as failure:  # noqa: BLE001 - whatever it was, the other side still counts.
         result.failures[side.name] = f"{type(failure).__name__}: {failure}"

@@ -1,18 +1,30 @@
-"""The brokers that are measured."""
+"""The brokers that are measured.
+
+fencepost is run from this checkout's `src`, or from the folder that `FENCEPOST_SRC` names, a compiled one say. The side
+`interpreted` is always run from `src`, so that the two can stand beside each other: `--sides fencepost,interpreted,kafka`.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from tools.apache_kafka import VERSION, ApacheKafka, UnavailableError, compile_java
+from tools.apache_kafka import ROOT, VERSION, ApacheKafka, UnavailableError, fetch_libs
 from tools.fencepost_process import FencepostProcess
 from tools.processes import ServerProcess, free_port
 
 KAFKA_HEAP: Final = "1g"
 """What Kafka's own start script gives it."""
+KAFKA_DELETES_SOON: Final = {
+    "log.segment.delete.delay.ms": "200",
+    "log.initial.task.delay.ms": "500",
+}
+"""Apache Kafka keeps the files of a deleted topic for a minute, so that rounds would fill ever more memory."""
+SOURCE_VARIABLE: Final = "FENCEPOST_SRC"
 
 
 class Broker(Protocol):
@@ -20,6 +32,7 @@ class Broker(Protocol):
 
     bootstrap_servers: str
     process: ServerProcess
+    data: Path
 
     def stop(self, seconds: float = ...) -> int: ...
     def kill(self) -> None: ...
@@ -59,27 +72,49 @@ class Side:
         self._shared = self._folder = None
 
 
+def fencepost_python(source: Path | None = None) -> tuple[str, ...]:
+    """The interpreter with that folder, or the one that `FENCEPOST_SRC` names, in front of all others."""
+    wanted = source or Path(os.environ.get(SOURCE_VARIABLE) or ROOT / "src").resolve()
+    if not (wanted / "fencepost").is_dir():
+        raise UnavailableError(f"there is no fencepost in {wanted}, which {SOURCE_VARIABLE} names")
+    paths = filter(None, [str(wanted), os.environ.get("PYTHONPATH", "")])
+    return "env", f"PYTHONPATH={os.pathsep.join(paths)}", sys.executable
+
+
 def _start_fencepost(data: Path, port: int, wait: bool) -> Broker:
-    return FencepostProcess(data, listen=f"127.0.0.1:{port}", wait=wait)
+    python = fencepost_python()
+    return FencepostProcess(data, listen=f"127.0.0.1:{port}", python=python, wait=wait)
+
+
+def _start_interpreted(data: Path, port: int, wait: bool) -> Broker:
+    python = fencepost_python(ROOT / "src")
+    return FencepostProcess(data, listen=f"127.0.0.1:{port}", python=python, wait=wait)
 
 
 def _start_kafka(data: Path, port: int, wait: bool) -> Broker:
-    return ApacheKafka(data, heap=KAFKA_HEAP, port=port, wait=wait)
+    return ApacheKafka(data, settings=KAFKA_DELETES_SOON, heap=KAFKA_HEAP, port=port, wait=wait)
 
 
 FENCEPOST: Final = Side("fencepost", "fencepost", _start_fencepost)
+INTERPRETED: Final = Side("interpreted", "fencepost (interpreted)", _start_interpreted)
 KAFKA: Final = Side("kafka", f"Apache Kafka {VERSION}", _start_kafka)
 
 
 def available(names: list[str], say: Callable[[str], None]) -> list[Side]:
     """The wanted sides that can be had here; the others are left out with a word."""
+    known = {side.name: side for side in (FENCEPOST, KAFKA, INTERPRETED)}
+    for name in names:
+        if name not in known:
+            say(f"left out: there is no side {name!r}, only {', '.join(known)}")
     sides = []
-    for side in (FENCEPOST, KAFKA):
+    for side in known.values():
         if side.name not in names:
             continue
         try:
             if side is KAFKA:
-                compile_java()
+                fetch_libs()
+            elif side is FENCEPOST:
+                fencepost_python()
         except UnavailableError as reason:
             say(f"left out: {reason}")
         else:

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench import client
 from bench.sides import FENCEPOST, KAFKA, Broker, Side
-from tools.apache_kafka import ROOT
+from tools.apache_kafka import ROOT, UnavailableError
 from tools.spark_connector import fetch_connector
 
 if TYPE_CHECKING:
@@ -42,7 +41,12 @@ class Stage:
     session: SparkSession
     broker: Broker
     folder: Path
-    users: int = 0
+    _ends: ExitStack
+    topics: set[str] = field(default_factory=set)
+    """What has been filled to be read, by the loads that read."""
+
+    def close(self) -> None:
+        self._ends.close()
 
     def checkpoint(self) -> str:
         """A folder that no query has used."""
@@ -115,33 +119,34 @@ class Stage:
 _open: list[Stage] = []
 
 
-@contextmanager
-def stage(folder: Path) -> Iterator[Stage]:
-    """The stage of this process: made by the first side that needs it, closed by the last one."""
+def stage() -> Stage:
+    """The stage of this process, made by the first load that needs it: what was compiled for one warms up the next."""
     if not _open:
-        _open.append(_build(folder))
-    found = _open[0]
-    found.users += 1
+        _open.append(_build())
+    return _open[0]
+
+
+def close_stage() -> None:
+    """Ends what `stage` has started, and deletes what it has written."""
+    while _open:
+        _open.pop().close()
+
+
+def _build() -> Stage:
     try:
-        yield found
-    finally:
-        found.users -= 1
-        if not found.users:
-            _open.clear()
-            found.session.stop()
-            found.broker.stop()
+        import pyspark  # noqa: F401
 
-
-def _build(folder: Path) -> Stage:
-    import fencepost.spark  # noqa: F401  (chooses the workers' Python)
-
+        import fencepost.spark  # noqa: F401  (chooses the workers' Python)
+    except ImportError as missing:
+        said = f"Spark needs pip install 'fencepost[spark]' ({missing})"
+        raise UnavailableError(said) from missing
     jars = ",".join(map(str, fetch_connector()))
-    broker = KAFKA.start(folder / "kafka")
-    try:
-        return Stage(_session(jars, folder), broker, folder)
-    except BaseException:
-        broker.stop()
-        raise
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-")))
+        broker = stack.enter_context(KAFKA.start(folder / "kafka"))
+        session = _session(jars, folder)
+        stack.callback(session.stop)
+        return Stage(session, broker, folder, stack.pop_all())
 
 
 def _session(jars: str, folder: Path) -> SparkSession:

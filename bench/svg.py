@@ -1,7 +1,7 @@
 """Line plots as SVG, for docs/performance.md.
 
 A plot has a line per side with the medians, and a thin bar through each point from the least to the most round. It brings its
-own colours for light and dark pages, names its lines where they end, and says in words (`desc`) what it shows.
+own colours for light and dark pages, names its lines and their last values where they end, and says in words (`desc`) what it shows.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
-WIDTH: Final = 720
+WIDTH: Final = 780
 HEIGHT: Final = 360
 LEFT: Final = 64
-RIGHT: Final = 150
+RIGHT: Final = 210
 TOP: Final = 64
 BOTTOM: Final = 52
 TICKS: Final = 5
@@ -152,14 +152,15 @@ def _draw(number: int, line: Line, axes: _Axes) -> list[str]:
 
 
 def _names(lines: Sequence[Line], axes: _Axes) -> list[str]:
-    """Each line's name behind its last point, moved apart where they would meet."""
+    """Each line's name and last value behind its last point, moved apart where they would meet."""
     wanted = sorted((axes.y(line.points[-1].median), n) for n, line in enumerate(lines))
     parts = []
     lowest = -math.inf
     for y, number in wanted:
         lowest = max(y, lowest + LABEL_HEIGHT)
         x = axes.x(lines[number].points[-1].x) + 10
-        name = escape(lines[number].name)
+        last = number_text(lines[number].points[-1].median)
+        name = escape(f"{lines[number].name}: {last}")
         parts.append(f'<text class="name f{number}" x="{x:.1f}" y="{lowest + 4:.1f}">{name}</text>')
     return parts
 

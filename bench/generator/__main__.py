@@ -44,6 +44,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, default=5.0)
     add("--warmup-seconds", type=float, default=0.0, help="not counted")
     add("--max-bytes", type=int, help="of values; the run ends early when they are written")
+    add("--room-bytes", type=int, default=0, help="memory to have at hand, see bench/even.py")
+    add("--broker-pid", type=int, default=0, help="to tell what the broker's process costs, too")
     add("--count", type=int, default=0, help="of ids or open transactions")
     add("--isolation", default="read_uncommitted", choices=("read_uncommitted", "read_committed"))
     add("--json", action="store_true", help="one line of JSON instead of text")
@@ -72,6 +74,10 @@ def _text(figures: Figures, mode: str) -> str:
     cost = f"{figures.generator_us_per_request:.1f} us per request"
     lines.append(f"retries after CONCURRENT_TRANSACTIONS: {figures.retries}")
     lines.append(f"the generator itself: {figures.generator_cpu:.0%} of a processor, {cost}")
+    if figures.broker_cpu:
+        one = "transaction" if figures.transactions else "request"
+        each = f"{figures.broker_us:.1f} us per {one}"
+        lines.append(f"the broker: {figures.broker_cpu:.0%} of a processor, {each}")
     return "\n".join(lines)
 
 

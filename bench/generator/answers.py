@@ -55,7 +55,7 @@ class Identity(NamedTuple):
 class Answer:
     """The shape of the replies to one kind of request."""
 
-    __slots__ = ("_places", "what")
+    __slots__ = ("_first", "_places", "what")
 
     def __init__(self, what: str, api: ApiKey, version: int, form: Any) -> None:
         """`form` has an impossible error code wherever one can be."""
@@ -66,19 +66,20 @@ class Answer:
         while place >= 0:
             places.append(place)
             place = data.find(_SOME_CODE.to_bytes(2, "big"), place + 2)
-        self._places = tuple(places)
         assert places, f"replies to {what} have no error code"
+        self._first = places[0]
+        self._places = tuple(slice(place, place + 2) for place in places)
 
     def error_in(self, reply: bytes) -> bytes:
         """The first error of a reply as its two bytes; NO_ERROR when all went well."""
         for place in self._places:
-            if (code := reply[place : place + 2]) != NO_ERROR:
+            if (code := reply[place]) != NO_ERROR:
                 return code
         return NO_ERROR
 
     def identity_in(self, reply: bytes) -> Identity:
         """The producer id and epoch that follow the error code."""
-        return Identity(*_IDENTITY.unpack_from(reply, self._places[0] + 2))
+        return Identity(*_IDENTITY.unpack_from(reply, self._first + 2))
 
     def refusal(self, code: bytes) -> RefusedError:
         if len(code) < 2:

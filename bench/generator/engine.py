@@ -14,13 +14,14 @@ from __future__ import annotations
 import heapq
 import select
 import socket
+import struct
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from bench.generator.answers import RefusedError
 from bench.generator.frames import CORRELATION_AT
+from bench.generator.job import Job
 from bench.generator.tally import Figures, Stopwatch, Tally, figures
 
 Script = Generator[float | None, bytes | None, None]
@@ -28,23 +29,43 @@ Script = Generator[float | None, bytes | None, None]
 RECEIVE_BYTES: Final = 256 * 1024
 SILENCE_SECONDS: Final = 60.0
 """A broker that says nothing for so long to anyone has failed."""
+WARMUP_SHARE: Final = 0.25
+"""Of the bytes that may be written: no more than that before the time that counts."""
 _received = memoryview(bytearray(RECEIVE_BYTES))
 """Where every reply lands first: a buffer of its own for each would cost more than the call itself."""
 _READ: Final = getattr(select, "EPOLLIN", 1)
 _WRITE: Final = getattr(select, "EPOLLOUT", 4)
+_MAX_CORRELATION: Final = 0x7FFFFFFF
+_unpack_head = struct.Struct(">ii").unpack_from
+"""Of a reply: the size of what follows, and whose it is."""
+_HEAD_BYTES: Final = 8
+_pack_correlation = struct.Struct(">i").pack_into
 
 
 class Connection:
     """One socket, what is left of the last request, and the beginning of a reply."""
 
-    __slots__ = ("_answered", "_correlation", "_epoll", "_partial", "_socket", "rest", "script")
+    __slots__ = (
+        "_answered",
+        "_correlation",
+        "_epoll",
+        "_partial",
+        "_receive_into",
+        "_send",
+        "_socket",
+        "rest",
+        "resume",
+    )
 
-    script: Script
+    resume: Callable[[bytes | None], float | None]
+    """Lets its script go on with a reply, or with None."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
+        self._send = self._socket.send
+        self._receive_into = self._socket.recv_into
         self._epoll: select.epoll | None = None
         self._partial = bytearray()
         self._correlation = 0
@@ -59,10 +80,10 @@ class Connection:
 
     def send(self, frame: bytearray) -> None:
         """Sends a request with the next correlation id."""
-        self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF
-        frame[CORRELATION_AT] = correlation.to_bytes(4, "big")
+        self._correlation = correlation = (self._correlation + 1) & _MAX_CORRELATION
+        _pack_correlation(frame, CORRELATION_AT, correlation)
         try:
-            sent = self._socket.send(frame)
+            sent = self._send(frame)
         except BlockingIOError:
             sent = 0
         if sent < len(frame):
@@ -74,7 +95,7 @@ class Connection:
         """Sends on; True when nothing is left."""
         assert self.rest is not None
         assert self._epoll is not None
-        sent = self._socket.send(self.rest)
+        sent = self._send(self.rest)
         if sent < len(self.rest):
             self.rest = self.rest[sent:]
             return False
@@ -84,33 +105,38 @@ class Connection:
 
     def receive(self) -> list[bytes]:
         """The replies that are complete, each with its size in front; they come in the order of the requests."""
-        count = self._socket.recv_into(_received)
+        count = self._receive_into(_received)
+        if count >= _HEAD_BYTES and not self._partial:
+            size, correlation = _unpack_head(_received)
+            if size == count - 4:
+                # One whole reply, as nearly always.
+                self._expect(correlation)
+                return [bytes(_received[:count])]
         if not count:
             raise RefusedError("the broker closed a connection")
-        if not self._partial and int.from_bytes(_received[:4], "big") == count - 4:
-            replies = [bytes(_received[:count])]
-        else:
-            self._partial += _received[:count]
-            replies = self._cut()
-        for reply in replies:
-            self._answered = (self._answered + 1) & 0x7FFFFFFF
-            if int.from_bytes(reply[4:8], "big") != self._answered:
-                raise RefusedError("the broker answered a request that was not the next one")
-        return replies
+        self._partial += _received[:count]
+        return self._cut()
 
     def _cut(self) -> list[bytes]:
         """Takes the whole replies from what has arrived so far."""
         data = self._partial
         replies = []
         start = 0
-        while len(data) - start >= 4:
-            end = start + 4 + int.from_bytes(data[start : start + 4], "big")
+        while len(data) - start >= _HEAD_BYTES:
+            size, correlation = _unpack_head(data, start)
+            end = start + 4 + size
             if end > len(data):
                 break
+            self._expect(correlation)
             replies.append(bytes(data[start:end]))
             start = end
         del data[:start]
         return replies
+
+    def _expect(self, correlation: int) -> None:
+        self._answered = answered = (self._answered + 1) & _MAX_CORRELATION
+        if correlation != answered:
+            raise RefusedError("the broker answered a request that was not the next one")
 
     def close(self) -> None:
         self._socket.close()
@@ -135,53 +161,49 @@ class Engine:
         self,
         connections: Sequence[Connection],
         script: Callable[[Connection, int], Script],
-        *,
-        seconds: float,
-        warmup_seconds: float = 0.0,
-        max_bytes: int | None = None,
+        job: Job,
     ) -> Figures:
         """Gives every connection its script and lets them run so long; scripts that end earlier end the run."""
-        stages = _Stages(self, seconds, warmup_seconds, max_bytes)
+        stages = _Stages(self, job)
+        self._running = len(connections)
         for number, connection in enumerate(connections):
             self._connections[connection.join(self._epoll)] = connection
-            connection.script = script(connection, number)
-        self._running = len(connections)
+            connection.resume = script(connection, number).send
         for connection in connections:
-            self._resume(connection, None, first=True)
+            self._resume(connection, None)
         try:
-            while self._running:
-                self._turn()
-                stages.look()
+            self._serve(stages)
         finally:
             self._epoll.close()
             for connection in connections:
                 connection.close()
         return stages.figures()
 
-    def _turn(self) -> None:
-        """Serves whoever is ready."""
-        events = self._epoll.poll(self._patience())
-        if not events and not self._alarms:
-            raise RefusedError(f"the broker said nothing for {SILENCE_SECONDS:.0f} s")
-        for number, event in events:
-            connection = self._connections[number]
-            if event & _WRITE:
-                if connection.flush():
-                    self._resume(connection, None)
-                continue
-            for reply in connection.receive():
-                self._resume(connection, reply)
-        while self._alarms and self._alarms[0][0] <= time.perf_counter():
-            self._resume(heapq.heappop(self._alarms)[2], None)
+    def _serve(self, stages: _Stages) -> None:
+        """Serves whoever is ready, until all scripts have ended. Most of what a request costs is spent here."""
+        poll, connections, alarms = self._epoll.poll, self._connections, self._alarms
+        while self._running:
+            events = poll(self._patience() if alarms else SILENCE_SECONDS)
+            if not events and not alarms:
+                raise RefusedError(f"the broker said nothing for {SILENCE_SECONDS:.0f} s")
+            for number, event in events:
+                connection = connections[number]
+                if event & _WRITE:
+                    if connection.flush():
+                        self._resume(connection, None)
+                    continue
+                for reply in connection.receive():
+                    self._resume(connection, reply)
+            while alarms and alarms[0][0] <= time.perf_counter():
+                self._resume(heapq.heappop(alarms)[2], None)
+            stages.look()
 
     def _patience(self) -> float:
-        if not self._alarms:
-            return SILENCE_SECONDS
         return max(0.0, self._alarms[0][0] - time.perf_counter())
 
-    def _resume(self, connection: Connection, reply: bytes | None, *, first: bool = False) -> None:
+    def _resume(self, connection: Connection, reply: bytes | None) -> None:
         try:
-            pause = next(connection.script) if first else connection.script.send(reply)
+            pause = connection.resume(reply)
         except StopIteration:
             self._running -= 1
             return
@@ -194,17 +216,15 @@ class Engine:
 class _Stages:
     """Warm-up, the time that counts, the end."""
 
-    def __init__(
-        self, engine: Engine, seconds: float, warmup_seconds: float, max_bytes: int | None
-    ) -> None:
+    def __init__(self, engine: Engine, job: Job) -> None:
         self._engine = engine
-        self._seconds = seconds
-        self._max_bytes = max_bytes
+        self._seconds = job.seconds
+        self._max_bytes = job.max_bytes
         self._figures: Figures | None = None
-        self._earlier = Tally()
-        self._watch = Stopwatch()
-        self._counting_from = time.perf_counter() + warmup_seconds
-        self._is_warm = warmup_seconds == 0
+        self._broker_pid = job.broker_pid
+        self._watch = Stopwatch(job.broker_pid)
+        self._counting_from = time.perf_counter() + job.warmup_seconds
+        self._is_warm = job.warmup_seconds == 0
 
     def look(self) -> None:
         """Goes on to the next stage when it is time."""
@@ -213,24 +233,18 @@ class _Stages:
             return
         now = time.perf_counter()
         if not self._is_warm:
-            if now >= self._counting_from:
+            if now >= self._counting_from or self._is_full(WARMUP_SHARE):
                 self._is_warm = True
-                self._earlier = engine.tally
                 engine.tally = Tally()
-                self._watch = Stopwatch()
+                self._watch = Stopwatch(self._broker_pid)
                 self._counting_from = now
         elif now - self._counting_from >= self._seconds or self._is_full():
-            self._figures = figures(engine.tally, *self._watch.seconds())
+            self._figures = figures(engine.tally, self._watch.elapsed())
             engine.is_over = True
 
-    def _is_full(self) -> bool:
-        return self._max_bytes is not None and self._engine.tally.value_bytes >= self._max_bytes
+    def _is_full(self, share: float = 1.0) -> bool:
+        limit = self._max_bytes
+        return limit is not None and self._engine.tally.value_bytes >= limit * share
 
     def figures(self) -> Figures:
-        tally, earlier = self._engine.tally, self._earlier
-        taken = self._figures or figures(tally, *self._watch.seconds())
-        return replace(
-            taken,
-            all_requests=tally.requests + earlier.requests,
-            all_transactions=tally.transactions + earlier.transactions,
-        )
+        return self._figures or figures(self._engine.tally, self._watch.elapsed())

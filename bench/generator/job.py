@@ -50,6 +50,10 @@ class Job:
     seconds: float = 5.0
     warmup_seconds: float = 0.0
     max_bytes: int | None = None
+    room_bytes: int = 0
+    """The memory that is touched and given back right before the load, so that the machine has it at hand."""
+    broker_pid: int = 0
+    """The broker's process, to tell what it costs; 0 where it is not known."""
     count: int = 0
     """How many ids or open transactions are wanted."""
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from bench.even import touch
 from bench.generator.answers import Identity
 from bench.generator.crowd import Crowd
 from bench.generator.engine import Connection, Engine, Script
@@ -30,13 +31,8 @@ def run(job: Job) -> Figures:
         identities = [_identity(cluster, job, number) for number in range(job.producers)]
     engine = Engine()
     script = _scripts(job, engine, identities)
-    return engine.run(
-        connections,
-        script,
-        seconds=job.seconds,
-        warmup_seconds=job.warmup_seconds,
-        max_bytes=job.max_bytes,
-    )
+    touch(job.room_bytes)
+    return engine.run(connections, script, job)
 
 
 def _create_topic(cluster: Cluster, job: Job) -> None:

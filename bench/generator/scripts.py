@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Container, Generator
+from collections.abc import Container, Generator, Iterable
 from typing import Final
 
 from bench.generator import answers
@@ -184,11 +184,17 @@ class Transactional(Sender):
         while not engine.is_over:
             begun_at = _now()
             yield from self._begin()
-            yield from self._first(frame)
+            frame.address(self._partition, self._job.partitions)
+            self._seal(frame)
+            sent_at = _now()
+            yield from self._ask(frame.data, self._produced)
+            self._count_records(sent_at)
             if more:
                 yield from self._send_ahead(frame, more)
             committing_at = _now()
-            yield from self._commit()
+            self._end.prepare(*self._identity)
+            reply = yield from self._ask(self._end.data, self._ended)
+            self._go_on(reply)
             done_at = _now()
             tally = engine.tally
             tally.transactions += 1
@@ -196,24 +202,16 @@ class Transactional(Sender):
             tally.transaction_seconds.append(done_at - begun_at)
             self._next_partition()
 
-    def _begin(self) -> Script:
+    def _begin(self) -> Iterable[float | None]:
         """Nothing to do: the broker adds the partition when it is written to."""
-        yield from ()
-
-    def _first(self, frame: ProduceFrame) -> Script:
-        frame.address(self._partition, self._job.partitions)
-        self._seal(frame)
-        sent_at = _now()
-        yield from self._ask(frame.data, self._produced)
-        self._count_records(sent_at)
+        return ()
 
     def _prepare(self, frame: ProduceFrame) -> None:
         self._seal(frame)
 
-    def _commit(self) -> Script:
-        self._end.prepare(*self._identity)
-        reply = yield from self._ask(self._end.data, self._ended)
-        self._identity = self._ended.identity_in(reply)
+    def _go_on(self, ended: bytes) -> None:
+        """As the producer that the reply to EndTxn names."""
+        self._identity = self._ended.identity_in(ended)
         # A new epoch begins with sequence 0; no other partition was written to in this one.
         self._sequences[self._partition] = 0
 
@@ -237,9 +235,8 @@ class TransactionalV1(Transactional):
         self._add.prepare(*self._identity, self._partition, self._job.partitions)
         yield from self._ask(self._add.data, self._added)
 
-    def _commit(self) -> Script:
-        self._end.prepare(*self._identity)
-        yield from self._ask(self._end.data, self._ended)
+    def _go_on(self, ended: bytes) -> None:
+        """As the same producer."""
 
 
 def sender(mode: str) -> type[Streaming | Transactional]:

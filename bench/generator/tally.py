@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from array import array
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -47,29 +50,55 @@ class Figures:
     generator_cpu: float
     """The share of one processor that the generator itself used: near 1 it was the limit."""
     generator_us_per_request: float
-    all_requests: int = 0
-    """Also those before and after the time that counts."""
-    all_transactions: int = 0
+    broker_cpu: float
+    """The processors that the broker used; 0 where that is not known."""
+    broker_us: float
+    """The microseconds of a processor that the broker used for one transaction, or for one request where there are none.
+    Others on the machine change it far less than the time."""
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
 
 
+class Elapsed(NamedTuple):
+    """Seconds on the clock, and of a processor: the generator's own, and the broker's."""
+
+    wall: float
+    cpu: float
+    broker_cpu: float
+
+
 class Stopwatch:
-    """Wall time and processor time since a moment."""
+    """What has elapsed since a moment."""
 
-    __slots__ = ("_cpu", "_wall")
+    __slots__ = ("_broker_pid", "_start")
 
-    def __init__(self) -> None:
-        self._wall = time.perf_counter()
-        self._cpu = time.process_time()
+    def __init__(self, broker_pid: int = 0) -> None:
+        self._broker_pid = broker_pid
+        self._start = self._read()
 
-    def seconds(self) -> tuple[float, float]:
-        return time.perf_counter() - self._wall, time.process_time() - self._cpu
+    def elapsed(self) -> Elapsed:
+        return Elapsed(*(now - then for now, then in zip(self._read(), self._start, strict=True)))
+
+    def _read(self) -> Elapsed:
+        return Elapsed(
+            time.perf_counter(), time.process_time(), processor_seconds(self._broker_pid)
+        )
 
 
-def figures(tally: Tally, wall: float, cpu: float) -> Figures:
-    """The figures of a run that took so long and cost the generator so much."""
+def processor_seconds(pid: int) -> float:
+    """What the threads of a process have used so far; 0 where the system does not tell."""
+    status = Path(f"/proc/{pid}/stat")
+    if not status.exists():
+        return 0.0
+    # Behind the name, which may hold anything: state is the third field, user and system time the 14th and 15th.
+    fields = status.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def figures(tally: Tally, elapsed: Elapsed) -> Figures:
+    """The figures of a run that took so long and cost so much."""
+    wall, cpu, broker_cpu = elapsed
     return Figures(
         seconds=wall,
         requests=tally.requests,
@@ -88,6 +117,8 @@ def figures(tally: Tally, wall: float, cpu: float) -> Figures:
         transaction_p99_ms=_quantile(tally.transaction_seconds, 0.99),
         generator_cpu=cpu / wall,
         generator_us_per_request=cpu / max(tally.requests, 1) * 1e6,
+        broker_cpu=broker_cpu / wall,
+        broker_us=broker_cpu / max(tally.transactions or tally.requests, 1) * 1e6,
     )
 
 

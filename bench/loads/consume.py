@@ -22,7 +22,7 @@ TRANSACTIONS: Final = 400
 QUICK_TRANSACTIONS: Final = 100
 RECORDS: Final = 1000
 EVERY_ABORTED: Final = 10
-SECONDS: Final = 3.0
+SECONDS: Final = 1.5
 QUICK_SECONDS: Final = 1.0
 LEVELS: Final = ("read_uncommitted", "read_committed")
 
@@ -93,7 +93,8 @@ LOAD: Final = Load(
         Measure("generator", "processors of the generator", "less"),
     ),
     _session,
+    rounds=4,
     quick_rounds=2,
-    warmup_seconds=5,
+    warmup_seconds=4,
     quick_warmup_seconds=1,
 )

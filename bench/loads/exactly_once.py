@@ -18,9 +18,9 @@ from bench.generate import generate_once, shared_broker
 from bench.load import Load, Measure, Round, Scale, Session, Values
 from bench.sides import Broker, Side
 
-SECONDS: Final = 3.0
+SECONDS: Final = 1.5
 QUICK_SECONDS: Final = 0.7
-MAX_BYTES: Final = 1_500_000_000
+MAX_BYTES: Final = 600_000_000
 QUICK_MAX_BYTES: Final = 300_000_000
 MODES: Final = {
     "acks1": "acks=1",
@@ -40,6 +40,7 @@ class Shape:
     """What should be left of the records/s of acks=1."""
     ratios: dict[str, float] = field(default_factory=dict)
     """What the records/s should be, as a multiple of Apache Kafka's."""
+    rounds: int = 3
 
 
 def _session(shape: Shape) -> Session:
@@ -72,9 +73,11 @@ def _round(broker: Broker, shape: Shape, scale: Scale, number: int) -> Values:
         values[f"{mode} p99"] = figures[f"{timed}_p99_ms"]
         values[f"{mode} cpu"] = figures["broker_us"]
         values[f"{mode} generator"] = figures["generator_cpu"]
+        values[f"{mode} broker"] = figures["broker_cpu"]
     for mode in MODES:
         values[f"{mode} share"] = values[f"{mode} records"] / values["acks1 records"]
-    values["generator"] = max(values[f"{mode} generator"] for mode in MODES)
+    for who in ("generator", "broker"):
+        values[who] = max(values[f"{mode} {who}"] for mode in MODES)
     return values
 
 
@@ -88,6 +91,7 @@ def _measures(shape: Shape) -> Iterator[Measure]:
         yield Measure(f"{mode} p50", f"{title}: ms p50", "less")
         yield Measure(f"{mode} p99", f"{title}: ms p99", "less")
         yield Measure(f"{mode} cpu", f"{title}: processor us of the broker for one", "less")
+    yield Measure("broker", "processors of the broker, at most", "less")
     yield Measure("generator", "processors of the generator, at most", "less")
 
 
@@ -98,17 +102,18 @@ def _load(shape: Shape) -> Load:
         f"{shape.records:,} records per request and transaction, {who}",
         tuple(_measures(shape)),
         _session(shape),
-        rounds=5,
+        rounds=shape.rounds,
         quick_rounds=2,
         warmup_seconds=0,
         quick_warmup_seconds=0,
+        compares_builds=True,
         in_quick=shape.producers > 1,
     )
 
 
 LOADS: Final = (
     _load(Shape(1, 10)),
-    _load(Shape(16, 10, {"idempotent": 0.95, "tv2": 0.28})),
+    _load(Shape(16, 10, {"idempotent": 0.95, "tv2": 0.28}, rounds=4)),
     _load(Shape(1, 1000)),
-    _load(Shape(16, 1000, {"idempotent": 0.95, "tv2": 0.90}, {"acks1": 1.5})),
+    _load(Shape(16, 1000, {"idempotent": 0.95, "tv2": 0.90}, {"acks1": 1.5}, rounds=6)),
 )

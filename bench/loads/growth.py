@@ -7,6 +7,7 @@ has some producers commit transactions of one record (TV2) for a while.
 from __future__ import annotations
 
 import shutil
+import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ from bench.sides import Broker, Side
 
 PRODUCERS: Final = 16
 CONNECTIONS: Final = 32
-SECONDS: Final = 2.0
+SECONDS: Final = 1.5
 QUICK_SECONDS: Final = 0.7
-FIRST_WARMUP_SECONDS: Final = 15
+FIRST_WARMUP_SECONDS: Final = 10
 QUICK_FIRST_WARMUP_SECONDS: Final = 3
 LOG_RECORDS: Final = 1000
 """Records per request when a log is filled."""
@@ -47,6 +48,9 @@ class Growth:
     """Whether every transaction writes to all of them; the cost is then that of each partition."""
 
     in_quick: bool = True
+    rounds: int = 2
+    repeats: int = 1
+    """How often each point is measured in a round: more often where it takes long to get there."""
 
     @property
     def unit(self) -> str:
@@ -121,26 +125,32 @@ def _curve(broker: Broker, growth: Growth, scale: Scale) -> Values:
     for point in growth.quick_points if scale.quick else growth.points:
         growth.grow(broker, before, point)
         topic, partitions = growth.topic(point)
-        figures = generate(
-            broker,
-            "tv2",
-            producers=PRODUCERS,
-            size=RECORD_BYTES,
-            topic=topic,
-            partitions=partitions,
-            spread=point if growth.is_spread else 1,
-            seconds=QUICK_SECONDS if scale.quick else SECONDS,
-            warmup_seconds=warmup_seconds,
-        )
-        warmup_seconds = 0.5
+        runs = []
+        for _ in range(scale.of(growth.repeats, 1)):
+            figures = generate(
+                broker,
+                "tv2",
+                producers=PRODUCERS,
+                size=RECORD_BYTES,
+                topic=topic,
+                partitions=partitions,
+                spread=point if growth.is_spread else 1,
+                seconds=QUICK_SECONDS if scale.quick else SECONDS,
+                warmup_seconds=warmup_seconds,
+            )
+            warmup_seconds = 0.5
+            runs.append(figures)
         share = point if growth.is_spread else 1
-        values[f"cost at {point}"] = 1e6 / figures["transactions_per_second"] / share
-        values[f"cpu at {point}"] = figures["broker_us"] / share
-        values[f"p50 at {point}"] = figures["transaction_p50_ms"]
+        rate = statistics.median(one["transactions_per_second"] for one in runs)
+        values[f"cost at {point}"] = 1e6 / rate / share
+        values[f"cpu at {point}"] = statistics.median(one["broker_us"] for one in runs) / share
+        values[f"p50 at {point}"] = statistics.median(one["transaction_p50_ms"] for one in runs)
         values[f"memory at {point}"] = broker.process.resident_bytes() / 1e6
         before = point
-    first, last = (values[f"cost at {point}"] for point in (growth.points[0], before))
-    return values | {"growth": last / first}
+    first = growth.points[0]
+    for name in ("cost", "cpu"):
+        values[f"{name} growth"] = values[f"{name} at {before}"] / values[f"{name} at {first}"]
+    return values
 
 
 def _load(growth: Growth) -> Load:
@@ -158,9 +168,15 @@ def _load(growth: Growth) -> Load:
     return Load(
         f"growth-{growth.name}",
         f"growth: {growth.title}",
-        (Measure("growth", "x, last to first point", "less"), *cost, *cpu, memory),
+        (
+            Measure("cost growth", "x, last to first point", "less"),
+            Measure("cpu growth", "x, last to first point, processor time", "less"),
+            *cost,
+            *cpu,
+            memory,
+        ),
         _session(growth),
-        rounds=3,
+        rounds=growth.rounds,
         quick_rounds=1,
         warmup_seconds=0,
         quick_warmup_seconds=0,
@@ -199,6 +215,8 @@ LOADS: Final = (
             (1, 100, 1_000),
             _more_partitions,
             lambda point: (f"bench-{point}", point),
+            rounds=1,
+            repeats=3,
         )
     ),
     _load(
@@ -212,6 +230,8 @@ LOADS: Final = (
             lambda point: (f"bench-{point}", point),
             is_spread=True,
             in_quick=False,
+            rounds=1,
+            repeats=3,
         )
     ),
     _load(

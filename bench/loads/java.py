@@ -119,7 +119,7 @@ def _load(name: str, title: str, what: str, session: Session, *, in_quick: bool 
         f"Java: {title}",
         measures,
         session,
-        rounds=3,
+        rounds=2,
         quick_rounds=1,
         warmup_seconds=0,
         quick_warmup_seconds=0,
@@ -128,20 +128,20 @@ def _load(name: str, title: str, what: str, session: Session, *, in_quick: bool 
 
 
 LOADS: Final = (
-    _load("java-acks-1", "produce 1 KB, acks=1", "record", _produce("1"), in_quick=True),
+    _load("java-acks-1", "produce 1 KB, acks=1", "record", _produce("1")),
     _load("java-idempotent", "produce 1 KB, idempotent, acks=all", "record", _produce("all")),
     _load(
         "java-transactions-1",
         "1 record per transaction, 1 producer",
         "commit",
         _commits(Shape(1, 1)),
+        in_quick=True,
     ),
     _load(
         "java-transactions-16",
         "1 record per transaction, 16 producers",
         "commit",
         _commits(Shape(16, 1)),
-        in_quick=True,
     ),
     _load(
         "java-transactions-of-1000",

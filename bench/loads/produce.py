@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import client
+from bench.even import touch
 from bench.generate import shared_broker
 from bench.load import Load, Measure, Round, Scale, Session, Values
 from bench.sides import Side
@@ -34,6 +35,7 @@ def _session(side: Side, scale: Scale, settings: dict[str, str]) -> Iterator[Rou
             producer = client.producer(broker, **settings)
             # The first record pays for the connection and, where there is one, the producer id.
             client.send(producer, topic, value, 1)
+            touch(count * client.RECORD_BYTES)
             started = time.perf_counter()
             client.send(producer, topic, value, count)
             seconds = time.perf_counter() - started
@@ -62,7 +64,7 @@ def _load(name: str, title: str, session: Session) -> Load:
         MEASURES,
         session,
         quick_rounds=2,
-        warmup_seconds=5,
+        warmup_seconds=4,
         quick_warmup_seconds=1,
     )
 

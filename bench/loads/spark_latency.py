@@ -31,34 +31,34 @@ QUICK_BATCHES: Final = 15
 SKIPPED: Final = 5
 """Batches (or records) at the start of a query that are not counted: they fence, plan and connect."""
 
-RECORDS: Final = 60
-QUICK_RECORDS: Final = 20
+RECORDS: Final = 30
+QUICK_RECORDS: Final = 10
 PAUSE_SECONDS: Final = 0.05
 """Between a record's arrival and the next one, so that they meet the query at different moments."""
 
 
 @contextmanager
-def _batch_session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
+def _batch_session(side: Side, scale: Scale, _: Path) -> Iterator[Round]:
     wanted = scale.of(BATCHES, QUICK_BATCHES) + SKIPPED
-    with stage(folder) as place:
+    place = stage()
 
-        def run(number: int) -> Values:
-            topic = f"spark-batch-{side.name}-{number}"
-            client.create_topic(place.broker, topic, PARTITIONS)
-            writer = place.in_batches(side, place.rows(ROWS, VALUE_BYTES), topic)
-            query = writer.option("checkpointLocation", place.checkpoint()).start()
-            try:
-                _await_batches(query, wanted)
-                seen = [one["durationMs"] for one in query.recentProgress[SKIPPED:wanted]]
-            finally:
-                query.stop()
-            client.delete_topic(place.broker, topic)
-            return {
-                "batch": statistics.median(float(one["triggerExecution"]) for one in seen),
-                "write": statistics.median(float(one["addBatch"]) for one in seen),
-            }
+    def run(number: int) -> Values:
+        topic = f"spark-batch-{side.name}-{number}"
+        client.create_topic(place.broker, topic, PARTITIONS)
+        writer = place.in_batches(side, place.rows(ROWS, VALUE_BYTES), topic)
+        query = writer.option("checkpointLocation", place.checkpoint()).start()
+        try:
+            _await_batches(query, wanted)
+            seen = [one["durationMs"] for one in query.recentProgress[SKIPPED:wanted]]
+        finally:
+            query.stop()
+        client.delete_topic(place.broker, topic)
+        return {
+            "batch": statistics.median(float(one["triggerExecution"]) for one in seen),
+            "write": statistics.median(float(one["addBatch"]) for one in seen),
+        }
 
-        yield run
+    yield run
 
 
 def _await_batches(query: StreamingQuery, wanted: int) -> None:
@@ -71,26 +71,26 @@ def _await_batches(query: StreamingQuery, wanted: int) -> None:
 
 
 @contextmanager
-def _visible_session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
+def _visible_session(side: Side, scale: Scale, _: Path) -> Iterator[Round]:
     count = scale.of(RECORDS, QUICK_RECORDS)
-    with stage(folder) as place:
+    place = stage()
 
-        def run(number: int) -> Values:
-            source, sink = (f"spark-{way}-{side.name}-{number}" for way in ("in", "out"))
-            for topic in (source, sink):
-                client.create_topic(place.broker, topic, 1)
-            rows = place.reading(side, source).select("key", "value")
-            writer = place.in_batches(side, rows, sink)
-            query = writer.option("checkpointLocation", place.checkpoint()).start()
-            try:
-                times = _pass_through(place, source, sink, count + SKIPPED)[SKIPPED:]
-            finally:
-                query.stop()
-            for topic in (source, sink):
-                client.delete_topic(place.broker, topic)
-            return {"visible": statistics.median(times) * 1000, "worst": max(times) * 1000}
+    def run(number: int) -> Values:
+        source, sink = (f"spark-{way}-{side.name}-{number}" for way in ("in", "out"))
+        for topic in (source, sink):
+            client.create_topic(place.broker, topic, 1)
+        rows = place.reading(side, source).select("key", "value")
+        writer = place.in_batches(side, rows, sink)
+        query = writer.option("checkpointLocation", place.checkpoint()).start()
+        try:
+            times = _pass_through(place, source, sink, count + SKIPPED)[SKIPPED:]
+        finally:
+            query.stop()
+        for topic in (source, sink):
+            client.delete_topic(place.broker, topic)
+        return {"visible": statistics.median(times) * 1000, "worst": max(times) * 1000}
 
-        yield run
+    yield run
 
 
 def _pass_through(place: Stage, source: str, sink: str, count: int) -> list[float]:
@@ -125,6 +125,10 @@ LOADS: Final = (
             Measure("write", "ms, the sink alone", "less"),
         ),
         _batch_session,
+        rounds=4,
+        quick_rounds=2,
+        warmup_seconds=8,
+        quick_warmup_seconds=1,
     ),
     Load(
         "spark-visible",
@@ -134,6 +138,10 @@ LOADS: Final = (
             Measure("worst", "ms, the slowest", "less"),
         ),
         _visible_session,
-        quick_rounds=2,
+        rounds=3,
+        quick_rounds=1,
+        warmup_seconds=8,
+        quick_warmup_seconds=1,
+        in_quick=False,
     ),
 )

@@ -20,20 +20,20 @@ def _session(
     name: str, value_bytes: int, count: int, quick_count: int
 ) -> Callable[[Side, Scale, Path], AbstractContextManager[Round]]:
     @contextmanager
-    def session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
+    def session(side: Side, scale: Scale, _: Path) -> Iterator[Round]:
         rows = scale.of(count, quick_count)
-        with stage(folder) as place:
+        place = stage()
 
-            def run(number: int) -> Values:
-                topic = f"{name}-{side.name}-{number}"
-                client.create_topic(place.broker, topic, PARTITIONS)
-                writer = place.writing(side, place.rows(rows, value_bytes), topic)
-                seconds = seconds_of(place.run_once(writer))
-                assert written(place.broker, topic) >= rows, "records are missing"
-                client.delete_topic(place.broker, topic)
-                return {"records": rows / seconds, "bytes": rows * value_bytes / seconds / 1e6}
+        def run(number: int) -> Values:
+            topic = f"{name}-{side.name}-{number}"
+            client.create_topic(place.broker, topic, PARTITIONS)
+            writer = place.writing(side, place.rows(rows, value_bytes), topic)
+            seconds = seconds_of(place.run_once(writer))
+            assert written(place.broker, topic) >= rows, "records are missing"
+            client.delete_topic(place.broker, topic)
+            return {"records": rows / seconds, "bytes": rows * value_bytes / seconds / 1e6}
 
-            yield run
+        yield run
 
     return session
 
@@ -44,7 +44,13 @@ def _load(name: str, title: str, value_bytes: int, count: int, quick_count: int)
         title,
         (Measure("records", "records/s", "more", ratio=1.0), Measure("bytes", "MB/s", "more")),
         _session(name, value_bytes, count, quick_count),
+        rounds=3,
+        room_bytes=count * value_bytes,
+        quick_rounds=2,
+        warmup_seconds=8,
+        quick_warmup_seconds=1,
         quick_note=f"{quick_count:,} records",
+        in_quick=value_bytes == client.RECORD_BYTES,
     )
 
 

@@ -45,23 +45,27 @@ def _session(
     name: str, value_bytes: int, count: int, quick_count: int
 ) -> Callable[[Side, Scale, Path], AbstractContextManager[Round]]:
     @contextmanager
-    def session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
+    def session(side: Side, scale: Scale, _: Path) -> Iterator[Round]:
         records = scale.of(count, quick_count)
-        with stage(folder) as place:
-            if place.users == 1:
-                fill(place.broker, name, value_bytes, records)
+        place = stage()
+        if name not in place.topics:
+            fill(place.broker, name, value_bytes, records)
+            place.topics.add(name)
 
-            def run(_: int) -> Values:
-                reader = place.reading(side, name)
-                progress = place.run_once(reader.writeStream.format("noop"))
-                assert progress["numInputRows"] == records, progress["numInputRows"]
-                seconds = seconds_of(progress)
-                return {
-                    "records": records / seconds,
-                    "bytes": records * value_bytes / seconds / 1e6,
-                }
+        def run(_: int) -> Values:
+            reader = place.reading(side, name)
+            progress = place.run_once(reader.writeStream.format("noop"))
+            assert progress["numInputRows"] == records, progress["numInputRows"]
+            seconds = seconds_of(progress)
+            return {"records": records / seconds, "bytes": records * value_bytes / seconds / 1e6}
 
+        try:
             yield run
+        finally:
+            # Both sides read the same topic, and they end together.
+            if name in place.topics:
+                place.topics.remove(name)
+                client.delete_topic(place.broker, name)
 
     return session
 
@@ -73,7 +77,12 @@ def _load(name: str, title: str, value_bytes: int, count: int, quick_count: int)
         title,
         (Measure("records", "records/s", "more", ratio=wanted), Measure("bytes", "MB/s", "more")),
         _session(name, value_bytes, count, quick_count),
+        rounds=3,
+        quick_rounds=2,
+        warmup_seconds=8,
+        quick_warmup_seconds=1,
         quick_note=f"{quick_count:,} records",
+        in_quick=value_bytes == client.RECORD_BYTES,
     )
 
 

@@ -44,6 +44,7 @@ LOAD: Final = Load(
         Measure("memory", "MB resident then", "less"),
     ),
     _session,
+    rounds=4,
     quick_rounds=2,
     warmup_seconds=1,
     quick_warmup_seconds=1,

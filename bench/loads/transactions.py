@@ -99,7 +99,8 @@ def _load(
         measures,
         _session(shape),
         quick_rounds=2,
-        warmup_seconds=5,
+        rounds=4,
+        warmup_seconds=3,
         quick_warmup_seconds=1,
         in_quick=in_quick,
     )

@@ -76,6 +76,7 @@ LOAD: Final = Load(
         for length in LENGTHS_MS
     ),
     _session,
+    rounds=3,
     quick_rounds=2,
     warmup_seconds=0,
     quick_warmup_seconds=0,

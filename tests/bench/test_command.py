@@ -1,11 +1,16 @@
-"""`fencepost bench` finds its checkout, or says what is missing."""
+"""`fencepost bench` finds its checkout, says what is missing, and leaves nothing behind."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from bench.generator.tally import processor_seconds
 from fencepost.cli.bench import NoBenchError, bench, checkout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,3 +41,49 @@ def test_without_apache_kafka_the_other_side_is_left_out_with_a_word(
     said = capfd.readouterr().out
     assert "left out: Apache Kafka needs java, javac, mvn" in said
     assert "nothing to measure" in said
+
+
+def test_a_source_folder_without_fencepost_is_left_out_with_a_word(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FENCEPOST_SRC", str(tmp_path))
+
+    status = bench(["--sides", "fencepost,other", "--only", "small"])
+
+    assert status == 2
+    said = capfd.readouterr().out
+    assert "left out: there is no fencepost in" in said
+    assert "left out: there is no side 'other'" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_leaves_no_process_and_no_bytes_behind(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    command = [sys.executable, "-m", "bench", "--quick", "--only", "small", "--sides", "fencepost"]
+    with subprocess.Popen(
+        [*command, "--json", str(tmp_path / "out.json")],
+        cwd=ROOT,
+        env=dict(os.environ, TMPDIR=str(folder), PYTHONPATH=f"{ROOT / 'src'}{os.pathsep}{ROOT}"),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        # The shared broker is up by then, and the generator is at work.
+        assert any("warms up" in line for line in run.stdout)
+        children = _children(run.pid)
+        run.send_signal(number)
+        said = run.stdout.read()
+
+    assert run.returncode == 130
+    assert "interrupted" in said
+    assert children
+    assert not any(processor_seconds(child) for child in children)
+    assert list(folder.iterdir()) == []
+
+
+def _children(pid: int) -> list[int]:
+    names = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for name in names for child in name.read_text().split()]

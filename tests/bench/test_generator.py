@@ -244,8 +244,9 @@ def test_a_broker_that_is_not_there_is_told_in_a_sentence(
 # Frames and connections.
 
 
-def test_a_sealed_frame_is_a_valid_request_of_its_producer() -> None:
-    job = Job("nobody:1", "tv2", records=2, size=10)
+@pytest.mark.parametrize("size", [10, frames.TABLE_WORTH_BYTES])
+def test_a_sealed_frame_is_a_valid_request_of_its_producer(size: int) -> None:
+    job = Job("nobody:1", "tv2", records=2, size=size)
     frame = frames.ProduceFrame(
         "topic", make_batch(job), version=12, acks=-1, transactional_id="id", spread=2
     )

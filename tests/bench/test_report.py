@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ from bench.document import write_page
 from bench.load import Load, Measure, Plot, Round, Scale, Values
 from bench.loads import CHAPTERS, LOADS
 from bench.report import as_json, ratio, show, verdict
-from bench.run import Result, run_load, steps
-from bench.sides import FENCEPOST, KAFKA, Side
+from bench.run import Result, run_load, steps, taking_part
+from bench.sides import FENCEPOST, INTERPRETED, KAFKA, Side
+from tools.apache_kafka import UnavailableError
 
 RATE = Measure("rate", "records/s", "more", ratio=1.5)
 TIME = Measure("time", "ms", "less", limit=10.0)
@@ -103,6 +104,27 @@ def test_a_load_about_us_alone_asks_nobody_else() -> None:
     run_load(ours, [FENCEPOST, KAFKA], QUICK, lambda _: None)
 
     assert asked == [FENCEPOST]
+
+
+def test_a_load_that_cannot_be_had_here_is_left_out_with_its_reason() -> None:
+    def session(_: Side, __: Scale, ___: Path) -> AbstractContextManager[Round]:
+        raise UnavailableError("Spark is not here")
+
+    result = run_load(
+        Load("spark", "spark", (RATE,), session), [FENCEPOST, KAFKA], QUICK, lambda _: None
+    )
+
+    assert result.left_out == "Spark is not here"
+    assert not result.failures
+    assert as_json([result], [FENCEPOST, KAFKA], quick=True)["loads"] == []
+
+
+def test_the_interpreted_build_takes_part_where_builds_are_compared() -> None:
+    sides = [FENCEPOST, KAFKA, INTERPRETED]
+    compared = Load("compared", "compared", (RATE,), _nothing, compares_builds=True)
+
+    assert taking_part(load(RATE), sides, QUICK) == [FENCEPOST, KAFKA]
+    assert taking_part(compared, sides, QUICK) == sides
 
 
 def test_every_load_has_a_name_of_its_own_and_measures_that_its_plots_use() -> None:
