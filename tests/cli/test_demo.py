@@ -15,11 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from fencepost.base.failures import FencepostError
+from fencepost.cli import demo as demo_command
 from fencepost.cli.app import app
 from fencepost.demo import run as demo_run
+from fencepost.demo.cluster import FIRST_ANSWER
 from fencepost.demo.interrupt import Interrupted, Interruption
-from fencepost.demo.picture import draw
-from fencepost.demo.plan import LAST_KILL, Victim, plan_kills, sides_of
+from fencepost.demo.picture import LEFT, RIGHT, draw
+from fencepost.demo.plan import IN_TURN, LAST_KILL, Victim, plan_kills, plan_loader_kill, sides_of
 from fencepost.demo.report import WIDTHS, is_right, write_report
 from fencepost.demo.run import Course, Wishes
 from fencepost.demo.show import Clock, Lines
@@ -27,17 +29,28 @@ from fencepost.demo.watch import count_decided
 from fencepost.examples.refunds import audit
 from fencepost.examples.refunds.audit import QUESTIONS, Findings
 from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+from tests.cli.test_demo_processes import wait_until
 from tests.refunds.conftest import require_spark
 from tests.spark.conftest import environment
+from tools.processes import free_port
 
 SIDES = sides_of(compare=True)
+
+
+def bare_environment(folder: Path) -> dict[str, str]:
+    """As where nobody has activated an environment or told Spark which Python to run; temporary files in a folder."""
+    mine = Path(sys.executable).parent
+    paths = os.environ["PATH"].split(os.pathsep)
+    found = environment() | {"PATH": os.pathsep.join(p for p in paths if Path(p) != mine)}
+    del found["PYSPARK_PYTHON"]
+    return found | {"TMPDIR": str(folder)}
 
 
 def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
     """The command as a process, with its temporary files in a folder of the test's."""
     return subprocess.Popen(
         [sys.executable, "-m", "fencepost", "demo", *options],
-        env=environment() | {"TMPDIR": str(folder)},
+        env=bare_environment(folder),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -73,6 +86,7 @@ def test_a_short_run_with_a_kill_is_right_and_leaves_a_picture_only(tmp_path: Pa
     said, _ = demo.communicate()
     assert demo.returncode == 0, said
     assert "kill -9: an executor" in said
+    assert "kill -9: the loader" in said
     assert "RIGHT" in said
     ET.fromstring((tmp_path / "p.svg").read_text())
     assert list(folder.iterdir()) == []
@@ -97,6 +111,22 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, line: str) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+@needs_proc
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_a_demo_that_is_killed_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+    require_spark()
+    demo = start_demo(tmp_path)
+    assert demo.stdout is not None
+    while "Spark starts" not in demo.stdout.readline():
+        assert demo.poll() is None
+    wait_until(lambda: any("SparkSubmit" in line for line in left_running(tmp_path)))
+    demo.kill()
+    demo.communicate()
+    wait_until(lambda: left_running(tmp_path) == [])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_run, "NEEDED", ("a_library_that_nobody_has",))
     result = CliRunner().invoke(app, ["demo"])
@@ -113,6 +143,19 @@ def test_a_folder_to_keep_must_be_empty(tmp_path: Path) -> None:
     assert "is not empty" in str(result.exception)
 
 
+def test_brokers_that_do_not_answer_are_named_with_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_spark()
+    monkeypatch.setitem(FIRST_ANSWER, "default.api.timeout.ms", 300)
+    address = f"127.0.0.1:{free_port()}"
+    options = ["--bootstrap-servers", address, "--picture", str(tmp_path / "p.svg")]
+    result = CliRunner().invoke(app, ["demo", *options])
+    assert isinstance(result.exception, FencepostError)
+    assert f"no broker answers at {address}" in str(result.exception)
+    assert "correct --bootstrap-servers" in str(result.exception)
+
+
 def test_the_small_demo_needs_no_spark() -> None:
     result = CliRunner().invoke(app, ["demo", "--broker-only"])
     assert result.exit_code == 0, result.output
@@ -120,11 +163,10 @@ def test_the_small_demo_needs_no_spark() -> None:
 
 
 def test_a_seed_repeats_the_plan_and_every_victim_has_its_turn() -> None:
-    victims = list(Victim)
-    plan = plan_kills(7, 6, victims, SIDES)
-    assert plan == plan_kills(7, 6, victims, SIDES)
-    assert plan != plan_kills(8, 6, victims, SIDES)
-    for victim in victims:
+    plan = plan_kills(7, 6, IN_TURN, SIDES)
+    assert plan == plan_kills(7, 6, IN_TURN, SIDES)
+    assert plan != plan_kills(8, 6, IN_TURN, SIDES)
+    for victim in IN_TURN:
         struck = [kill for kill in plan if kill.victim is victim]
         assert {kill.side for kill in struck} == set(SIDES)
     shares = [kill.share for kill in plan]
@@ -132,9 +174,14 @@ def test_a_seed_repeats_the_plan_and_every_victim_has_its_turn() -> None:
     assert all(0 < share <= LAST_KILL for share in shares)
 
 
+def test_a_seed_repeats_the_kill_of_the_loader_and_any_load_may_be_struck() -> None:
+    assert plan_loader_kill(7, 5) == plan_loader_kill(7, 5)
+    assert {plan_loader_kill(seed, 5).load for seed in range(100)} == set(range(5))
+
+
 @pytest.mark.parametrize("batch_share", [0.3, 0.5, 1.0])
 def test_a_short_run_is_struck_before_its_last_two_batches(batch_share: float) -> None:
-    plan = plan_kills(7, 3, list(Victim), SIDES, batch_share)
+    plan = plan_kills(7, 3, IN_TURN, SIDES, batch_share)
     assert all(kill.share <= max(0, 1 - 2 * batch_share) for kill in plan)
 
 
@@ -164,8 +211,9 @@ def a_course(*, doubled: int = 0, lost: int = 0) -> tuple[Course, Wishes]:
     fine.wrong["settlements without a decision"] = lost
     course = Course(
         samples=[(0.0, dict.fromkeys(SIDES, 0)), (50.0, dict.fromkeys(SIDES, 100))],
-        kills=[(10.0, Victim.DRIVER), (20.0, Victim.BROKER)],
+        kills=[(10.0, Victim.DRIVER), (10.5, Victim.BROKER), (55.0, Victim.LOADER)],
         findings={EXACTLY_ONCE: fine, AT_LEAST_ONCE: plain},
+        queries_ended=50.0,
         seconds=61.2,
     )
     return course, Wishes(settlements=100, per_batch=10, kills=2, seed=4)
@@ -175,7 +223,7 @@ def test_duplicates_without_transactions_are_told_and_are_no_failure() -> None:
     course, wishes = a_course(doubled=7)
     assert is_right(course, wishes)
     report = write_report(course, wishes)
-    assert report[0] == "Killed: 1 x driver, 1 x broker. Seed 4, 61 s."
+    assert report[0] == "Killed: 1 x driver, 1 x broker, 1 x loader. Seed 4, 61 s."
     assert report[-2].startswith("RIGHT")
     assert report[-1] == "Without transactions, 7 refunds were paid more than once."
     assert any(line.split()[-2:] == ["0.00", "7.35"] for line in report)
@@ -195,6 +243,18 @@ def test_a_lost_settlement_is_a_failure() -> None:
     assert write_report(course, wishes)[-1].startswith("WRONG")
 
 
+@pytest.mark.parametrize(("lost", "code"), [(0, 0), (1, 1)])
+def test_what_is_wrong_is_the_exit_code_and_the_picture_is_drawn_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int, code: int
+) -> None:
+    course, _ = a_course(lost=lost)
+    monkeypatch.setattr(demo_command, "_run", lambda wishes: course)
+    options = ["--settlements", "100", "--picture", str(tmp_path / "new" / "p.svg")]
+    result = CliRunner().invoke(app, ["demo", *options])
+    assert result.exit_code == code, result.output
+    ET.fromstring((tmp_path / "new" / "p.svg").read_text())
+
+
 def test_a_settlement_that_never_reached_the_topic_is_a_failure() -> None:
     course, wishes = a_course()
     course.findings[EXACTLY_ONCE].rows["settlements"] = 99
@@ -203,9 +263,14 @@ def test_a_settlement_that_never_reached_the_topic_is_a_failure() -> None:
 
 def test_the_picture_shows_every_kill_and_what_was_paid_too_much() -> None:
     drawing = draw(*a_course(doubled=7))
-    texts = [element.text for element in ET.fromstring(drawing).iter() if element.text]
-    assert {"driver", "broker", "exactly once", "at least once"} <= set(texts)
+    texts = {element.text: element for element in ET.fromstring(drawing).iter() if element.text}
+    assert {"driver", "broker", "loader", "exactly once", "at least once"} <= texts.keys()
     assert any("7 too many: 7.35 rupees" in text for text in texts)
+    # The two are half a second apart: one word would hide the other.
+    assert texts["broker"].get("y") != texts["driver"].get("y") == texts["loader"].get("y")
+    assert all(
+        LEFT <= float(texts[v.value].attrib["x"]) <= RIGHT for v in Victim if v.value in texts
+    )
 
 
 def test_progress_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,6 +278,18 @@ def test_progress_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) ->
     for count in range(5):
         lines.progress({EXACTLY_ONCE: count}, 10)
     assert capsys.readouterr().out.splitlines() == [" 0:00  decided of 10: exactly once 0"]
+
+
+def test_a_progress_line_is_not_repeated_before_something_has_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    lines = Lines(clock)
+    for seconds, decided in ((0, 0), (20, 0), (40, 3), (59, 3), (101, 3)):
+        monkeypatch.setattr(clock, "_started", time.monotonic() - seconds)
+        lines.progress({EXACTLY_ONCE: decided}, 10)
+    said = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == ["0:00", "0:40", "1:41"]
 
 
 def test_a_shielded_part_is_finished_before_it_is_interrupted() -> None:

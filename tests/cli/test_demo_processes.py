@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +14,9 @@ import pytest
 
 from fencepost.base.failures import FencepostError
 from fencepost.demo.interrupt import Interruption
-from fencepost.demo.processes import Household, await_line, last_words, list_processes
+from fencepost.demo.processes import WHEN_TOLD, Household, await_line, last_words
+from fencepost.demo.sessions import list_processes
+from tests.spark.conftest import environment
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -40,6 +45,58 @@ def test_the_orphans_of_a_killed_program_are_killed_too(tmp_path: Path) -> None:
         assert len(children) == 2
         assert all(lives(child) for child in children)
     wait_until(lambda: not any(lives(child) for child in children))
+
+
+HOUSEHOLD = """
+import os, pathlib, sys, time
+from fencepost.demo.interrupt import Interruption
+from fencepost.demo.processes import Household
+
+folder = pathlib.Path(sys.argv[1])
+with Interruption() as interruption, Household(
+    interruption, folder, os.environ, deletes_folder=sys.argv[2] == "temporary"
+) as household:
+    for name in ("one", "two"):
+        household.start(name, ["sh", "-c", "sleep 600 & echo $$ $! > " + name + ".pids; wait"])
+    while not all((folder / f"{name}.pids").exists() for name in ("one", "two")):
+        time.sleep(0.01)
+    print(*[(folder / f"{name}.pids").read_text() for name in ("one", "two")], flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("folder_is", ["temporary", "kept"])
+def test_nothing_outlives_a_household_that_is_killed(tmp_path: Path, folder_is: str) -> None:
+    folder = tmp_path / "household"
+    folder.mkdir()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", HOUSEHOLD, str(folder), folder_is],
+        stdout=subprocess.PIPE,
+        env=environment(),
+        text=True,
+    )
+    assert owner.stdout is not None
+    with owner.stdout as said:
+        programs = [int(word) for _ in range(2) for word in said.readline().split()]
+    assert len(programs) == 4
+    assert all(lives(pid) for pid in programs)
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    wait_until(lambda: not any(lives(pid) for pid in programs))
+    if folder_is == "temporary":
+        wait_until(lambda: not folder.exists())
+    else:
+        assert (folder / "one.pids").exists()
+
+
+def test_a_program_whose_start_nobody_saw_to_its_end_never_begins(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", WHEN_TOLD, "sh", "touch", str(tmp_path / "begun")],
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert not (tmp_path / "begun").exists()
 
 
 def test_a_program_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:

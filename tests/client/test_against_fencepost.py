@@ -17,6 +17,7 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import ProducerFenced
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.reading import LATEST
+from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
 from tools.fencepost_process import FencepostProcess
 
@@ -66,6 +67,33 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
         cluster.end_txn(identity, commit=commit)
     values = [record.value for record in cluster.records(partition, 0, 8)]
     assert values == [b"1", b"again", b"1", b"again"]
+
+
+def test_batches_that_are_put_wait_for_the_flush(
+    cluster: Cluster, partition: TopicPartition
+) -> None:
+    identity = cluster.init_producer_id(f"tx-{partition}")
+
+    def end() -> int:
+        return cluster.list_offsets({partition: LATEST}, isolation="read_uncommitted")[
+            partition
+        ].offset
+
+    with cluster.writer(identity) as writer:
+        for sequence in range(2):
+            batch = build_batch(
+                [Record(value=b"put")],
+                timestamp_ms=0,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=sequence,
+                transactional=True,
+            )
+            writer.put(partition, batch)
+        assert end() == 0
+        assert writer.flush()[partition].records == 2
+    assert end() == 2
+    cluster.end_txn(identity, commit=False)
 
 
 @pytest.mark.parametrize("protocol", [1, 2])

@@ -46,7 +46,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Itera
     folder = tmp_path_factory.mktemp("secured")
     _make_certificates(folder)
     doors = ("PLAINTEXT", "SASL_SSL", "SASL_PLAINTEXT", "SSL", "CONTROLLER")
-    ports = {door: free_port() for door in doors}
+    ports = dict(zip(doors, _different_ports(len(doors)), strict=True))
     settings = _settings(folder, ports)
     with ApacheKafka(folder / "data", settings=settings, port=ports["PLAINTEXT"]) as broker:
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -56,6 +56,14 @@ def secured(tmp_path_factory: pytest.TempPathFactory, tools: JavaTools) -> Itera
                 *("--add-config", f"{mechanism}=[iterations=4096,password=scram-secret]"),
             )
         yield Secured(ports, folder)
+
+
+def _different_ports(count: int) -> list[int]:
+    """The system may offer the port that it has just offered once more."""
+    ports: dict[int, None] = {}
+    while len(ports) < count:
+        ports[free_port()] = None
+    return list(ports)
 
 
 def _make_certificates(folder: Path) -> None:
@@ -104,6 +112,10 @@ def _settings(folder: Path, ports: Mapping[str, int]) -> dict[str, str]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(folder / "ca.pem"),
         "listener.name.ssl.ssl.client.auth": "required",
+        # What nobody has put under an ACL is everybody's; who comes through the plain door may do everything.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:broker",
+        "allow.everyone.if.no.acl.found": "true",
         # Short, so that the connection of a test lives through the end of its login.
         "connections.max.reauth.ms": "2000",
     }

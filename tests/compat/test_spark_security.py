@@ -1,12 +1,15 @@
-"""Goal: source and sink get into an Apache Kafka that asks for TLS and SASL, and their secrets are seen nowhere.
+"""Goal: source and sink get into an Apache Kafka that asks for TLS and SASL, and their secrets are seen nowhere; where
+they may not do something, they say what is to be granted.
 
 Method: the broker of `test_client_security.py`; a query from topic to topic with each mechanism, with everything that
-Spark and Python write down caught: plans, progress, logs, the ledger, and what a failure says.
+Spark and Python write down caught: plans, progress, logs, the ledger, and what a failure says. Then the same query where
+its user lacks one permission.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +20,13 @@ import pytest
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
+from fencepost.client.reading import LATEST
 from fencepost.records.opened import Record
 from fencepost.spark.ledger import group_of, read_page
 from fencepost.spark.sink import TransactionalSink
 from tests.compat.test_client_security import PASSWORD, Secured, secured
 from tests.spark.pipeline import finish
+from tools.java_tools import JavaTools
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,3 +202,66 @@ def test_a_wrong_password_fails_the_query_at_once_and_is_not_shown(
     assert "sasl.password" in failure, failure
     copy.seen.append(caplog.text)
     copy.assert_unseen("hunter2hunter2")
+
+
+ACLS = "org.apache.kafka.tools.AclCommand"
+USER = "User:scram-user"
+
+LACKING = {
+    "to see the topic it reads": (
+        ["--topic", "{source}"],
+        [],
+        r"topic '{source}': this user may not read the topic: grant READ on it",
+    ),
+    "to read the topic it reads": (
+        ["--topic", "{source}"],
+        ["--topic", "{source}"],
+        r"{source}-0: this user may not read the topic: grant READ on it",
+    ),
+    "to write to the topic it writes": (
+        ["--topic", "{target}"],
+        ["--topic", "{target}"],
+        r"{target}-\d: this user may not write to the topic: grant WRITE on it",
+    ),
+    "to use the transactional id": (
+        ["--transactional-id", "{target}"],
+        [],
+        r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED .* grant this user WRITE and DESCRIBE on the transactional id",
+    ),
+    "to use the group of the ledger": (
+        ["--group", "fencepost-{target}"],
+        [],
+        r"group 'fencepost-{target}' was refused with GROUP_AUTHORIZATION_FAILED .* grant this user READ on the group",
+    ),
+}
+"""What is closed to all, what of it the user may see nevertheless, and what the query says then."""
+
+
+@pytest.mark.parametrize("lacking", LACKING.values(), ids=LACKING.keys())
+def test_a_query_that_lacks_a_permission_says_which_and_writes_nothing(
+    secured: Secured,
+    plain_door: Cluster,
+    connector_spark: SparkSession,
+    tools: JavaTools,
+    topic: str,
+    tmp_path: Path,
+    lacking: tuple[list[str], list[str], str],
+) -> None:
+    source, target = topic, f"{topic}-copy"
+    write(plain_door, source, [b"a", b"b", b"c"])
+    closed, seen, sentence = (
+        [part.format(source=source, target=target) for part in parts]
+        for parts in (lacking[0], lacking[1], [lacking[2]])
+    )
+    at = ["--bootstrap-server", secured.at("PLAINTEXT"), "--add", "--allow-principal"]
+    tools.check(ACLS, *at, "User:nobody", "--operation", "All", *closed)
+    if seen:
+        tools.check(ACLS, *at, USER, "--operation", "Describe", *seen)
+    options = options_of("SCRAM-SHA-512", secured.folder)
+    copy = SecretCopy(connector_spark, secured.at("SASL_SSL"), options, tmp_path)
+    failure = copy.run(source, target)
+    assert failure is not None
+    assert re.search(sentence[0], failure), failure
+    ends = dict.fromkeys((TopicPartition(target, index) for index in range(2)), LATEST)
+    listed = plain_door.list_offsets(ends, isolation="read_committed")
+    assert not any(end.offset for end in listed.values())

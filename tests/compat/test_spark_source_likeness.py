@@ -403,6 +403,13 @@ def test_both_need_to_be_told_where_the_brokers_are(both: Both) -> None:
             both.spark.read.format(name).option("subscribe", SETTLED).load().collect()
 
 
+def test_both_have_a_schema_of_their_own(both: Both) -> None:
+    for name, sentence in ((THEIRS, "SCHEMA_MISMATCH"), (OURS, "has a schema of its own")):
+        reader = both.spark.read.format(name).options(**both.options({"subscribe": SETTLED}))
+        with pytest.raises(Exception, match=sentence):
+            reader.schema("value string").load().collect()
+
+
 def test_every_setting_of_a_consumer_is_known_by_its_name(both: Both) -> None:
     known = KNOWN | {name.removeprefix("kafka.") for name in REFUSED}
     strange = {

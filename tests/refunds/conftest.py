@@ -14,7 +14,7 @@ import pytest
 
 import fencepost
 from fencepost.client.blocking import Cluster, connect
-from fencepost.demo.cluster import create_topics
+from fencepost.examples.refunds.fill import create_topics
 from fencepost.examples.refunds.pipeline import parser
 from fencepost.examples.refunds.session import make_session
 from fencepost.examples.refunds.settlements import EXACTLY_ONCE, Topics

@@ -11,8 +11,8 @@ import pytest
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
-from fencepost.demo.cluster import write_settlements
 from fencepost.examples.refunds import loader
+from fencepost.examples.refunds.fill import write_settlements
 from fencepost.examples.refunds.loader import load_topic
 from fencepost.examples.refunds.settlements import SETTLEMENT_SCHEMA
 from fencepost.records.opened import Record

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.demo.cluster import write_settlements
 from fencepost.examples.refunds import audit, pipeline
 from fencepost.examples.refunds.audit import Findings
+from fencepost.examples.refunds.fill import write_settlements
 from fencepost.examples.refunds.pipeline import start_query
 from fencepost.examples.refunds.settlements import (
     ABOVE_DAILY_LIMIT,
@@ -89,3 +93,18 @@ def test_what_is_written_at_least_once_goes_to_topics_of_its_own() -> None:
     plain, exact = Topics.of(AT_LEAST_ONCE, "p-"), Topics.of(EXACTLY_ONCE, "p-")
     assert plain.settlements == exact.settlements == "p-settlements"
     assert {plain.refunds, plain.audit}.isdisjoint({exact.refunds, exact.audit})
+
+
+def test_every_command_of_the_examples_page_is_one_that_its_program_knows() -> None:
+    page = (Path(__file__).resolve().parents[2] / "examples" / "refunds" / "README.md").read_text()
+    commands = re.findall(
+        r"^python -m (fencepost\.examples\.refunds\.\w+) +(.*)$", page, re.MULTILINE
+    )
+    assert {name.rpartition(".")[2] for name, _ in commands} == {
+        "fill",
+        "pipeline",
+        "loader",
+        "audit",
+    }
+    for name, options in commands:
+        importlib.import_module(name).parser().parse_args(shlex.split(options))

@@ -70,10 +70,10 @@ def in_tasks(
     # As it is now, so that several may be put around each other.
     write_few = vars(job)["write_few"]
 
-    def write_few_rows(plan: Any, identity: ProducerIdentity, rows: Any) -> Batches:
+    def write_few_rows(plan: Any, identity: ProducerIdentity, *more: Any) -> Batches:
         if not applies(identity):
-            return cast(Batches, write_few(plan, identity, rows))
-        return around(lambda _: write_few(plan, identity, rows), iter(()))
+            return cast(Batches, write_few(plan, identity, *more))
+        return around(lambda _: write_few(plan, identity, *more), iter(()))
 
     patch.setattr(job, "write_few", write_few_rows)
 
@@ -121,19 +121,29 @@ class AfterFirstWrite:
     def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
         from fencepost.spark.delivering import Delivery
 
-        genuine = Delivery.write
+        write, put = Delivery.write, Delivery.put
 
-        def write(delivery: Delivery, place: TopicPartition, *more: Any) -> None:
-            genuine(delivery, place, *more)
+        def act_once(delivery: Delivery, place: TopicPartition) -> None:
             if claim(self.marker):
                 self._await_write(place)
                 self.act(self.marker, delivery, place)
 
-        Delivery.write = write  # type: ignore[method-assign, assignment]
+        def write_and_act(delivery: Delivery, place: TopicPartition, *more: Any) -> None:
+            write(delivery, place, *more)
+            act_once(delivery, place)
+
+        # Batches that would travel together: here the first one goes ahead.
+        def put_and_act(delivery: Delivery, place: TopicPartition, batch: Any) -> None:
+            if os.path.exists(self.marker):
+                put(delivery, place, batch)
+            else:
+                write_and_act(delivery, place, batch)
+
+        Delivery.write, Delivery.put = write_and_act, put_and_act  # type: ignore[method-assign, assignment]
         try:
             yield from deliver(batches)
         finally:
-            Delivery.write = genuine  # type: ignore[method-assign]
+            Delivery.write, Delivery.put = write, put  # type: ignore[method-assign]
 
     def _await_write(self, place: TopicPartition) -> None:
         with connect(self.bootstrap) as cluster:

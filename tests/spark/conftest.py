@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,18 +105,19 @@ def require_spark() -> None:
 
 
 class Sessions:
-    """The one session that a process can have, made anew when it is wanted with another master."""
+    """The one session that a process can have, made anew when it is wanted with another master or other settings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         """Where executors keep their shuffle files."""
-        self._master = ""
+        self._wanted: tuple[str, Mapping[str, str]] = ("", {})
         self._session: SparkSession | None = None
 
-    def session(self, master: str) -> SparkSession:
-        if self._session is None or self._master != master:
+    def session(self, master: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+        wanted = (master, settings or {})
+        if self._session is None or self._wanted != wanted:
             self.stop()
-            self._master, self._session = master, self._make(master)
+            self._wanted, self._session = wanted, self._make(*wanted)
         return self._session
 
     def stop(self) -> None:
@@ -124,12 +125,14 @@ class Sessions:
             self._session.stop()
             self._session = None
 
-    def _make(self, master: str) -> SparkSession:
+    def _make(self, master: str, settings: Mapping[str, str]) -> SparkSession:
+        from pyspark import SparkConf
         from pyspark.sql import SparkSession
 
         os.environ.update(environment())
         session = (
-            SparkSession.builder.master(master)
+            SparkSession.builder.config(conf=SparkConf().setAll(list(settings.items())))
+            .master(master)
             .appName("fencepost tests")
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "2")

@@ -16,7 +16,10 @@ from fencepost.spark.settings import read_settings
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
+from pyspark.errors import PySparkAttributeError
+
 from fencepost.spark.moment import Moment
+from fencepost.spark.sink import TransactionalSink
 
 
 def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
@@ -67,6 +70,22 @@ def test_workers_of_this_machine_run_the_drivers_python(monkeypatch: pytest.Monk
     assert given.sparkContext.pythonExec != "python3"
 
 
+class ConnectSession:
+    """As much of a session of Spark Connect as the sink meets: tried on a real one, which needs grpc."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise PySparkAttributeError(
+            errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name}
+        )
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    sink = TransactionalSink("localhost:9092", transactional_id="id", topic="out")
+    rows: Any = SimpleNamespace(sparkSession=ConnectSession())
+    with pytest.raises(SinkRefused, match="Spark Connect"):
+        sink(rows, 0)
+
+
 class Alive:
     """The engine's object of a query that runs, or has stopped."""
 
@@ -80,9 +99,9 @@ class Alive:
 def test_two_live_queries_cannot_share_a_transactional_id() -> None:
     settings = read_settings("localhost:9092", {})
     engine = Alive(active=True)
-    claim_id("shared", settings, Moment("one", "r", 0, (), (), engine))
+    claim_id("shared", settings, Moment("one", "r", 0, engine))
     claim_id("shared", settings, Moment("one", "s", 5))
-    claim_id("shared", settings, Moment("one", "s", 6, (), (), engine))
+    claim_id("shared", settings, Moment("one", "s", 6, engine))
     with pytest.raises(SinkRefused, match="give each query its own transactional_id"):
         claim_id("shared", settings, Moment("two", "r", 0))
     engine.active = False

@@ -34,7 +34,7 @@ PARTITIONS = 3
 @pytest.fixture(params=[False, True], ids=["plain", "compiled"])
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     found = packing if request.param else None
-    monkeypatch.setattr(packing, "compiled_columns", lambda _: found)
+    monkeypatch.setattr(packing, "compiled_columns", lambda *_: found)
 
 
 @pytest.fixture
@@ -181,8 +181,7 @@ def test_the_driver_writes_a_few_rows_itself(
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
     rows = rows_of(0, 30).to_pylist()
-    reports = write_few(packing_plan(cluster, topic), identity, rows)
-    account = settle_accounts(row for batch in reports for row in batch.to_pylist())
+    account = settle_accounts(write_few(packing_plan(cluster, topic), identity, rows, lambda: None))
     cluster.end_txn(identity, commit=True)
     assert (account.rows, account.records) == (30, 30)
     assert few_after(account) == 300

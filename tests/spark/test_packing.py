@@ -28,7 +28,7 @@ from fencepost.records.builder import build_batch  # noqa: E402
 from fencepost.records.columns import column_of, decode_batches  # noqa: E402
 from fencepost.records.filling import NOT_CHOSEN, OpenBatches, place_rows  # noqa: E402
 from fencepost.records.opened import Record, open_batch  # noqa: E402
-from fencepost.spark import packing  # noqa: E402
+from fencepost.spark import fast, packing  # noqa: E402
 from fencepost.spark.accounts import settle_accounts  # noqa: E402
 from fencepost.spark.columnwise import ColumnPacker  # noqa: E402
 from fencepost.spark.delivering import stamp_producer  # noqa: E402
@@ -197,6 +197,15 @@ def test_a_row_that_cannot_be_written_is_refused_with_a_sentence(
         list(way(plan(), pa.RecordBatch.from_pydict(arrays)))
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_name_is_refused_with_a_sentence(header: Any) -> None:
+    rows = [{"key": b"k", "value": b"v", "headers": [{"key": "h", "value": None}, header]}]
+    with pytest.raises(RowRefused, match="key b'k' has a header without a name"):
+        list(Packer(plan(topic="a"), 0).pack_rows(rows))
+    del rows[0]["headers"][1]  # type: ignore[attr-defined]
+    assert [packed.record_count for packed in Packer(plan(topic="a"), 0).pack_rows(rows)] == [1]
+
+
 def keyed(count: int, size: int, partition: int | None = 0) -> Any:
     return pa.RecordBatch.from_pydict(
         {
@@ -211,7 +220,7 @@ def keyed(count: int, size: int, partition: int | None = 0) -> Any:
 def test_the_first_batch_of_a_partition_has_the_length_that_its_writer_wants(
     is_compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "compiled_columns", lambda _: columnwise if is_compiled else None)
+    monkeypatch.setattr(packing, "compiled_columns", lambda *_: columnwise if is_compiled else None)
     packer = Packer(plan(topic="a", batch_bytes=10_000), 0, lambda _: 7)
     lengths = [
         packed.record_count
@@ -227,7 +236,7 @@ def test_the_first_batch_of_a_partition_has_the_length_that_its_writer_wants(
 def test_rows_with_headers_stay_behind_those_that_came_before_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(packing, "compiled_columns", lambda _: columnwise)
+    monkeypatch.setattr(packing, "compiled_columns", lambda *_: columnwise)
     packer = Packer(plan(topic="a", batch_bytes=10_000), 0)
     headers = pa.array([[{"key": "h", "value": b"x"}]], HEADERS)
     later = pa.RecordBatch.from_pydict(
@@ -358,3 +367,33 @@ def test_accounts_that_add_up_are_settled() -> None:
 def test_accounts_that_do_not_add_up_are_refused(reports: list[dict[str, Any]]) -> None:
     with pytest.raises(CountsDisagree):
         settle_accounts(reports)
+
+
+def _tasks_until_compiled(value_bytes: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many tasks of so many rows a fresh worker packs plainly; 1,000 when it never stops."""
+    monkeypatch.setattr(packing, "_plain_work", packing.PlainWork())
+    monkeypatch.setattr(fast, "_MODULE", "fencepost.records.opened_never")
+    monkeypatch.setattr("importlib.import_module", lambda name: packing)
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([bytes(value_bytes)] * rows)})
+    for number in range(1_000):
+        packer = Packer(plan(topic="a", batch_bytes=2**20, max_record_bytes=2**20), 0)
+        assert sum(packed.record_count for packed in packer.pack(batch)) <= rows
+        if packer._columnwise is not None:
+            return number
+    return 1_000
+
+
+@pytest.mark.parametrize(
+    ("value_bytes", "rows", "tasks"),
+    [
+        # About 20,000 small rows, however many tasks they come in; large rows count for more.
+        (100, 2_000, 10),
+        (10_240, 2_000, 4),
+        # Tasks that would be packed plainly anyway do not start it.
+        (100, 50, 1_000),
+    ],
+)
+def test_a_worker_that_is_kept_goes_over_to_the_compiled_way(
+    value_bytes: int, rows: int, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _tasks_until_compiled(value_bytes, rows, monkeypatch) == tasks

@@ -189,7 +189,7 @@ def test_an_executor_that_wakes_up_late_cannot_write(pipeline: Pipeline, cluster
     def remember(df: DataFrame, batch_id: int) -> None:
         sink(df, batch_id)
         assert sink._standing is not None
-        borrowed.append(sink._standing.identity)
+        borrowed.append(sink._standing.producer.identity)
 
     assert pipeline.run(remember) is None
     pipeline.add(numbered(1))

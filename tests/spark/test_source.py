@@ -101,6 +101,38 @@ def test_a_wrong_option_is_an_error_that_names_it(
         read("no-such-topic").count()
 
 
+@pytest.mark.parametrize("schema", ["value string", "value binary, key binary"])
+def test_a_schema_of_the_users_own_is_refused(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path, schema: str
+) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": new_topic(1)}
+    batch, stream = (
+        reader.format("fencepost").options(**options, columns="key,value").schema(schema).load()
+        for reader in (spark.read, spark.readStream)
+    )
+    with pytest.raises(Exception, match="has a schema of its own"):
+        batch.collect()
+    with pytest.raises(Exception, match="has a schema of its own"):
+        drain(stream, tmp_path)
+
+
+def test_who_writes_with_the_format_is_told_how_to_write(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": new_topic(1)}
+    rows = spark.read.format("fencepost").options(**options).load()
+    with pytest.raises(Exception, match=r"foreachBatch\(fencepost.spark.TransactionalSink"):
+        rows.write.format("fencepost").mode("append").options(**options).save()
+    stream = spark.readStream.format("fencepost").options(**options).load()
+    with pytest.raises(Exception, match=r"foreachBatch\(fencepost.spark.TransactionalSink"):
+        drain(stream, tmp_path, "fencepost")
+
+
+def drain(rows: DataFrame, folder: Path, into: str = "noop") -> None:
+    query = rows.writeStream.format(into).option("checkpointLocation", str(folder / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
 def test_offsets_that_are_gone_are_a_loss_unless_told_otherwise(
     read: Callable[..., DataFrame], cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""docs/spark.md is held to the code: its example runs, its tables leave nothing out."""
+"""docs/spark.md and README.md are held to the code: their examples run, their tables leave nothing out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import connect
+from fencepost.records.opened import Record
 from fencepost.spark import failures
 from fencepost.spark.sink import TransactionalSink
 from fencepost.spark.source_options import OPTIONS
+from tests.spark.conftest import BrokerProcess, read_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,8 +83,12 @@ def test_every_argument_of_the_sink_is_in_the_table() -> None:
     assert {name for name in arguments if f"| `{name}` |" not in PAGE} == set()
 
 
-def examples() -> list[str]:
-    return [textwrap.dedent(code) for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)]
+def examples(page: str) -> list[str]:
+    return [textwrap.dedent(code) for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
+
+
+def run_example(code: str, name: str) -> None:
+    exec(compile(code, name, "exec"), {"__name__": "example"})
 
 
 @pytest.mark.spark
@@ -92,6 +101,38 @@ def test_the_quick_start_does_what_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (code,) = examples()
-    exec(compile(code, "docs/spark.md", "exec"), {"__name__": "quick_start"})
+    (code,) = examples(PAGE)
+    run_example(code, "docs/spark.md")
     assert capsys.readouterr().out.splitlines()[-1] == "100 refunds"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+@pytest.mark.filterwarnings("default")
+def test_the_examples_of_the_readme_do_what_they_say(
+    spark: SparkSession,
+    own_broker: BrokerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("confluent_kafka", reason="the first example uses it")
+    monkeypatch.chdir(tmp_path)
+    found = examples((ROOT / "README.md").read_text())
+    (on_spark,) = [code for code in found if "TransactionalSink" in code]
+    (broker_alone,) = [code for code in found if "with fencepost.Broker()" in code]
+    run_example(broker_alone, "README.md")
+    topics = [NewTopic("settlements", 2, 1), NewTopic("refunds-emitted", 2, 1)]
+    with connect(own_broker.bootstrap_servers) as cluster:
+        cluster.create_topics(topics)
+        with cluster.writer(cluster.init_producer_id(None)) as writer:
+            rows = [Record(key=b"r-17", value=b"approved"), Record(key=b"r-18", value=b"refused")]
+            writer.write_records(TopicPartition("settlements", 1), rows)
+            writer.flush()
+        code = on_spark.replace("127.0.0.1:9092", own_broker.bootstrap_servers)
+        # Spark's own process was started elsewhere, so that our folder is not its.
+        code = code.replace("checkpoints/refunds", str(tmp_path / "checkpoints"))
+        for _ in ("once", "and again: nothing new"):
+            run_example(code, "README.md")
+            assert read_values(cluster, "refunds-emitted") == ["approved"]
+        offsets = cluster.offset_fetch("fencepost-refunds")
+        assert offsets[TopicPartition("settlements", 1)].offset == len(rows)

@@ -24,7 +24,13 @@ def demo(
         ),
     ] = None,
     kills: Annotated[
-        int, typer.Option(metavar="N", help="How often something is killed.", min=0)
+        int,
+        typer.Option(
+            metavar="N",
+            help="How often something is killed while the queries run. The loader is killed once after that; "
+            "with 0 nothing is.",
+            min=0,
+        ),
     ] = 6,
     settlements: Annotated[
         int, typer.Option(metavar="N", help="How many settlements to decide.", min=1)
@@ -48,7 +54,8 @@ def demo(
         bool, typer.Option("--alone", help="Without the query that writes at least once.")
     ] = False,
     picture: Annotated[
-        Path, typer.Option(metavar="FILE", help="Where to draw what happened, as SVG.")
+        Path,
+        typer.Option(metavar="FILE", help="Where to draw what happened, as SVG.", dir_okay=False),
     ] = Path("fencepost-demo.svg"),
     keep: Annotated[
         Path | None,
@@ -69,6 +76,8 @@ def demo(
         return
     from fencepost.demo.run import Wishes
 
+    # Now, and not when the run is over and its picture would be lost.
+    picture.parent.mkdir(parents=True, exist_ok=True)
     wishes = Wishes(
         settlements=settlements,
         per_batch=per_batch,
@@ -108,7 +117,6 @@ def _conclude(course: Course, wishes: Wishes, picture: Path) -> None:
     typer.echo("")
     for line in write_report(course, wishes):
         typer.echo(line)
-    picture.parent.mkdir(parents=True, exist_ok=True)
     picture.write_text(draw(course, wishes), encoding="utf-8")
     typer.echo(f"The picture: {picture}")
     if wishes.keep is not None:

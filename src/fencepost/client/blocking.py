@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from fencepost.base.system import SystemDice
@@ -26,7 +26,7 @@ from fencepost.client.failures import RetriesExhausted
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.client.reading import EARLIEST, LATEST, ListedOffset
 from fencepost.client.sockets import MonotonicClock, Network
-from fencepost.client.steps import Steps, run
+from fencepost.client.steps import Steps, Underway, run
 from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
 
@@ -87,6 +87,13 @@ class Cluster:
         """Carries out any procedure of this room."""
         with self._lock:
             return run(procedure, self._network)
+
+    def begin(self, procedure: Steps[T]) -> Begun[T]:
+        """Sends the first request of a procedure; the caller does something else meanwhile, and then finishes it."""
+        with self._lock:
+            underway = Underway(procedure, self._network)
+            underway.begin()
+        return Begun(underway, self._lock)
 
     def ask(self, api: ApiKey, request: Any, node_id: int | None = None) -> Any:
         """The bare reply to one request, whatever code it carries; a lost one is sent again until the deadline."""
@@ -231,7 +238,11 @@ class Cluster:
 
     def metadata(self, topics: Collection[str] | None = None) -> ClusterView:
         """Brokers, and these topics or all."""
-        return self.run(admin.metadata(self._core, topics))
+        return self.begin_metadata(topics).finish()
+
+    def begin_metadata(self, topics: Collection[str] | None = None) -> Begun[ClusterView]:
+        """The same, without waiting for the answer."""
+        return self.begin(admin.metadata(self._core, topics))
 
     def describe_cluster(self) -> ClusterView:
         """Who belongs to the cluster."""
@@ -283,6 +294,19 @@ class Cluster:
         return self.run(admin.describe_transactions(self._core, transactional_ids))
 
 
+class Begun(Generic[T]):
+    """A call that has been sent. It must be finished, whatever happens meanwhile."""
+
+    def __init__(self, underway: Underway[T], lock: threading.RLock) -> None:
+        self._underway = underway
+        self._lock = lock
+
+    def finish(self) -> T:
+        """Waits for the answer, and does all that is to be done because of it."""
+        with self._lock:
+            return self._underway.finish()
+
+
 def _standstill(fetched: FetchedPartition) -> str:
     words = f"nothing new; the high watermark is {fetched.high_watermark}"
     if 0 <= fetched.last_stable_offset < fetched.high_watermark:
@@ -328,8 +352,14 @@ class TransactionalWriter:
         self, partition: TopicPartition, batch: Buffer, done: Callable[[], None] | None = None
     ) -> None:
         """Takes a sealed batch and returns when there is room again; its bytes must not change until `done`."""
-        self._writer.accept(partition, batch, self._core.clock.now_ms(), done)
+        self.put(partition, batch, done)
         self._pump(self._core.options.buffer_bytes)
+
+    def put(
+        self, partition: TopicPartition, batch: Buffer, done: Callable[[], None] | None = None
+    ) -> None:
+        """Takes a sealed batch without sending: what is put before the next `write` or `flush` travels together."""
+        self._writer.accept(partition, batch, self._core.clock.now_ms(), done)
 
     def poll(self) -> None:
         """Takes in the answers that have come, and sends what they allow, without waiting."""
@@ -351,8 +381,12 @@ class TransactionalWriter:
 
     def flush(self) -> dict[TopicPartition, Written]:
         """Returns when everything is acknowledged: what was written to each partition."""
-        self._pump(0)
+        self.begin_flush().finish()
         return self._writer.results()
+
+    def begin_flush(self) -> Begun[None]:
+        """Sends what may be sent, without waiting for its acknowledgement: `flush` has to follow."""
+        return self._cluster.begin(writing.pump(self._core, self._writer, 0))
 
     def close(self) -> None:
         """Gives up what is not acknowledged; it may still arrive, so abort the transaction or fence it."""

@@ -325,7 +325,6 @@ class Network:
     def _poll(self, timeout_ms: int) -> None:
         """Reads what has come, waiting at most so long for something to come."""
         now_ms = self._clock.now_ms()
-        self._expire(now_ms)
         busy = [link for link in self._links.values() if link.deadlines]
         if not busy:
             return
@@ -336,6 +335,7 @@ class Network:
             ready = _readable(busy, wait_ms)
         for link in ready:
             self._read(link)
+        # After the reading: an answer that came in time counts, though its caller was busy with something else.
         self._expire(self._clock.now_ms())
 
     def _read(self, link: Link) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fencepost.client.options import Endpoint
     from fencepost.wire.apis import ApiKey
 
@@ -82,22 +84,56 @@ class Driver(Protocol):
     def pause(self, pause_ms: int) -> None: ...
 
 
-def run(procedure: Steps[T], driver: Driver) -> T:
-    """Carries a procedure to its end on a driver that blocks."""
-    answer: Any = None
-    failure: Exception | None = None
-    while True:
+class Underway(Generic[T]):
+    """A procedure on a driver that blocks: begun now and finished later, with other work between.
+
+    Whoever begins one finishes it: a request whose answer nobody waits for may still have its effect.
+    """
+
+    def __init__(self, procedure: Steps[T], driver: Driver) -> None:
+        self._procedure = procedure
+        self._driver = driver
+        self._step: Step | None = None
+        self._result: T | None = None
+        self._failure: Exception | None = None
+        self._go_on(lambda: procedure.send(None))
+
+    def begin(self) -> None:
+        """Goes as far as the first thing to wait for: what is to be sent first is on its way then."""
+        while isinstance(self._step, Start):
+            self._take_step(self._step)
+
+    def finish(self) -> T:
+        """Goes to the end, and raises here what went wrong on the way."""
+        while self._step is not None:
+            self._take_step(self._step)
+        if self._failure is not None:
+            raise self._failure
+        return cast("T", self._result)
+
+    def _take_step(self, step: Step) -> None:
         try:
-            step = procedure.send(answer) if failure is None else procedure.throw(failure)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer, failure = None, None
-        try:
-            answer = _carry_out(step, driver)
+            answer = _carry_out(step, self._driver)
         except Exception as problem:  # noqa: BLE001
             # Raised inside the procedure, so that its own clean-up runs and its caller sees where it stood.
             failure = problem
+            self._go_on(lambda: self._procedure.throw(failure))
+        else:
+            self._go_on(lambda: self._procedure.send(answer))
+
+    def _go_on(self, advance: Callable[[], Step]) -> None:
+        self._step = None
+        try:
+            self._step = advance()
+        except StopIteration as end:
+            self._result = end.value
+        except Exception as problem:  # noqa: BLE001 - raised again by `finish`.
+            self._failure = problem
+
+
+def run(procedure: Steps[T], driver: Driver) -> T:
+    """Carries a procedure to its end on a driver that blocks."""
+    return Underway(procedure, driver).finish()
 
 
 def _carry_out(step: Step, driver: Driver) -> object:

@@ -10,19 +10,18 @@ from typing import Final
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
-from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
+from fencepost.client.failures import RetriesExhausted
 from fencepost.client.reading import LATEST
 from fencepost.demo.processes import Household, Program, await_line
-from fencepost.examples.refunds.settlements import Topics, generate
-from fencepost.records.opened import Record
+from fencepost.examples.refunds.fill import PARTITIONS
+from fencepost.examples.refunds.settlements import Topics
 
-PARTITIONS: Final = 2
-"""Of every topic: as many as there are executors, so that each reads and writes one."""
-
-RECORDS_PER_BATCH: Final = 1_000
 IMPATIENT: Final = {"default.api.timeout.ms": 2_000, "request.timeout.ms": 1_000}
 """For looking on: an answer that comes late is of no use."""
+
+FIRST_ANSWER: Final = {"default.api.timeout.ms": 10_000, "request.timeout.ms": 5_000}
+"""For brokers that somebody has named and that may not be there."""
 
 READY: Final = "fencepost is ready at "
 
@@ -48,34 +47,20 @@ class OwnBroker:
         self._program.kill()
 
 
-def create_topics(cluster: Cluster, topics: Collection[Topics]) -> None:
-    """Every topic of the run; FencepostError when one is there already, because it would be counted too."""
-    names = sorted({name for group in topics for name in group.schemas})
-    existing = sorted(cluster.metadata().topics.keys() & set(names))
-    if existing:
+def require_brokers(address: str) -> None:
+    """FencepostError when nobody answers there."""
+    try:
+        with connect(address, FIRST_ANSWER) as cluster:
+            cluster.metadata()
+    except RetriesExhausted as problem:
         raise FencepostError(
-            f"the cluster has a topic {existing[0]!r} already: the demo needs its own"
-        )
-    cluster.create_topics([NewTopic(name, PARTITIONS) for name in names])
+            f"no broker answers at {address} ({problem}): start it, or correct --bootstrap-servers"
+        ) from problem
 
 
 def delete_topics(cluster: Cluster, topics: Collection[Topics]) -> None:
     """Leaves a given cluster as it was."""
     cluster.delete_topics(sorted({name for group in topics for name in group.schemas}))
-
-
-def write_settlements(cluster: Cluster, topic: str, count: int) -> None:
-    """Fills the first topic."""
-    lanes: list[list[Record]] = [[] for _ in range(PARTITIONS)]
-    for number, settlement in enumerate(generate(count)):
-        key = settlement.refund_id.encode()
-        lanes[number % PARTITIONS].append(Record(key=key, value=settlement.as_json()))
-    with cluster.writer(cluster.init_producer_id(None)) as writer:
-        for index, lane in enumerate(lanes):
-            for start in range(0, len(lane), RECORDS_PER_BATCH):
-                part = lane[start : start + RECORDS_PER_BATCH]
-                writer.write_records(TopicPartition(topic, index), part)
-        writer.flush()
 
 
 class Onlooker:

@@ -22,12 +22,25 @@ LEFT, RIGHT, TOP, BOTTOM = 70, 870, 90, 360
 
 COLOURS: Final = {EXACTLY_ONCE: "#1b7837", AT_LEAST_ONCE: "#c2571a"}
 KILL_COLOUR: Final = "#555555"
-DASHES: Final = {Victim.DRIVER: "none", Victim.EXECUTOR: "7 4", Victim.BROKER: "2 4"}
+DASHES: Final = {
+    Victim.DRIVER: "none",
+    Victim.EXECUTOR: "7 4",
+    Victim.BROKER: "2 4",
+    Victim.LOADER: "none",
+}
+
+LABEL_WIDTH: Final = 16
+LETTER_HEIGHT: Final = 7
+"""Room for a word along the line of a kill, in a font of 12."""
+
+
+STEPS_SECONDS: Final = (5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600, 10_800, 86_400)
+"""Distances between the times that are written beneath."""
 
 
 def draw(course: Course, wishes: Wishes) -> str:
     """The whole picture as SVG."""
-    parts = [*_frame(course, wishes), *_kills(course), *_lines(course, wishes)]
+    parts = [*_frame(course, wishes), *_loading(course), *_kills(course), *_lines(course, wishes)]
     parts += [*_legend(wishes), *_results(course, wishes)]
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
@@ -43,7 +56,7 @@ def _text(x: float, y: float, words: str, **attributes: str | int) -> str:
 
 
 def _across(course: Course, seconds: float) -> float:
-    return LEFT + (RIGHT - LEFT) * seconds / max(1.0, _end(course))
+    return LEFT + (RIGHT - LEFT) * seconds / _end(course)
 
 
 def _up(share: float) -> float:
@@ -51,8 +64,8 @@ def _up(share: float) -> float:
 
 
 def _end(course: Course) -> float:
-    """When the queries had come to their end."""
-    return course.samples[-1][0] if course.samples else 1.0
+    """When the last question was answered."""
+    return max(1.0, course.seconds)
 
 
 def _frame(course: Course, wishes: Wishes) -> Iterator[str]:
@@ -62,31 +75,46 @@ def _frame(course: Course, wishes: Wishes) -> Iterator[str]:
         yield f'<path d="M{LEFT} {y:.1f}H{RIGHT}" stroke="#dddddd"/>'
         count = f"{wishes.settlements * share:,.0f}"
         yield _text(LEFT - 8, y + 5, count, text_anchor="end", font_size=12)
-    step = next(step for step in (5, 10, 20, 30, 60, 120, 600) if _end(course) / step <= 10)
+    step = next(step for step in STEPS_SECONDS if _end(course) / step <= 10)
     for seconds in range(0, int(_end(course)) + 1, step):
         x = _across(course, seconds)
         yield _text(x, BOTTOM + 18, f"{seconds} s", text_anchor="middle", font_size=12)
     yield _text(LEFT, TOP - 10, "settlements decided", font_size=12)
 
 
+def _loading(course: Course) -> Iterator[str]:
+    """The time after the queries, when topics are loaded and audited."""
+    x = _across(course, course.queries_ended)
+    yield (
+        f'<rect x="{x:.1f}" y="{TOP}" width="{RIGHT - x:.1f}" height="{BOTTOM - TOP}" '
+        'fill="#f0f0f0"/>'
+    )
+    yield _text(RIGHT - 6, BOTTOM - 10, "load, audit", text_anchor="end", font_size=12)
+
+
 def _kills(course: Course) -> Iterator[str]:
+    before, depth = float("-inf"), 0
     for seconds, victim in course.kills:
         x = _across(course, seconds)
+        # Along the line; where kills are close together, on its other side and beneath the word before.
+        is_close = x - before < LABEL_WIDTH
+        depth = depth if is_close else 0
         yield (
             f'<path d="M{x:.1f} {TOP}V{BOTTOM}" stroke="{KILL_COLOUR}" stroke-width="1.5" '
             f'stroke-dasharray="{DASHES[victim]}"/>'
         )
-        # Along the line, because kills may be close together.
-        turn = f"rotate(-90 {x - 5:.1f} {TOP + 4})"
+        left, top = x + (LABEL_WIDTH - 2 if is_close else -5), TOP + 4 + depth
+        turn = f"rotate(-90 {left:.1f} {top})"
         yield _text(
-            x - 5,
-            TOP + 4,
+            left,
+            top,
             victim.value,
             transform=turn,
             text_anchor="end",
             font_size=12,
             fill=KILL_COLOUR,
         )
+        before, depth = x, depth + LETTER_HEIGHT * (len(victim.value) + 2)
 
 
 def _lines(course: Course, wishes: Wishes) -> Iterator[str]:
@@ -98,7 +126,7 @@ def _lines(course: Course, wishes: Wishes) -> Iterator[str]:
             if y != height:
                 points += f"M{x:.1f} {y:.1f}" if not points else f"H{x:.1f}V{y:.1f}"
                 height = y
-        points += f"H{RIGHT}"
+        points += f"H{_across(course, course.queries_ended):.1f}"
         yield f'<path d="{points}" fill="none" stroke="{COLOURS[side]}" stroke-width="3"/>'
 
 

@@ -18,6 +18,9 @@ LONGEST_DELAY_MS: Final = 60
 
 LONGEST_OUTAGE_MS: Final = 1_000
 
+LONGEST_LOAD_DELAY_MS: Final = 400
+"""Between the beginning of a load and the kill: about as long as a load takes."""
+
 
 class Victim(Enum):
     """What can be killed."""
@@ -25,6 +28,11 @@ class Victim(Enum):
     DRIVER = "driver"
     EXECUTOR = "executor"
     BROKER = "broker"
+    LOADER = "loader"
+
+
+IN_TURN: Final = (Victim.DRIVER, Victim.EXECUTOR, Victim.BROKER)
+"""What is killed while the queries run. The loader comes after them, and is killed once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,21 @@ def plan_kills(
             )
         )
     return kills
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderKill:
+    """The kill that comes while topics are loaded."""
+
+    load: int
+    """Which one of the loads it strikes."""
+    delay_ms: int
+
+
+def plan_loader_kill(seed: int, loads: int) -> LoaderKill:
+    """One kill in one of so many loads."""
+    dice = random.Random(f"loader {seed}")
+    return LoaderKill(dice.randrange(loads), dice.randrange(LONGEST_LOAD_DELAY_MS))
 
 
 def sides_of(*, compare: bool) -> tuple[str, ...]:

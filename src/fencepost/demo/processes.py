@@ -1,15 +1,7 @@
-"""Programs in sessions of their own.
-
-A Spark driver starts a Java process, which starts executors, which start Python workers; some of them found process
-groups of their own, but all stay in the session of the first. So a session is what is looked at and killed, and
-whatever a killed driver leaves behind is found again.
-"""
+"""Programs in sessions of their own (`sessions.py`), none of which outlives the demo, whatever that dies of (`warden.py`)."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -18,68 +10,44 @@ from typing import Final, Self
 
 from fencepost.base.failures import FencepostError
 from fencepost.demo.interrupt import Interruption
+from fencepost.demo.sessions import kill, kill_session, members
+from fencepost.demo.warden import Warden
 
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 DRIVER_JVM: Final = "org.apache.spark.deploy.SparkSubmit"
 
 READY_SECONDS: Final = 30
-GONE_SECONDS: Final = 5
 
-
-def list_processes() -> dict[int, str]:
-    """Every process that we may see, with its command line."""
-    if not Path("/proc/self/cmdline").exists():
-        return _list_by_ps()
-    found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            with contextlib.suppress(OSError):
-                command = Path(f"/proc/{entry}/cmdline").read_bytes()
-                found[int(entry)] = command.replace(b"\0", b" ").decode(errors="replace")
-    return found
-
-
-def _list_by_ps() -> dict[int, str]:
-    listing = subprocess.run(
-        ["ps", "-A", "-o", "pid=,command="], capture_output=True, text=True, check=True
-    )
-    lines = (line.split(None, 1) for line in listing.stdout.splitlines())
-    return {int(parts[0]): parts[1] for parts in lines if len(parts) == 2}
-
-
-def members(session: int) -> dict[int, str]:
-    """The living processes of a session. One that has ended and waits to be reaped has no command line."""
-    found = {}
-    for pid, command in list_processes().items():
-        with contextlib.suppress(OSError):
-            if command and os.getsid(pid) == session:
-                found[pid] = command
-    return found
-
-
-def kill(pid: int) -> None:
-    """SIGKILL, if it still lives."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+WHEN_TOLD: Final = 'read -r told && exec "$@" </dev/null'
+"""A program begins when it is told to: who dies between its start and the warden's knowing of it leaves nothing."""
 
 
 class Program:
     """A running program, and all that it has started."""
 
     def __init__(
-        self, command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
+        self,
+        command: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        folder: Path,
+        warden: Warden,
     ) -> None:
         self.log = log
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
+                ["/bin/sh", "-c", WHEN_TOLD, "sh", *command],
+                stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 cwd=folder,
                 start_new_session=True,
             )
+        warden.watch(self._process.pid)
+        assert self._process.stdin is not None
+        with self._process.stdin as told:
+            told.write(b"begin\n")
 
     @property
     def exit_code(self) -> int | None:
@@ -113,11 +81,8 @@ class Program:
 
     def kill_all(self) -> None:
         """Kills everything that this program has started, and waits until it is gone."""
-        deadline = time.monotonic() + GONE_SECONDS
-        while (family := self._family()) and time.monotonic() < deadline:
-            for pid in family:
-                kill(pid)
-            time.sleep(0.01)
+        if self._family():
+            kill_session(self._process.pid)
         self._process.wait()
 
 
@@ -125,18 +90,26 @@ class Household:
     """Every program of a run. None outlives it."""
 
     def __init__(
-        self, interruption: Interruption, folder: Path, environment: Mapping[str, str]
+        self,
+        interruption: Interruption,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        deletes_folder: bool = False,
     ) -> None:
+        """`deletes_folder`: whether the folder goes too, where we are killed and cannot see to it ourselves."""
         self._interruption = interruption
         self._folder = folder
         self._environment = environment
         self._programs: list[Program] = []
+        with interruption.shield():
+            self._warden = Warden(folder, environment, deletes_folder=deletes_folder)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._interruption.shield():
+        with self._interruption.shield(), self._warden:
             for program in self._programs:
                 program.kill_all()
 
@@ -147,7 +120,8 @@ class Household:
     def start(self, name: str, command: Sequence[str]) -> Program:
         """Starts a program under a name."""
         with self._interruption.shield():
-            program = Program(command, self.log_of(name), self._environment, self._folder)
+            log = self.log_of(name)
+            program = Program(command, log, self._environment, self._folder, self._warden)
             self._programs.append(program)
             return program
 

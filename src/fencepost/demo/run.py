@@ -19,18 +19,20 @@ from fencepost.demo.cluster import (
     IMPATIENT,
     Onlooker,
     OwnBroker,
-    create_topics,
     delete_topics,
+    require_brokers,
     unique_prefix,
-    write_settlements,
 )
 from fencepost.demo.interrupt import Interruption
 from fencepost.demo.place import environment_in, folder_of
-from fencepost.demo.plan import Kill, Victim, plan_kills, sides_of
-from fencepost.demo.processes import Household, Program, kill, last_words
+from fencepost.demo.plan import IN_TURN, Kill, Victim, plan_kills, plan_loader_kill, sides_of
+from fencepost.demo.processes import Household, Program, last_words
+from fencepost.demo.sessions import kill
 from fencepost.demo.show import Clock, Display
 from fencepost.demo.watch import count_decided
 from fencepost.examples.refunds.audit import Findings
+from fencepost.examples.refunds.fill import create_topics, write_settlements
+from fencepost.examples.refunds.loader import UNFINISHED
 from fencepost.examples.refunds.settlements import EXACTLY_ONCE, Topics
 from fencepost.spark.java_home import provide_java
 
@@ -71,6 +73,8 @@ class Course:
     samples: list[tuple[float, dict[str, int]]] = field(default_factory=list)
     kills: list[tuple[float, Victim]] = field(default_factory=list)
     findings: dict[str, Findings] = field(default_factory=dict)
+    queries_ended: float = 0
+    """When everything was decided, and the loader's turn came."""
     seconds: float = 0
 
     def killed(self) -> Counter[Victim]:
@@ -95,7 +99,9 @@ def run_demo(wishes: Wishes, display: Display, clock: Clock) -> Course:
     with (
         Interruption() as interruption,
         folder_of(wishes.keep, interruption) as folder,
-        Household(interruption, folder, environment_in(folder)) as household,
+        Household(
+            interruption, folder, environment_in(folder), deletes_folder=wishes.keep is None
+        ) as household,
         contextlib.ExitStack() as stack,
     ):
         return Demo(wishes, display, clock, household, folder, stack).run()
@@ -131,6 +137,7 @@ class Demo:
         onlooker = Onlooker(self._address)
         self._stack.callback(onlooker.close)
         self._run_queries(self._plan(), onlooker)
+        self._course.queries_ended = self._clock.seconds
         self._audit()
         self._course.seconds = self._clock.seconds
         return self._course
@@ -140,6 +147,7 @@ class Demo:
     def _find_brokers(self) -> None:
         given = self._wishes.bootstrap_servers
         if given is not None:
+            require_brokers(given)
             self._address, self._prefix = given, unique_prefix()
             self._display.say(f"using the brokers at {given}, which will not be killed")
             return
@@ -166,7 +174,7 @@ class Demo:
             delete_topics(cluster, self._topics.values())
 
     def _plan(self) -> deque[Kill]:
-        victims = [victim for victim in Victim if self._broker or victim is not Victim.BROKER]
+        victims = [victim for victim in IN_TURN if self._broker or victim is not Victim.BROKER]
         wishes = self._wishes
         batch_share = wishes.per_batch / wishes.settlements
         return deque(plan_kills(wishes.seed, wishes.kills, victims, wishes.sides, batch_share))
@@ -212,7 +220,7 @@ class Demo:
                 and self._await_moment(program, kills[0], onlooker)
             ):
                 planned = kills.popleft()
-                self._strike(planned, program)
+                self._strike(planned.victim, program, planned.outage_ms)
                 if planned.victim is Victim.DRIVER:
                     return None
             time.sleep(LOOK_SECONDS)
@@ -250,9 +258,9 @@ class Demo:
             return False
         return program.exit_code is None
 
-    def _strike(self, planned: Kill, program: Program) -> None:
-        self._course.kills.append((self._clock.seconds, planned.victim))
-        match planned.victim:
+    def _strike(self, victim: Victim, program: Program, outage_ms: int = 0) -> None:
+        self._course.kills.append((self._clock.seconds, victim))
+        match victim:
             case Victim.DRIVER:
                 program.kill_driver()
                 self._display.say("kill -9: the driver")
@@ -266,20 +274,42 @@ class Demo:
                 assert self._broker is not None
                 self._broker.kill()
                 self._display.say("kill -9: the broker")
-                time.sleep(planned.outage_ms / 1000)
+                time.sleep(outage_ms / 1000)
                 self._broker.start()
+            case Victim.LOADER:
+                program.kill_all()
+                self._display.say("kill -9: the loader")
 
     # After the queries.
 
     def _audit(self) -> None:
-        self._display.phase("the topics are loaded into Parquet and audited on Spark")
+        self._display.phase("the topics are loaded into Parquet")
         report = self._folder / "report.json"
-        options = ["--bootstrap-servers", self._address, "--prefix", self._prefix, "--load"]
-        options += ["--warehouse", str(self._folder / "warehouse"), "--report", str(report)]
-        program = self._start("audit", [*options, "--checkpoint", str(self._folder / "checkpoint")])
+        program = self._start_audit(report)
+        if self._wishes.kills and self._await_load(program):
+            self._strike(Victim.LOADER, program)
+            self._display.phase("the topics are loaded into Parquet, and audited on Spark")
+            program = self._start_audit(report)
         while program.exit_code is None:
             time.sleep(0.1)
         if not report.exists():
             raise FencepostError(f"the audit failed: {last_words(program.log)}")
         answers = json.loads(report.read_text())
         self._course.findings = {side: Findings(**answer) for side, answer in answers.items()}
+
+    def _start_audit(self, report: Path) -> Program:
+        """Loads what is new, and then audits."""
+        report.unlink(missing_ok=True)
+        options = ["--bootstrap-servers", self._address, "--prefix", self._prefix, "--load"]
+        options += ["--warehouse", str(self._folder / "warehouse"), "--report", str(report)]
+        return self._start("audit", [*options, "--checkpoint", str(self._folder / "checkpoint")])
+
+    def _await_load(self, program: Program) -> bool:
+        """Waits until the load that is to be struck is under way; False when the program has ended before."""
+        tables = sorted({topic for topics in self._topics.values() for topic in topics.schemas})
+        planned = plan_loader_kill(self._wishes.seed, len(tables))
+        unfinished = self._folder / "warehouse" / tables[planned.load] / UNFINISHED
+        while program.exit_code is None and not unfinished.exists():
+            time.sleep(0.005)
+        time.sleep(planned.delay_ms / 1000)
+        return program.exit_code is None

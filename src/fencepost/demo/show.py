@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 LINE_EVERY_SECONDS: Final = 10
+STANDSTILL_EVERY_SECONDS: Final = 60
+"""Where nothing has changed, a line now and then says that we are still there."""
 
 
 class Display(Protocol):
@@ -54,6 +56,8 @@ class Lines:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._next = 0.0
+        self._said_at = 0.0
+        self._decided: Mapping[str, int] = {}
         self._phase = ""
 
     def __enter__(self) -> Self:
@@ -66,9 +70,11 @@ class Lines:
         print(f"{self._clock!s:>5}  {text}", flush=True)
 
     def progress(self, decided: Mapping[str, int], total: int) -> None:
-        if self._clock.seconds < self._next:
+        now = self._clock.seconds
+        is_old = now >= self._said_at + STANDSTILL_EVERY_SECONDS
+        if now < self._next or (decided == self._decided and not is_old):
             return
-        self._next = self._clock.seconds + LINE_EVERY_SECONDS
+        self._next, self._said_at, self._decided = now + LINE_EVERY_SECONDS, now, dict(decided)
         sides = ", ".join(f"{_words(side)} {count:,}" for side, count in decided.items())
         self.say(f"decided of {total:,}: {sides}")
 

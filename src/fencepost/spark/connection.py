@@ -7,9 +7,11 @@ search for leaders in every batch but the first. A client is bound to the proces
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
-from fencepost.client.blocking import Cluster
+from fencepost.client.admin import ClusterView
+from fencepost.client.blocking import Begun, Cluster
 from fencepost.client.failures import UnknownTopicOrPartition
 from fencepost.client.options import ClientOptions
 from fencepost.spark.failures import RowRefused
@@ -28,8 +30,18 @@ def cluster_of(options: ClientOptions) -> Cluster:
 
 def partition_count(options: ClientOptions, topic: str) -> int:
     """How many partitions a topic has; RowRefused when there is no such topic."""
+    return begin_partition_count(options, topic)()
+
+
+def begin_partition_count(options: ClientOptions, topic: str) -> Callable[[], int]:
+    """The same in two steps: the question is on its way, and what is returned must be called for the answer."""
+    begun = cluster_of(options).begin_metadata([topic])
+    return lambda: _heard_count(begun, topic)
+
+
+def _heard_count(begun: Begun[ClusterView], topic: str) -> int:
     try:
-        view = cluster_of(options).metadata([topic])
+        view = begun.finish()
     except UnknownTopicOrPartition:
         raise RowRefused(
             f"the cluster has no topic {topic!r}: create it first (topics are never created by writing to them), or "

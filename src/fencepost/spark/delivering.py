@@ -93,9 +93,17 @@ class Delivery:
         done: Callable[[], None] | None = None,
     ) -> None:
         """Seals the batch and sends it; its bytes must not change until `done`."""
+        self._seal(place, batch)
+        self._writer.write(place, batch, done)
+
+    def put(self, place: TopicPartition, batch: bytearray | memoryview) -> None:
+        """Seals the batch, which then waits for others to travel with: until the next `write`, or the writer's flush."""
+        self._seal(place, batch)
+        self._writer.put(place, batch)
+
+    def _seal(self, place: TopicPartition, batch: bytearray | memoryview) -> None:
         self.opened_ms = self.opened_ms or time.time_ns() // 1_000_000
         stamp_producer(batch, self._writer.identity, self._writer.next_sequence(place))
-        self._writer.write(place, batch, done)
 
 
 def stamp_producer(
@@ -116,8 +124,22 @@ def report(
     manifests: Iterable[str],
 ) -> pa.RecordBatch:
     """What a task tells the driver."""
-    rows: list[dict[str, Any]] = [
+    return pa.RecordBatch.from_pylist(
+        report_rows(attempt, opened_ms, written, manifests), schema=_REPORT
+    )
+
+
+def report_rows(
+    attempt: Attempt,
+    opened_ms: int,
+    written: dict[TopicPartition, Written],
+    manifests: Iterable[str],
+) -> list[dict[str, Any]]:
+    """The same where nothing has to pass through Spark."""
+    nothing: dict[str, Any] = dict.fromkeys(_REPORT.names)
+    rows = [
         {
+            **nothing,
             "task_attempt_id": attempt.task_attempt_id,
             "topic": place.topic,
             "partition": place.partition,
@@ -131,5 +153,8 @@ def report(
         }
         for place, lane in written.items()
     ]
-    rows += [{"task_attempt_id": attempt.task_attempt_id, "manifest": text} for text in manifests]
-    return pa.RecordBatch.from_pylist(rows, schema=_REPORT)
+    rows += [
+        {**nothing, "task_attempt_id": attempt.task_attempt_id, "manifest": text}
+        for text in manifests
+    ]
+    return rows

@@ -2,22 +2,22 @@
 
 A job with Python workers costs more than all else in a batch of ten rows. So where the last batch was small, the driver
 asks for the rows of this one, though for no more than it is ready to hold; if there are more, it has taken nothing and
-the batch goes one of the other ways. The driver is then the one writer of every partition.
+the batch goes one of the other ways. The driver is then the one writer of every partition, and the batches of all of
+them travel in one request: brokers look up a transaction once per request and not once per partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.delivering import Attempt, Delivery, report
+from fencepost.spark.delivering import Attempt, Delivery, report_rows
 from fencepost.spark.packing import Packer, PackingPlan
 from fencepost.spark.rows import are_ready, select_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.accounts import Account
@@ -43,14 +43,44 @@ def few_after(account: Account) -> int:
     return min(FEW_ROWS, max(LEAST_ROWS, GROWTH * account.records))
 
 
-def take_rows(df: DataFrame, topic: str | None, most: int) -> list[dict[str, Any]] | None:
-    """All rows, or None when there are more than so many."""
-    rows = df if are_ready(df, topic) else select_rows(df, topic)
-    # Spark would look at the first partition alone, and then at the others. All of them must run, and at once: an
-    # operator that keeps state writes it when its partition has been read to the end.
-    rows.sparkSession.conf.set(_FIRST_PARTITIONS, _ALL)
-    taken = rows.limit(most + 1).collect()
-    return [_as_bytes(row.asDict(recursive=True)) for row in taken] if len(taken) <= most else None
+class FewRows:
+    """How the driver takes rows in one run of a query: what is the same in every batch is asked for once."""
+
+    def __init__(self, topic: str | None) -> None:
+        self._topic = topic
+        self._are_ready: bool | None = None
+        self.most = 0
+        """How many rows of the next batch the driver would take; 0: it does not try."""
+
+    def take(self, df: DataFrame) -> list[dict[str, Any]] | None:
+        """All rows, or None when there are more than the driver would take."""
+        if self._are_ready is None:
+            self._begin(df)
+        rows = df if self._are_ready else select_rows(df, self._topic)
+        taken = _collect(rows.limit(self.most + 1))
+        if len(taken) > self.most:
+            return None
+        return [_as_bytes(row.asDict(recursive=True)) for row in taken]
+
+    def _begin(self, df: DataFrame) -> None:
+        # Spark would look at the first partition alone, and then at the others. All of them must run, and at once: an
+        # operator that keeps state writes it when its partition has been read to the end.
+        df.sparkSession.conf.set(_FIRST_PARTITIONS, _ALL)
+        self._are_ready = are_ready(df, self._topic)
+
+
+def _collect(df: DataFrame) -> list[Row]:
+    """`df.collect()` without the note of where it was called, which costs a millisecond in every batch."""
+    try:
+        from pyspark.util import _load_from_socket
+    except ImportError:
+        # Another Spark, with other inner parts.
+        return df.collect()
+    from pyspark.serializers import BatchedSerializer, CPickleSerializer
+
+    serializer = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
+    with _load_from_socket(df._jdf.collectToPython(), serializer) as rows:  # noqa: SLF001
+        return list(rows)
 
 
 def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
@@ -63,13 +93,21 @@ def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_few(
-    plan: PackingPlan, identity: ProducerIdentity, rows: list[dict[str, Any]]
-) -> Iterator[pa.RecordBatch]:
-    """Writes these rows, as a single task would."""
+    plan: PackingPlan,
+    identity: ProducerIdentity,
+    rows: list[dict[str, Any]],
+    meanwhile: Callable[[], object],
+) -> Iterator[dict[str, Any]]:
+    """Writes these rows, as a single task would. `meanwhile` is called while they are on their way."""
     packer = Packer(plan, 0)
     with cluster_of(plan.options).writer(identity) as writer:
         delivery = Delivery(writer)
-        for packed in packer.pack_rows(rows):
-            delivery.write(packed.place, packed.data)
+        for batch in packer.pack_rows(rows):
+            delivery.put(batch.place, batch.data)
+        begun = writer.begin_flush()
+        try:
+            meanwhile()
+        finally:
+            begun.finish()
         written = writer.flush()
-    yield report(_DRIVER, delivery.opened_ms, written, [packer.manifest()])
+    yield from report_rows(_DRIVER, delivery.opened_ms, written, [packer.manifest()])

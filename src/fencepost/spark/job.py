@@ -13,19 +13,20 @@ fails the job. A count or an aggregate would make it a stage whose tasks Spark m
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode
 from fencepost.client.failures import Refused
 from fencepost.spark.accounts import Account, settle_accounts
+from fencepost.spark.connection import begin_partition_count
 from fencepost.spark.delivering import REPORT_SCHEMA, Attempt
 from fencepost.spark.direct import DirectPlan, write_directly
 from fencepost.spark.exchange import MAX_TASKS
 from fencepost.spark.failures import RowRefused
-from fencepost.spark.few import take_rows, write_few
+from fencepost.spark.few import FewRows, write_few
 from fencepost.spark.packing import PackingPlan
 from fencepost.spark.rendezvous import Rendezvous
 from fencepost.spark.rows import select_rows
@@ -63,6 +64,7 @@ ARROW_BYTES: Final = 1024 * 1024
 _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 Report = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +75,17 @@ class JobPlan:
     identity: ProducerIdentity
     batch_id: int
     topic: str | None
-    partition_counts: Mapping[str, int]
-    few_rows: int = 0
-    """How many rows the driver would take itself."""
-    direct: bool = True
+    few: FewRows
+    """How the driver would take the rows itself."""
+    direct: bool
     """Whether batches may go from task to task."""
+    meanwhile: Callable[[], object]
+    """What the driver can do while the rows that it writes itself are on their way."""
 
 
 def run_job(df: DataFrame, plan: JobPlan) -> Account:
     """Writes the rows and returns what was acknowledged; raises when anything does not add up."""
-    reports = _run_few(df, plan) if plan.few_rows else None
+    reports = _run_few(df, plan) if plan.few.most else None
     if reports is None:
         rows = select_rows(df, plan.topic)
         reports = _run_direct(rows, plan) if plan.direct else None
@@ -91,12 +94,12 @@ def run_job(df: DataFrame, plan: JobPlan) -> Account:
     return settle_accounts(reports)
 
 
-def _packing_plan(plan: JobPlan, slots: int) -> PackingPlan:
+def _packing_plan(plan: JobPlan, slots: int, partition_counts: Mapping[str, int]) -> PackingPlan:
     return PackingPlan(
         batch_id=plan.batch_id,
         slots=slots,
         topic=plan.topic,
-        partition_counts=plan.partition_counts,
+        partition_counts=partition_counts,
         codec=plan.settings.codec,
         batch_bytes=plan.settings.batch_bytes,
         max_record_bytes=plan.settings.client.max_request_bytes,
@@ -104,13 +107,26 @@ def _packing_plan(plan: JobPlan, slots: int) -> PackingPlan:
     )
 
 
+def _begin_counts(plan: JobPlan) -> Callable[[], Mapping[str, int]]:
+    """How many partitions the sink's topic has: asked now, and heard when what is returned is called."""
+    topic = plan.topic
+    if topic is None:
+        return dict
+    hear = begin_partition_count(plan.settings.client, topic)
+    return lambda: {topic: hear()}
+
+
 def _run_few(df: DataFrame, plan: JobPlan) -> list[Report] | None:
     """None when there are more rows than the driver takes."""
-    taken = take_rows(df, plan.topic, plan.few_rows)
+    hear_counts = _begin_counts(plan)
+    try:
+        taken = plan.few.take(df)
+    finally:
+        counts = hear_counts()
     if taken is None:
         return None
-    written = _explain(write_few(_packing_plan(plan, 1), plan.identity, taken))
-    return [report for batch in written for report in batch.to_pylist()]
+    packing = _packing_plan(plan, 1, counts)
+    return list(_explain(write_few(packing, plan.identity, taken, plan.meanwhile)))
 
 
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
@@ -119,7 +135,8 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     conf = session.sparkContext.getConf()
     if any(conf.get(name, "false") == "true" for name in _ENCRYPTION):
         return None
-    packing = _packing_plan(plan, choose_slots(session, plan.partition_counts))
+    counts = _begin_counts(plan)()
+    packing = _packing_plan(plan, choose_slots(session, counts), counts)
     secret = secrets.token_bytes(16)
     with (
         Rendezvous(*_meeting_place(conf), secret) as rendezvous,
@@ -141,9 +158,10 @@ def _meeting_place(conf: SparkConf) -> tuple[str, str]:
 
 
 def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
-    slots = choose_slots(rows.sparkSession, plan.partition_counts)
+    counts = _begin_counts(plan)()
+    slots = choose_slots(rows.sparkSession, counts)
     delivery = DeliveryPlan(plan.identity, slots, plan.settings.client)
-    packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots)), PACKED_SCHEMA)
+    packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots, counts)), PACKED_SCHEMA)
     routed = packed.repartitionById(slots, "slot").sortWithinPartitions("map_id", "ordinal")
     written = routed.mapInArrow(_delivering_task(delivery), REPORT_SCHEMA, barrier=True)
     with _small_arrow_batches(rows.sparkSession):
@@ -219,7 +237,7 @@ def _delivering_task(plan: DeliveryPlan) -> Any:
     return run
 
 
-def _explain(reports: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _explain(reports: Iterator[T]) -> Iterator[T]:
     """The same reports; a broker's refusal of the rows becomes our sentence about them."""
     try:
         yield from reports

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.options import ClientOptions
-from fencepost.spark.fast import compiled_columns
+from fencepost.spark.fast import WARM_ROWS, compiled_columns
 from fencepost.spark.placement import Placement
 from fencepost.spark.plain import pack_plain
 
@@ -32,6 +32,25 @@ if TYPE_CHECKING:
     from fencepost.spark.columnwise import ColumnPacker
 
 ANY_LENGTH: Final = 2**31 - 1
+
+BYTES_LIKE_A_ROW: Final = 5_500
+"""To pack a row of a hundred bytes plainly takes as long as to copy so many bytes more of a larger one."""
+
+
+class PlainWork:
+    """What this process has packed record by record, in all its tasks, in rows of a hundred bytes.
+
+    A worker that Spark keeps does little in each batch, and in the end more than the start of the compiled way costs.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows + batch.nbytes // BYTES_LIKE_A_ROW
+
+
+_plain_work: Final = PlainWork()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +134,7 @@ class Packer:
 
     def _batches(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
         if _has_headers(batch) or not self._is_compiled():
+            _plain_work.add(batch)
             # What is open came before these rows, and must stay before them.
             yield from self.finish()
             yield from pack_plain(
@@ -126,11 +146,15 @@ class Packer:
 
     def _is_compiled(self) -> bool:
         """Whether the compiled path is worthwhile by now; from then on it stays."""
-        if self._columnwise is None and compiled_columns(self._rows) is not None:
+        if self._columnwise is None and compiled_columns(self._rows, self._expected()) is not None:
             from fencepost.spark.columnwise import ColumnPacker
 
             self._columnwise = ColumnPacker(self._plan, self._placement, self._first_length)
         return self._columnwise is not None
+
+    def _expected(self) -> int:
+        """How much a start of the compiled way would be good for, to judge by the past."""
+        return _plain_work.rows if self._rows >= WARM_ROWS else 0
 
     def _first_length(self, place: TopicPartition) -> int:
         return ANY_LENGTH if place in self._packed else self._first(place)

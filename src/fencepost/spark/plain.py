@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fencepost.base.ids import TopicPartition
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
-from fencepost.spark.placement import RECORD_OVERHEAD_BYTES, no_topic
+from fencepost.spark.failures import RowRefused
+from fencepost.spark.placement import RECORD_OVERHEAD_BYTES, no_topic, shown
 
 if TYPE_CHECKING:
     from fencepost.spark.packing import PackedBatch, PackingPlan
@@ -40,8 +41,7 @@ def _place(
     plan: PackingPlan, placement: Placement, row: Mapping[str, Any]
 ) -> tuple[TopicPartition, Record]:
     key = row.get("key")
-    headers = tuple((h["key"], h["value"]) for h in row.get("headers") or ())
-    record = Record(key=key, value=row["value"], headers=headers)
+    record = Record(key=key, value=row["value"], headers=tuple(_headers(key, row)))
     size = _size(record)
     placement.check_size(size, key)
     topic = plan.topic or row.get("topic")
@@ -49,6 +49,16 @@ def _place(
         raise no_topic(key)
     partition = placement.place(topic, row.get("partition"), key, size)
     return TopicPartition(topic, partition), record
+
+
+def _headers(key: bytes | None, row: Mapping[str, Any]) -> Iterator[tuple[str, bytes | None]]:
+    """A value may be null on the wire, a name may not."""
+    for header in row.get("headers") or ():
+        if header is None or header["key"] is None:
+            raise RowRefused(
+                f"a row with key {shown(key)} has a header without a name: give every header a key, or leave it out"
+            )
+        yield header["key"], header["value"]
 
 
 def _size(record: Record) -> int:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
 from fencepost.client import reading
 from fencepost.client.blocking import Cluster
+from fencepost.client.failures import Refused
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.failures import DataLost
+from fencepost.spark.failures import DataLost, RowRefused
 from fencepost.spark.offsets import PartitionOffsets
 from fencepost.spark.source_options import LATEST, Bound, SourceOptions
 
@@ -48,7 +51,8 @@ class Positions:
             views = self.cluster.metadata().topics.values()
             return [view for view in views if matches(view.name) and not view.is_internal]
         topics = options.topics or {tp.topic for tp in options.assigned or ()}
-        return list(self.cluster.metadata(sorted(topics)).topics.values())
+        with explaining():
+            return list(self.cluster.metadata(sorted(topics)).topics.values())
 
     def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
         return self._at(dict.fromkeys(partitions, reading.EARLIEST))
@@ -145,6 +149,19 @@ def _require_all(
         raise ConfigError(
             f"{name} speaks of {unknown[0]}, which is not among the partitions that are read"
         )
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
+    """Turns a broker's refusal to let us read into what is to be granted."""
+    try:
+        yield
+    except Refused as problem:
+        if problem.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        raise RowRefused(
+            f"{problem.about}: this user may not read the topic: grant READ on it"
+        ) from problem
 
 
 def report_loss(options: SourceOptions, sentence: str) -> None:

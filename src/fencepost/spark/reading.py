@@ -10,7 +10,7 @@ from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.arrow import plain_columns
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.fast import compiled_columns
-from fencepost.spark.positions import Positions, report_loss
+from fencepost.spark.positions import Positions, explaining, report_loss
 from fencepost.spark.ranges import OffsetRange
 from fencepost.spark.source_options import SourceOptions
 
@@ -72,7 +72,8 @@ def _deadline(options: SourceOptions) -> float:
 def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> FetchedPartition | None:
     """One answer; None when the records at this position are gone."""
     try:
-        found = cluster_of(options.client).fetch({wanted.partition: position})
+        with explaining():
+            found = cluster_of(options.client).fetch({wanted.partition: position})
         return found[wanted.partition]
     except (OffsetOutOfRange, UnknownTopicOrPartition) as problem:
         report_loss(options, f"{wanted.partition}: {problem}")

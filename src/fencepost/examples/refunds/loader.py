@@ -114,15 +114,20 @@ def load(spark: SparkSession, bootstrap: str, folder: Path, topics: Topics) -> d
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The options of the loader as a program."""
+    made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--into", required=True, type=Path, help="the folder of the tables")
-    parser.add_argument("--prefix", default="", help="what the names of all topics begin with")
-    parser.add_argument("--writing", default=EXACTLY_ONCE, choices=(EXACTLY_ONCE, AT_LEAST_ONCE))
-    options = parser.parse_args()
+    made.add_argument("--bootstrap-servers", required=True)
+    made.add_argument("--into", required=True, type=Path, help="the folder of the tables")
+    made.add_argument("--prefix", default="", help="what the names of all topics begin with")
+    made.add_argument("--writing", default=EXACTLY_ONCE, choices=(EXACTLY_ONCE, AT_LEAST_ONCE))
+    return made
+
+
+def main() -> None:
+    options = parser().parse_args()
     spark = make_session("refunds loader")
     topics = Topics.of(options.writing, options.prefix)
     for topic, span in load(spark, options.bootstrap_servers, options.into, topics).items():

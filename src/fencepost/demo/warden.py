@@ -1,0 +1,96 @@
+"""Ends the demo's programs when the demo itself no longer can, because it was killed with SIGKILL.
+
+    demo --pipe--> warden      one line for each program that is started, and a last one when all of them are gone
+
+The kernel closes the pipe whatever the demo dies of. If that happens before the last line, the warden kills every
+session that it was told of and deletes the folder of the run, if it was a temporary one. It is a small process in a
+session of its own, so that whoever kills the demo with its whole process group does not reach it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from fencepost.demo.sessions import kill_session, members
+
+ALL_GONE: Final = "all gone"
+FORGET_SECONDS: Final = 5.0
+"""How often sessions without a member are forgotten: their numbers may be given to others."""
+
+
+class Warden:
+    """The demo's end of the pipe. Where the warden has died, the demo goes on without it."""
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], *, deletes_folder: bool
+    ) -> None:
+        command = [sys.executable, "-m", "fencepost.demo.warden"]
+        self._process = subprocess.Popen(
+            [*command, str(folder)] if deletes_folder else command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tell(ALL_GONE)
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait()
+
+    def watch(self, session: int) -> None:
+        """From now on this session ends with us."""
+        self._tell(str(session))
+
+    def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+
+
+def keep_watch(pipe: int) -> set[int] | None:
+    """The sessions that were left behind when the pipe was closed; None when the demo has come to its end."""
+    sessions: set[int] = set()
+    rest = ""
+    while True:
+        readable, _, _ = select.select([pipe], [], [], FORGET_SECONDS)
+        if not readable:
+            sessions = {session for session in sessions if members(session)}
+            continue
+        if not (said := os.read(pipe, 4096)):
+            return sessions
+        *lines, rest = (rest + said.decode()).split("\n")
+        if ALL_GONE in lines:
+            return None
+        sessions.update(map(int, lines))
+
+
+def main() -> None:
+    folder = sys.argv[1] if len(sys.argv) > 1 else None
+    left_behind = keep_watch(sys.stdin.fileno())
+    if left_behind is None:
+        return
+    for session in left_behind:
+        kill_session(session)
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

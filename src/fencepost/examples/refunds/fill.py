@@ -1,0 +1,73 @@
+"""Makes the topics of the pipeline and fills the first one with settlements.
+
+    python -m fencepost.examples.refunds.fill --bootstrap-servers localhost:9092 --settlements 1000
+
+Settlements are the same on every run; a topic that is there already is an error, because it would be counted too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from typing import Final
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster, connect
+from fencepost.examples.refunds.settlements import Topics, generate
+from fencepost.records.opened import Record
+
+PARTITIONS: Final = 2
+"""Of every topic: as many as there are executors, so that each reads and writes one."""
+
+RECORDS_PER_BATCH: Final = 1_000
+
+
+def create_topics(cluster: Cluster, topics: Collection[Topics]) -> None:
+    """Every topic of these pipelines; FencepostError when one is there already."""
+    names = sorted({name for group in topics for name in group.schemas})
+    existing = sorted(cluster.metadata().topics.keys() & set(names))
+    if existing:
+        raise FencepostError(
+            f"the cluster has a topic {existing[0]!r} already: delete it, or take names of your own with --prefix"
+        )
+    cluster.create_topics([NewTopic(name, PARTITIONS) for name in names])
+
+
+def write_settlements(cluster: Cluster, topic: str, count: int) -> None:
+    """Fills the first topic."""
+    lanes: list[list[Record]] = [[] for _ in range(PARTITIONS)]
+    for number, settlement in enumerate(generate(count)):
+        key = settlement.refund_id.encode()
+        lanes[number % PARTITIONS].append(Record(key=key, value=settlement.as_json()))
+    with cluster.writer(cluster.init_producer_id(None)) as writer:
+        for index, lane in enumerate(lanes):
+            for start in range(0, len(lane), RECORDS_PER_BATCH):
+                part = lane[start : start + RECORDS_PER_BATCH]
+                writer.write_records(TopicPartition(topic, index), part)
+        writer.flush()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of this program."""
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--bootstrap-servers", required=True)
+    made.add_argument("--settlements", type=int, default=1_000, help="how many (default: 1000)")
+    made.add_argument("--prefix", default="", help="what the names of all topics begin with")
+    return made
+
+
+def main() -> None:
+    options = parser().parse_args()
+    topics = Topics.of(prefix=options.prefix)
+    with connect(options.bootstrap_servers) as cluster:
+        create_topics(cluster, [topics])
+        write_settlements(cluster, topics.settlements, options.settlements)
+    print(f"{topics.settlements}: {options.settlements} settlements")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Calls that are begun and finished later: what is sent when, and where trouble shows."""
+
+from __future__ import annotations
+
+import select
+import threading
+from typing import Any
+
+import pytest
+
+from fencepost.base.system import SystemDice
+from fencepost.client.blocking import connect
+from fencepost.client.failures import RetriesExhausted
+from fencepost.client.options import Endpoint, read_options
+from fencepost.client.sockets import MonotonicClock, Network
+from fencepost.client.steps import Reply, Send
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.metadata import MetadataRequest
+from tests.client.tcp_broker import HANG_UP, TcpBroker
+
+SECONDS = 30
+
+
+def test_a_begun_call_is_on_its_way_while_its_caller_does_something_else() -> None:
+    heard = threading.Event()
+
+    def hear(api: ApiKey, _: Any) -> Any:
+        if api is ApiKey.METADATA:
+            heard.set()
+
+    with TcpBroker(hear) as broker, connect(broker.address) as cluster:
+        begun = cluster.begin_metadata()
+        assert heard.wait(SECONDS)
+        # Other calls go on meanwhile, over the same connection.
+        assert cluster.describe_cluster().cluster_id == "tcp"
+        assert begun.finish().cluster_id == "tcp"
+        assert broker.connections == 1
+
+
+def test_what_goes_wrong_is_raised_where_the_call_is_finished() -> None:
+    quick = {"default.api.timeout.ms": 200, "request.timeout.ms": 100, "retry.backoff.ms": 1}
+    with (
+        TcpBroker(lambda api, _: HANG_UP if api is ApiKey.METADATA else None) as broker,
+        connect(broker.address, quick) as cluster,
+    ):
+        begun = cluster.begin_metadata()
+        with pytest.raises(RetriesExhausted):
+            begun.finish()
+
+
+class HandMovedClock(MonotonicClock):
+    """Time as somebody says."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+def test_an_answer_that_came_in_time_counts_however_late_it_is_looked_at() -> None:
+    clock = HandMovedClock()
+    with TcpBroker() as broker:
+        network = Network(read_options(broker.address, {}), clock, SystemDice())
+        endpoint = Endpoint("127.0.0.1", broker.port)
+        ticket = network.start(Send(endpoint, ApiKey.METADATA, MetadataRequest(), 1_000))
+        readable, _, _ = select.select(list(network._links.values()), [], [], SECONDS)
+        assert readable
+        clock.ahead_ms = 60_000
+        (answer,) = network.wait([ticket], 1).values()
+        assert isinstance(answer, Reply)
+        network.close()
