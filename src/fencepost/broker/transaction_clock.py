@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_BATCH_BYTES
@@ -31,18 +31,17 @@ MAX_TOMBSTONES_BYTES: Final = MAX_BATCH_BYTES // 2
 """Of one batch of tombstones: Kafka refused to expire anything once a batch grew too large (KAFKA-13099)."""
 
 
-class Doomed(NamedTuple):
+class Doomed:
     """A transaction that is to be aborted when its turn comes, and not the one after it."""
 
-    coordinator: CoordinatorPartition
-    transactional_id: str
-    producer_id: int
-    start_ms: int
+    __slots__ = ("coordinator", "producer_id", "start_ms", "transactional_id")
 
-    @classmethod
-    def of(cls, coordinator: CoordinatorPartition, transactional_id: str) -> Doomed:
+    def __init__(self, coordinator: CoordinatorPartition, transactional_id: str) -> None:
         txn = coordinator.state.transactions[transactional_id]
-        return cls(coordinator, transactional_id, txn.producer_id, txn.start_ms)
+        self.coordinator = coordinator
+        self.transactional_id = transactional_id
+        self.producer_id = txn.producer_id
+        self.start_ms = txn.start_ms
 
     def is_still_open(self) -> bool:
         """Its producer may have ended it, and begun another one, since it was found."""
@@ -93,7 +92,7 @@ class TransactionClock:
         """Aborts every transaction whose time is over, and fences its producer."""
         now_ms = self._node.clock.now_ms()
         late = [
-            Doomed.of(coordinator, transactional_id)
+            Doomed(coordinator, transactional_id)
             for coordinator in self._transactions.coordinators()
             for transactional_id, _ in timed_out_ids(coordinator.state, now_ms)
         ]
@@ -128,7 +127,7 @@ class TransactionClock:
     def abort_all(self, coordinator: CoordinatorPartition) -> None:
         """transaction.recovery.ongoing=abort: what a load has found open ends now."""
         state = coordinator.state
-        doomed = [Doomed.of(coordinator, each) for each in state.open if each not in state.pending]
+        doomed = [Doomed(coordinator, each) for each in state.open if each not in state.pending]
         self._abort_some(doomed, "a restart of its coordinator")
 
     # -- transactional.id.expiration.ms ---------------------------------------------------------------------
