@@ -147,6 +147,7 @@ class Line:
             room[: len(part)] = part
             self._outbox = self._outbox[len(part) :]
             self._connection.buffer_updated(len(part))
+            self._stage.serve()
 
     def deliver_soon(self) -> None:
         self._stage.loop.call_soon(self._deliver)
@@ -229,6 +230,11 @@ class Stage:
     def new_connection(self) -> Connection:
         assert self._server is not None, "the stage was not started"
         return self._server._connection()
+
+    def serve(self) -> None:
+        """What has arrived is served now, and not in the next turn of the loop."""
+        assert self._server is not None
+        self._server._work_all()
 
     def connect(self) -> Line:
         line = Line(self)
