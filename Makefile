@@ -88,7 +88,8 @@ compat: $(STAMP) ## Run fencepost and Apache Kafka beside each other (needs Java
 
 .PHONY: bench
 bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Kafka (QUICK=1, ONLY=name, SIDES=fencepost, DOCS=1)
-	@FENCEPOST_SRC=$${FENCEPOST_SRC:-$$($(PY) -m tools.compile_hot_path --or-source)} $(PY) -m bench $(if $(QUICK),--quick) $(foreach name,$(ONLY),--only $(name)) $(if $(SIDES),--sides $(SIDES)) $(if $(DOCS),--write-docs) $(ARGS)
+	@source=$${FENCEPOST_SRC:-$$($(PY) -m tools.compile_hot_path --or-source)}; \
+	FENCEPOST_SRC=$$source $(PY) -m bench $(if $(QUICK),--quick) $(foreach name,$(ONLY),--only $(name)) $(if $(SIDES),--sides $(SIDES)) $(if $(DOCS),--write-docs) $(ARGS)
 
 .PHONY: profile
 profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker
@@ -102,7 +103,8 @@ docs: $(STAMP) ## Write the generated parts of docs/ again
 .PHONY: wheel
 wheel: $(STAMP) ## Build the wheel, compiled where it can be, and try it in a clean environment
 	@rm -rf build/wheel && mkdir -p build/wheel
-	@FENCEPOST_SRC=$$($(PY) -m tools.compile_hot_path --or-source) $(PY) -m build --quiet --wheel --no-isolation --outdir build/wheel .
+	@source=$$($(PY) -m tools.compile_hot_path --or-source); \
+	FENCEPOST_SRC=$$source $(PY) -m build --quiet --wheel --no-isolation --outdir build/wheel .
 	@$(PYTHON) -m venv build/wheel/venv
 	@build/wheel/venv/bin/python -m pip install --quiet --constraint constraints.txt build/wheel/*.whl
 	@cd build/wheel && venv/bin/fencepost --version && venv/bin/python -c 'import fencepost; fencepost.Broker'

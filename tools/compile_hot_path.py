@@ -127,9 +127,18 @@ def main() -> None:
         action="store_true",
         help="where nothing can be compiled, print the folder of the sources instead of failing",
     )
+    parser.add_argument(
+        "--why-not",
+        action="store_true",
+        help="compile nothing: say what is missing here for it, and fail when nothing is",
+    )
     wanted = parser.parse_args()
     missing = why_not()
-    if missing is None:
+    if wanted.why_not:
+        if missing is None:
+            sys.exit(1)
+        print(missing)
+    elif missing is None:
         print(compile_hot_path())
     elif wanted.or_source:
         print(f"fencepost runs interpreted: {missing}.", file=sys.stderr)

@@ -17,7 +17,7 @@ class CompiledModules(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         folder = os.environ.get("FENCEPOST_SRC")
-        if version != "standard" or folder is None:
+        if version != "standard" or not folder:
             return  # An editable install runs the sources: compiled ones would hide what is edited.
         modules = [*Path(folder).rglob("*.so"), *Path(folder).rglob("*.pyd")]
         if modules:
