@@ -7,8 +7,8 @@ import mmap
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Sequence
+from time import time_ns
 
 from fencepost.base.mapping import Mapping
 from fencepost.base.seams import Buffer, Space
@@ -22,7 +22,7 @@ class SystemClock:
     """The wall clock of the machine."""
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
 
 class SystemDice:

@@ -30,14 +30,14 @@ from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.transaction_ending import Ending
     from fencepost.partition.partition import Partition
     from fencepost.records.transaction_log import Partitions
 
 log = logging.getLogger(__name__)
 
+NONE: Final = ErrorCode.NONE
 RETRY_PAUSE_MS: Final = 100
 """Between two attempts on a partition that could not be written: Kafka's retry.backoff.ms."""
 
@@ -111,7 +111,7 @@ def append_marker(node: Node, topic: str, index: int, marker: EndMarker) -> Writ
     except StorageError as problem:
         log.error("a marker could not be written to %s: %s", partition.name, problem)
         return ErrorCode.KAFKA_STORAGE_ERROR, None, -1
-    if error is ErrorCode.NONE and topic == CONSUMER_OFFSETS_TOPIC:
+    if error is NONE and topic == CONSUMER_OFFSETS_TOPIC:
         _settle_offsets(node, index, end_offset - 1, marker)
     return error, partition, end_offset
 
@@ -127,10 +127,8 @@ class MarkerRun:
     """The markers of one transaction, until every partition has its own."""
 
     __slots__ = (
-        "_appended",
+        "_ending",
         "_failed",
-        "_finished",
-        "_gave_up",
         "_marker",
         "_node",
         "_overtaken",
@@ -144,16 +142,11 @@ class MarkerRun:
         node: Node,
         marker: EndMarker,
         partitions: Partitions,
-        *,
-        finished: Callable[[], None],
-        gave_up: Callable[[], None],
-        appended: Callable[[], None],
+        ending: Ending,
     ) -> None:
         self._node = node
         self._marker = marker
-        self._finished = finished
-        self._gave_up = gave_up
-        self._appended = appended
+        self._ending = ending
         self._failed: list[TopicPartition] = []
         self._timer: TimerHandle | None = None
         self._overtaken = False
@@ -166,11 +159,11 @@ class MarkerRun:
         """Where the marker is not durable yet."""
 
     def start(self) -> None:
-        """Writes them all; `finished` or `gave_up` is called once, perhaps before this returns."""
+        """Writes them all; the ending hears once that it is done or over, perhaps before this returns."""
         if self.unmarked:
             self._write_all(list(self.unmarked))
         else:
-            self._finished()
+            self._ending.markers_written()
 
     def cancel(self) -> None:
         """The coordinator lost its partition: whoever has it now writes what is missing."""
@@ -182,16 +175,19 @@ class MarkerRun:
         for name in names:
             self._write(name)
         if self._overtaken:
-            self._gave_up()
+            self._ending.answer()
         elif self._failed:
             self._timer = self._node.call_later(RETRY_PAUSE_MS, self._retry)
 
     def _write(self, name: TopicPartition) -> None:
         error, partition, end_offset = append_marker(self._node, name[0], name[1], self._marker)
-        if error is ErrorCode.NONE:
+        if error is NONE:
             assert partition is not None
-            self._appended()
-            self._node.when_durable(partition, end_offset, partial(self._settled, name))
+            self._ending.marker_appended()
+            if partition.high_watermark >= end_offset:
+                self._settled(name)
+            else:
+                self._node.when_durable(partition, end_offset, partial(self._settled, name))
         elif error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in NEVER_WRITTEN_THERE:
             log.info(
                 "%s needs no marker of producer %d: %s", name, self._marker.producer_id, error.name
@@ -208,7 +204,7 @@ class MarkerRun:
             return
         del self.unmarked[name]
         if not self.unmarked:
-            self._finished()
+            self._ending.markers_written()
 
     def _refused(self, name: TopicPartition, error: ErrorCode) -> None:
         self._overtaken = True

@@ -76,7 +76,8 @@ class Node:
         self.trace = trace
         self.faults = Faults()
         self.fatal = on_fatal
-        self.crash_points: Callable[[str], None] = _no_crash
+        self.crash_points: Callable[[str], None] | None = None
+        """For tests: called with its name at every place between two writes of a transaction's end."""
         self.layout = Layout(disk, config.data)
         self._open_segments = OpenSegments()
         self.shard = Shard(fsync=config.durability == "fsync", on_fatal=on_fatal)
@@ -228,10 +229,6 @@ class Node:
         """A timer of the loop."""
         assert self._loop is not None, "timers need a running loop"
         return self._loop.call_later(delay_ms / 1000, callback)
-
-
-def _no_crash(point: str) -> None:
-    """The default of `crash_points`: nothing dies."""
 
 
 def _cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:

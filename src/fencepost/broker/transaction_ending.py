@@ -7,8 +7,11 @@ next request. If the markers take long, the answer goes out with the decision al
 on; at once if a partition will never take its marker. An answer that is an error (a fence tells the new producer
 to come again) does not wait.
 
-`node.crash_points` is called with a name between any two writes: a test stops the process there. In production it
-does nothing.
+`node.crash_points`, where a test has set it, is called with a name between any two writes: it stops the process there.
+
+Nothing here may hold itself alive: a transaction whose parts point at each other waits for the garbage collector, and
+with ten thousand of them a second that is a twentieth of the broker's time. So an `Ending` lets its run go when the
+markers are written.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NONE: Final = ErrorCode.NONE
 END_TXN_WAIT_MS: Final = 5_000
 """How long EndTxn waits for its markers before it answers with the decision alone. Clients give a request up after
 30 s (Java, kafka-python), 40 s (aiokafka) or 60 s (librdkafka), and applications often wait 10 s for a commit."""
@@ -85,6 +89,12 @@ class Ending:
         self._timer: TimerHandle | None = None
         self.points = COMMIT_POINTS if effect.commit else ABORT_POINTS
 
+    def reached(self, point: str) -> None:
+        """The place between two writes where a test may let the process die."""
+        crash = self._node.crash_points
+        if crash is not None:
+            crash(point)
+
     @property
     def unmarked(self) -> Iterable[TopicPartition]:
         """The partitions that have no durable marker yet."""
@@ -92,18 +102,18 @@ class Ending:
 
     def prepared(self) -> None:
         """The Prepare record is durable: the outcome is fixed."""
-        self._node.crash_points(self.points.prepare_durable)
+        self.reached(self.points.prepare_durable)
         if self._coordinator.closed:
             self._reply = Reply(ErrorCode.NOT_COORDINATOR)
-            self._answer()
+            self.answer()
             return
-        if self._reply.error is not ErrorCode.NONE:
+        if self._reply.error is not NONE:
             log.info(
                 "transactional id %s: another producer takes it over; the open transaction of producer %d is aborted",
                 self._effect.transactional_id,
                 self._effect.producer_id,
             )
-            self._answer()
+            self.answer()
         self.write_markers()
 
     def write_markers(self) -> None:
@@ -117,20 +127,19 @@ class Ending:
             effect.transaction_version,
         )
         coordinator.endings[effect.transactional_id] = self
-        self._run = MarkerRun(
-            self._node,
-            marker,
-            effect.partitions,
-            finished=self._markers_written,
-            gave_up=self._answer,
-            appended=partial(self._node.crash_points, self.points.marker_appended),
-        )
-        self._run.start()
+        self._run = run = MarkerRun(self._node, marker, effect.partitions, self)
+        run.start()
         if self._done is not None:
-            self._timer = self._node.call_later(END_TXN_WAIT_MS, self._answer)
+            self._timer = self._node.call_later(END_TXN_WAIT_MS, self.answer)
 
-    def _markers_written(self) -> None:
-        self._node.crash_points(self.points.markers_durable)
+    def marker_appended(self) -> None:
+        """The run has written one marker, which may not be durable yet."""
+        self.reached(self.points.marker_appended)
+
+    def markers_written(self) -> None:
+        """The run is at its end: every partition has its marker."""
+        self._run = None
+        self.reached(self.points.markers_durable)
         self._complete()
 
     def _complete(self) -> None:
@@ -138,32 +147,37 @@ class Ending:
         if coordinator.closed:
             return
         event = MarkersWritten(effect.transactional_id, effect.producer_id, effect.producer_epoch)
-        decision = decide_markers_written(coordinator.state, event, self._node.clock.now_ms())
-        end_offset = coordinator.append(decision.records[0])
+        now_ms = self._node.clock.now_ms()
+        decision = decide_markers_written(coordinator.state, event, now_ms)
+        end_offset = coordinator.append(decision.records[0], now_ms)
         if end_offset < 0:
             self._node.call_later(COMPLETE_RETRY_MS, self._complete)
             return
-        self._node.crash_points(self.points.complete_appended)
-        self._node.when_durable(
-            coordinator.partition, end_offset, partial(self._completed, end_offset)
-        )
+        self.reached(self.points.complete_appended)
+        if coordinator.partition.high_watermark >= end_offset:
+            self._completed(end_offset)
+        else:
+            self._node.when_durable(
+                coordinator.partition, end_offset, partial(self._completed, end_offset)
+            )
 
     def _completed(self, end_offset: int) -> None:
-        self._node.crash_points(self.points.complete_durable)
+        self.reached(self.points.complete_durable)
         coordinator, transactional_id = self._coordinator, self._effect.transactional_id
         if not coordinator.closed:
             del coordinator.endings[transactional_id]
             # Before the answer: the client's next request may be there already, and is served within it.
             coordinator.settle(transactional_id, end_offset)
-            self._answer()
+            self.answer()
 
     def abandon(self) -> None:
         """The partition goes to another: it finds the Prepare record and finishes. The decision stands."""
         if self._run is not None:
             self._run.cancel()
-        self._answer()
+        self.answer()
 
-    def _answer(self) -> None:
+    def answer(self) -> None:
+        """What the client hears, once; also when the run has given up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

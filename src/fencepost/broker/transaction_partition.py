@@ -89,7 +89,7 @@ class CoordinatorPartition:
     def __repr__(self) -> str:
         return f"CoordinatorPartition({self.index}, epoch {self.epoch}, {self.state})"
 
-    def append(self, record: LogRecord) -> int:
+    def append(self, record: LogRecord, now_ms: int) -> int:
         """Appends and applies one record; its id is pending from now on. The end of the log after it.
 
         Negative when nothing happened: the disk refused, or the record is larger than a batch may be.
@@ -104,7 +104,7 @@ class CoordinatorPartition:
             return TOO_LARGE
         try:
             end_offset = self.partition.append_records(
-                [(encode_key(transactional_id), value)], self._node.clock.now_ms()
+                [(encode_key(transactional_id), value)], now_ms
             )
         except StorageError as problem:
             log.error("%s cannot be written: %s", self.partition.name, problem)

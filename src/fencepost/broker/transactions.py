@@ -20,7 +20,7 @@ is, the client is sent on (NOT_COORDINATOR), and the new owner finishes what the
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
@@ -53,19 +53,20 @@ from fencepost.coordinator.txn.views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
     from fencepost.broker.node import Node
     from fencepost.coordinator.txn.apply import CoordinatorState
-    from fencepost.coordinator.txn.events import Decision, TimedOut
+    from fencepost.coordinator.txn.events import Decision, LogRecord, TimedOut
     from fencepost.partition.partition import Partition
     from fencepost.records.transaction_log import Partitions, TransactionMetadata
 
     Done = Callable[[Reply], None]
     E = TypeVar("E", InitProducerId, AddPartitions, EndTxn, TimedOut)
 
+NONE: Final = ErrorCode.NONE
 TRANSACTION_VERSION: Final = 2
 """Where the metadata log does not say: the level that ApiVersions advertises."""
 
@@ -77,10 +78,8 @@ _ALLOCATION_FAILED: Final = Reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 """No producer id could be had; clients retry this code, and not a timeout (KAFKA-14417)."""
 
 
-@lru_cache(maxsize=8192)
-def _partition_for(transactional_id: str, partition_count: int) -> int:
-    """Java's hash takes microseconds in Python, and an id comes again with every request."""
-    return coordinator_partition(transactional_id, partition_count)
+_REMEMBERED_IDS: Final = 8192
+"""Java's hash takes microseconds in Python, and an id comes again with every request."""
 
 
 class Transactions:
@@ -90,6 +89,8 @@ class Transactions:
         self._node = node
         self._served: dict[int, CoordinatorPartition] = {}
         self._loading: dict[int, Loading] = {}
+        self._indexes: dict[tuple[str, int], int] = {}
+        """By id and number of partitions, what `partition_for` has found."""
         self.clock = TransactionClock(node, self)
 
     @property
@@ -141,7 +142,15 @@ class Transactions:
     def partition_for(self, transactional_id: str) -> int | None:
         """The partition of `__transaction_state` that an id belongs to; None while there is no such topic."""
         count = self._node.metadata.partition_count(TRANSACTION_STATE_TOPIC)
-        return _partition_for(transactional_id, count) if count else None
+        if not count:
+            return None
+        index = self._indexes.get((transactional_id, count))
+        if index is None:
+            index = coordinator_partition(transactional_id, count)
+            if len(self._indexes) >= _REMEMBERED_IDS:
+                self._indexes.clear()
+            self._indexes[transactional_id, count] = index
+        return index
 
     def _find(self, transactional_id: str) -> CoordinatorPartition | ErrorCode:
         if not transactional_id:
@@ -165,7 +174,7 @@ class Transactions:
             max_timeout_ms=self._node.config.transaction_max_timeout_ms,
             two_phase_commit_enabled=False,
         )
-        if error is not ErrorCode.NONE:
+        if error is not NONE:
             done(Reply(error))
             return
         event = replace(event, transaction_version=self.transaction_version)
@@ -178,7 +187,7 @@ class Transactions:
             done(
                 _ALLOCATION_FAILED
                 if producer_id is None
-                else Reply(ErrorCode.NONE, producer_id, producer_epoch=0)
+                else Reply(NONE, producer_id, producer_epoch=0)
             )
 
         self._node.topics.allocate_producer_id(allocated)
@@ -186,8 +195,7 @@ class Transactions:
     def add_partitions(self, event: AddPartitions, done: Done) -> None:
         """Partitions join a transaction on the word of a client, or (TV2) of a broker that was written to."""
         if event.transaction_version >= 2:
-            deadline_ms = self._node.clock.now_ms() + IMPLICIT_ADD_WAIT_MS
-            self._add_implicitly(event, deadline_ms, done)
+            self._add_implicitly(event, None, done)
         else:
             self.submit(decide_add_partitions, event, done)
 
@@ -203,11 +211,12 @@ class Transactions:
         if not isinstance(coordinator, CoordinatorPartition):
             done(Reply(coordinator))
             return
-        decision = decide(coordinator.state, event, self._node.clock.now_ms())
+        now_ms = self._node.clock.now_ms()
+        decision = decide(coordinator.state, event, now_ms)
         if decision is RESERVE_PRODUCER_ID:
             self._reserve_producer_id(decide, event, done)
         elif decision.records:
-            self._write(coordinator, decision, done)
+            self._write(coordinator, decision, now_ms, done)
         else:
             assert decision.reply is not None
             done(decision.reply)
@@ -227,41 +236,46 @@ class Transactions:
 
         self._node.topics.allocate_producer_id(allocated)
 
-    def _write(self, coordinator: CoordinatorPartition, decision: Decision, done: Done) -> None:
+    def _write(
+        self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done
+    ) -> None:
         """Appends and applies the one record of a decision, and goes on when it is durable."""
         (record,) = decision.records
         reply = decision.reply
         assert reply is not None
         if decision.effects:
-            self._end(coordinator, decision, done)
+            self._end(coordinator, decision, now_ms, done)
             return
-        end_offset = coordinator.append(record)
+        end_offset = coordinator.append(record, now_ms)
         if end_offset < 0:
             done(Reply(APPEND_ERRORS[end_offset]))
-            return
+        elif coordinator.partition.high_watermark >= end_offset:
+            _written(coordinator, record, end_offset, reply, done)
+        else:
+            self._node.when_durable(
+                coordinator.partition,
+                end_offset,
+                partial(_written, coordinator, record, end_offset, reply, done),
+            )
 
-        def durable() -> None:
-            if coordinator.closed:
-                done(Reply(ErrorCode.NOT_COORDINATOR))
-            else:
-                coordinator.settle(record.transactional_id, end_offset)
-                done(reply)
-
-        self._node.when_durable(coordinator.partition, end_offset, durable)
-
-    def _end(self, coordinator: CoordinatorPartition, decision: Decision, done: Done) -> None:
+    def _end(
+        self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done
+    ) -> None:
         """Writes a Prepare record; markers and the Complete record follow it."""
         effect = decision.effects[0]
         assert isinstance(effect, WriteMarkers)
         assert decision.reply is not None
         ending = Ending(self._node, coordinator, effect, decision.reply, done)
-        self._node.crash_points(ending.points.before_prepare)
-        end_offset = coordinator.append(decision.records[0])
+        ending.reached(ending.points.before_prepare)
+        end_offset = coordinator.append(decision.records[0], now_ms)
         if end_offset < 0:
             done(Reply(APPEND_ERRORS[end_offset]))
             return
-        self._node.crash_points(ending.points.prepare_appended)
-        self._node.when_durable(coordinator.partition, end_offset, ending.prepared)
+        ending.reached(ending.points.prepare_appended)
+        if coordinator.partition.high_watermark >= end_offset:
+            ending.prepared()
+        else:
+            self._node.when_durable(coordinator.partition, end_offset, ending.prepared)
 
     # -- first writes: Produce and TxnOffsetCommit ----------------------------------------------------------
 
@@ -337,7 +351,7 @@ class Transactions:
             ]
         )
 
-    def _add_implicitly(self, event: AddPartitions, deadline_ms: int, done: Done) -> None:
+    def _add_implicitly(self, event: AddPartitions, deadline_ms: int | None, done: Done) -> None:
         coordinator = self._find(event.transactional_id)
         if not isinstance(coordinator, CoordinatorPartition):
             done(Reply(coordinator))
@@ -345,14 +359,16 @@ class Transactions:
         now_ms = self._node.clock.now_ms()
         decision = decide_add_partitions(coordinator.state, event, now_ms)
         if decision.records:
-            self._write(coordinator, decision, done)
+            self._write(coordinator, decision, now_ms, done)
             return
         assert decision.reply is not None
+        if deadline_ms is None:
+            deadline_ms = now_ms + IMPLICIT_ADD_WAIT_MS
         again = partial(self._add_implicitly, event, deadline_ms, done)
         error = decision.reply.error
         if event.transactional_id not in coordinator.state.pending:
             done(decision.reply)
-        elif error is ErrorCode.NONE:
+        elif error is NONE:
             # Added already, by a record that is not durable yet.
             coordinator.when_settled(event.transactional_id, again)
         elif error is ErrorCode.CONCURRENT_TRANSACTIONS and now_ms < deadline_ms:
@@ -369,7 +385,7 @@ class Transactions:
         if not isinstance(coordinator, CoordinatorPartition):
             return Description(coordinator, transactional_id)
         ending = coordinator.endings.get(transactional_id)
-        unmarked = None if ending is None else partitions_of(ending.unmarked)
+        unmarked = None if ending is None else partitions_of(list(ending.unmarked))
         return describe_transaction(coordinator.state, transactional_id, unmarked)
 
     @property
@@ -384,14 +400,31 @@ class Transactions:
             yield from list_transactions(coordinator.state, filters, now_ms)
 
 
+def _written(
+    coordinator: CoordinatorPartition,
+    record: LogRecord,
+    end_offset: int,
+    reply: Reply,
+    done: Done,
+) -> None:
+    """The record of a decision is durable: the answer that rests on it may be given."""
+    if coordinator.closed:
+        done(Reply(ErrorCode.NOT_COORDINATOR))
+    else:
+        coordinator.settle(record.transactional_id, end_offset)
+        done(reply)
+
+
 def is_ongoing(state: CoordinatorState, transactional_id: str) -> bool:
     """Whether the id has an open transaction."""
     txn = state.transactions.get(transactional_id)
     return txn is not None and txn.state == State.ONGOING
 
 
-def partitions_of(names: Iterable[TopicPartition]) -> Partitions:
+def partitions_of(names: Sequence[TopicPartition]) -> Partitions:
     """Partitions by topic, as records have them."""
+    if len(names) == 1:  # As nearly always: a write goes to one partition.
+        return {names[0][0]: (names[0][1],)}
     indexes: dict[str, set[int]] = {}
     for topic, index in names:
         indexes.setdefault(topic, set()).add(index)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
@@ -35,6 +35,8 @@ from fencepost.records.control import Marker, build_marker, read_marker
 from fencepost.records.entry import Entry
 from fencepost.records.index import AbortedTxn
 from fencepost.records.snapshot import decode_snapshot, encode_snapshot
+
+NONE: Final = ErrorCode.NONE
 
 
 @dataclass(slots=True, init=False)
@@ -173,9 +175,7 @@ class Partition:
         if batch.producer_id >= 0:
             state = self.producers.get(batch.producer_id)
             if state is not None and (known := state.find_duplicate(batch)):
-                return Appended(
-                    ErrorCode.NONE, known.base_offset, known.last_offset + 1, known.timestamp_ms
-                )
+                return Appended(NONE, known.base_offset, known.last_offset + 1, known.timestamp_ms)
             if problem := self._check_producer(batch, guard):
                 return Appended(problem.error, message=problem.message)
         if config.compression_type != PRODUCER:
@@ -190,7 +190,7 @@ class Partition:
         base_offset = self.log.log_end_offset
         batch.assign(base_offset, self.leader_epoch)
         self._append(batch, now_ms)
-        return Appended(ErrorCode.NONE, base_offset, batch.next_offset, append_time_ms)
+        return Appended(NONE, base_offset, batch.next_offset, append_time_ms)
 
     def _check_producer(self, batch: SealedBatch, guard: Guard | None) -> Refusal | None:
         held = self.verification.get(batch.producer_id)
@@ -298,7 +298,7 @@ class Partition:
         )
         self._append(batch, now_ms)
         self.verification.marked(producer_id, producer_epoch, transaction_version)
-        return ErrorCode.NONE, batch.next_offset
+        return NONE, batch.next_offset
 
     def _append(self, batch: SealedBatch, now_ms: int) -> None:
         log = self.log
@@ -419,9 +419,7 @@ class Partition:
             return Fetched(ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark, stable, start)
         upper = stable if read_committed else high_watermark
         if offset >= upper:
-            return Fetched(
-                ErrorCode.NONE, high_watermark, stable, start, () if read_committed else None
-            )
+            return Fetched(NONE, high_watermark, stable, start, () if read_committed else None)
         part = log.read(offset, max_bytes, upper_offset=upper, at_least_one=at_least_one)
         aborted: Sequence[tuple[int, int]] | None = None
         if read_committed:
@@ -429,7 +427,7 @@ class Partition:
                 (txn.producer_id, txn.first_offset)
                 for txn in log.aborted_between(offset, part.next_offset)
             ]
-        return Fetched(ErrorCode.NONE, high_watermark, stable, start, aborted, part.data)
+        return Fetched(NONE, high_watermark, stable, start, aborted, part.data)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """The largest epoch that is not above `epoch`, and where it ended; (-1, -1) when unknown."""
@@ -483,7 +481,7 @@ class Partition:
         if offset > self.log.log_start_offset:
             self.log.delete_before(offset)
             self.write_snapshot()
-        return ErrorCode.NONE
+        return NONE
 
     def close(self, *, clean: bool) -> None:
         """Closes the log; StorageError when a clean close was asked for and cannot be had."""

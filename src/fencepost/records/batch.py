@@ -206,19 +206,47 @@ def read_header(data: Buffer, position: int = 0) -> SealedBatch:
     Where `data` ends before the batch does, the view is short: `seal_check` refuses such a batch.
     """
     try:
-        fields = _unpack_header(data, position)
+        (
+            base_offset,
+            length,
+            leader_epoch,
+            magic,
+            crc,
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        ) = _unpack_header(data, position)
     except struct.error:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a batch ends inside its header") from None
-    magic = fields[3]
     if magic != MAGIC:
         raise _wrong_magic(magic)
-    length = fields[1]
     if length < _MIN_LENGTH:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a batch claims a length of {length} bytes")
     end = position + length + LOG_OVERHEAD_BYTES
     if position or end != len(data):
         data = memoryview(data)[position:end]
-    return SealedBatch(data, *fields)
+    # One by one: with *fields the compiled constructor would be called the slow way.
+    return SealedBatch(
+        data,
+        base_offset,
+        length,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
 
 
 def _wrong_magic(magic: int) -> BatchError:

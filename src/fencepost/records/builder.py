@@ -156,7 +156,28 @@ def _seal(
 ) -> SealedBatch:
     if attributes & CODEC_MASK:
         payload = compress(attributes & CODEC_MASK, payload)
-    fields = (
+    sealed = (
+        SEALED_FIELDS.pack(
+            attributes,
+            last_offset_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        )
+        + payload
+    )
+    length = len(sealed) + CRC_START - LOG_OVERHEAD_BYTES
+    crc = crc32c(sealed)
+    return SealedBatch(
+        PLACE_FIELDS.pack(base_offset, length, leader_epoch, MAGIC, crc) + sealed,
+        base_offset,
+        length,
+        leader_epoch,
+        MAGIC,
+        crc,
         attributes,
         last_offset_delta,
         base_timestamp,
@@ -166,20 +187,19 @@ def _seal(
         base_sequence,
         record_count,
     )
-    sealed = SEALED_FIELDS.pack(*fields) + payload
-    length = len(sealed) + CRC_START - LOG_OVERHEAD_BYTES
-    crc = crc32c(sealed)
-    data = PLACE_FIELDS.pack(base_offset, length, leader_epoch, MAGIC, crc) + sealed
-    return SealedBatch(data, base_offset, length, leader_epoch, MAGIC, crc, *fields)
 
 
 def _encode_pair(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
-    body = (
-        b"\x00\x00"  # Attributes, and no time of its own.
-        + write_varint(offset_delta)
-        + (_NULL if key is None else write_varint(len(key)) + key)
-        + (_NULL if value is None else write_varint(len(value)) + value)
-        + _NO_HEADERS
+    body = b"".join(
+        (
+            b"\x00\x00",  # Attributes, and no time of its own.
+            write_varint(offset_delta),
+            _NULL if key is None else write_varint(len(key)),
+            key or b"",
+            _NULL if value is None else write_varint(len(value)),
+            value or b"",
+            _NO_HEADERS,
+        )
     )
     return write_varint(len(body)) + body
 

@@ -140,13 +140,15 @@ class TransactionLogValue:
     )
 
 
+_KEY_HEAD: Final = struct.Struct(">hh")
+
 # -- keys -----------------------------------------------------------------------------------------------------
 
 
 def encode_key(transactional_id: str) -> bytes:
     """The key of a transactional id."""
     name = transactional_id.encode()
-    return struct.pack(">hh", 0, len(name)) + name
+    return _KEY_HEAD.pack(0, len(name)) + name
 
 
 def decode_key(key: bytes) -> str | None:

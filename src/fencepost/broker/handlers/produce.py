@@ -43,6 +43,7 @@ from fencepost.wire.forms.produce import (
 
 log = logging.getLogger(__name__)
 
+NONE: Final = ErrorCode.NONE
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_OF_TV2: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
@@ -88,14 +89,12 @@ def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, l
     responses, writes = [], []
     for topic in request.topic_data:
         name = topic.name
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
             name = context.node.metadata.topic_name(topic.topic_id) or ""
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID
         error = refusal or refuse_topic(name, context)
         partitions = []
         for data in topic.partition_data:
-            outcome = error or admit_partition(name, data, unknown, context)
+            outcome = error or admit_partition(name, data, context)
             if isinstance(outcome, Write):
                 writes.append(outcome)
                 partitions.append(outcome.reply)
@@ -148,10 +147,12 @@ def refuse_topic(name: str, context: Context) -> Refusal | None:
 
 
 def admit_partition(
-    name: str, data: PartitionProduceData, unknown: ErrorCode, context: Context
+    name: str, data: PartitionProduceData, context: Context
 ) -> Write | Refusal | PartitionProduceResponse:
     partition = context.node.partition(name, data.index)
     if partition is None:
+        by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS and not name
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return Refusal(
             unknown, f"This broker has no partition {data.index} of {name or 'that id'}."
         )
@@ -162,7 +163,7 @@ def admit_partition(
         return refused_reply(data.index, refusal, partition.log_start_offset)
     except BatchError as problem:
         return Refusal(problem.error_code, str(problem))
-    if batch.codec == Codec.ZSTD and context.api_version < FIRST_VERSION_WITH_ZSTD:
+    if context.api_version < FIRST_VERSION_WITH_ZSTD and batch.codec == Codec.ZSTD:
         return Refusal(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd may be sent from version {FIRST_VERSION_WITH_ZSTD} on.",
@@ -196,6 +197,8 @@ def claims_transaction(records: Buffer | None) -> bool:
 
 def has_several_producers(writes: list[Write]) -> bool:
     """All transactional batches of a request belong to one transaction, and so to one producer."""
+    if len(writes) < 2:
+        return False
     identities = {
         (write.batch.producer_id, write.batch.producer_epoch)
         for write in writes
@@ -257,7 +260,7 @@ def verify(
 
     def answered(errors: list[ErrorCode]) -> None:
         for write, error in zip(waiting, errors, strict=True):
-            if error is not ErrorCode.NONE:
+            if error is not NONE:
                 refuse(write, explain_verification(request, write, error, context), context)
                 writes.remove(write)
         reply = finish(request, response, writes, context, parked)
@@ -301,7 +304,7 @@ def explain_fence(request: ProduceRequest, write: Write, context: Context) -> Re
     batch = write.batch
     message = f"Epoch of producer {batch.producer_id} is {batch.producer_epoch}, which is not "
     known = context.node.transactions.describe(request.transactional_id or "")
-    if known.error is ErrorCode.NONE:
+    if known.error is NONE:
         message += f"the epoch {known.producer_epoch} that its coordinator knows."
     else:  # It has moved since it answered.
         message += "the epoch that its coordinator knows."
@@ -324,7 +327,7 @@ def finish(
     undurable = []
     for write in writes:
         appended = append(write, now_ms)
-        if appended.error is not ErrorCode.NONE:
+        if appended.error is not NONE:
             refuse(write, Refusal(appended.error, appended.message or ""), context)
             if appended.error not in WITHOUT_LOG_START:
                 write.reply.log_start_offset = write.partition.log_start_offset
@@ -352,7 +355,7 @@ def say_nothing(response: ProduceResponse) -> NoReply:
     """To a client that wants no answer, an error is a closed connection."""
     for topic in response.responses:
         for reply in topic.partition_responses:
-            if reply.error_code != ErrorCode.NONE:
+            if reply.error_code != NONE:
                 name = f"partition {reply.index} of {topic.name or topic_id_text(topic.topic_id)}"
                 return NoReply(f"a produce with acks=0 to {name}: {error_name(reply.error_code)}")
     return NO_REPLY

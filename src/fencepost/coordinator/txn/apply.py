@@ -11,7 +11,7 @@ The shell alone writes it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import WireError
 from fencepost.coordinator.txn.events import LogRecord
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from fencepost.records.entry import Entry
 
-STATES: tuple[State, ...] = tuple(State)
-OPEN_STATES = frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT})
+STATES: Final[tuple[State, ...]] = tuple(State)
+OPEN_STATES: Final = frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT})
 
 
 class CoordinatorState:

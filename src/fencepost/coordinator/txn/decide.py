@@ -35,7 +35,13 @@ from fencepost.coordinator.txn.events import (
     refuse,
 )
 from fencepost.coordinator.txn.prepare import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
     EXHAUSTED_EPOCH,
+    NONE,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
     PREPARED_STATES,
     TWO_PHASE_COMMIT_TIMEOUT_MS,
     fence,
@@ -56,7 +62,9 @@ from fencepost.records.transaction_log import (
 if TYPE_CHECKING:
     from fencepost.coordinator.txn.apply import CoordinatorState
 
-IDLE_STATES: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+IDLE_STATES: Final = frozenset({State.EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
+
+_PREPARE: Final = End.PREPARE
 
 _TOMBSTONE_OVERHEAD_BYTES: Final = 32
 """Of a record around its key, at most: lengths, offset and timestamp deltas as varints."""
@@ -77,7 +85,7 @@ def refuse_init_producer_id(
         return ErrorCode.UNSUPPORTED_VERSION  # KIP-939 is not finished in Kafka either.
     if not event.enable_two_phase_commit and not 0 < event.timeout_ms <= max_timeout_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    return ErrorCode.NONE
+    return NONE
 
 
 def decide_init_producer_id(
@@ -96,7 +104,7 @@ def decide_init_producer_id(
         return refuse(ErrorCode.PRODUCER_FENCED)
     if txn.state in PREPARED_STATES:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if txn.state == State.ONGOING:
+    if txn.state == ONGOING:
         # The abort's epoch is never given to anybody: the client comes again, and gets the one after it.
         return fence(transactional_id, txn, event, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
     return _give_epoch(txn, event, now_ms)
@@ -160,7 +168,7 @@ def _initialised(
     return Decision(
         (LogRecord(event.transactional_id, initialised),),
         (),
-        Reply(ErrorCode.NONE, producer_id, producer_epoch),
+        Reply(NONE, producer_id, producer_epoch),
     )
 
 
@@ -179,10 +187,10 @@ def decide_add_partitions(state: CoordinatorState, event: AddPartitions, now_ms:
         return refuse(ErrorCode.PRODUCER_FENCED)
     if txn.state in PREPARED_STATES:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
-    ongoing = txn.state == State.ONGOING
+    ongoing = txn.state == ONGOING
     if ongoing and contains_all(txn.partitions, event.partitions):
         return _ADDED_ALREADY
-    assert legal(txn.state, State.ONGOING)
+    assert legal(txn.state, ONGOING)
     joined = TransactionMetadata(
         txn.producer_id,
         txn.producer_id,
@@ -190,7 +198,7 @@ def decide_add_partitions(state: CoordinatorState, event: AddPartitions, now_ms:
         txn.producer_epoch,
         txn.last_producer_epoch,
         txn.timeout_ms,
-        State.ONGOING,
+        ONGOING,
         merged(txn.partitions, event.partitions) if ongoing else event.partitions,
         txn.start_ms if ongoing else now_ms,
         now_ms,
@@ -206,10 +214,10 @@ def _joins_pending_add(txn: TransactionMetadata | None, event: AddPartitions) ->
     client to wait between them. We decide on the newest state, so they need not: they share one sync. Kafka makes
     them wait and try again.
     """
-    return txn is not None and txn.state == State.ONGOING and event.transaction_version >= 2
+    return txn is not None and txn.state == ONGOING and event.transaction_version >= 2
 
 
-_ADDED: Final = Reply(ErrorCode.NONE)
+_ADDED: Final = Reply(NONE)
 _ADDED_ALREADY: Final = Decision(reply=_ADDED)
 
 
@@ -233,7 +241,7 @@ def verify_partition(
     if txn.state in PREPARED_STATES:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if partition in txn.partitions.get(topic, ()):
-        return ErrorCode.NONE
+        return NONE
     return ErrorCode.TRANSACTION_ABORTABLE
 
 
@@ -278,7 +286,7 @@ def decide_end_txn(state: CoordinatorState, event: EndTxn, now_ms: int) -> Decis
         return _end_without_record(end, _ENDED)
     prepared = prepared_metadata(
         txn,
-        State.PREPARE_COMMIT if event.commit else State.PREPARE_ABORT,
+        PREPARE_COMMIT if event.commit else PREPARE_ABORT,
         now_ms,
         producer_epoch=txn.producer_epoch,
         last_producer_epoch=txn.last_producer_epoch,
@@ -286,7 +294,7 @@ def decide_end_txn(state: CoordinatorState, event: EndTxn, now_ms: int) -> Decis
     return prepare(event.transactional_id, prepared, _ENDED)
 
 
-_ENDED: Final = Reply(ErrorCode.NONE)
+_ENDED: Final = Reply(NONE)
 """TV1 returns no identity: the producer keeps the one it has."""
 
 
@@ -311,10 +319,10 @@ def _decide_end_txn_tv2(state: CoordinatorState, event: EndTxn, now_ms: int) -> 
     end = END_TXN_TV2.get((txn.state, event.commit, retry))
     if end is None:
         return refuse(ErrorCode.PRODUCER_FENCED)
-    if end is End.PREPARE or end is End.PREPARE_WITHOUT_PARTITIONS:
-        target = State.PREPARE_COMMIT if event.commit else State.PREPARE_ABORT
-        return prepare_tv2(event, txn, target, now_ms, begun=end is End.PREPARE)
-    return _end_without_record(end, Reply(ErrorCode.NONE, txn.producer_id, txn.producer_epoch))
+    if end is _PREPARE or end is End.PREPARE_WITHOUT_PARTITIONS:
+        target = PREPARE_COMMIT if event.commit else PREPARE_ABORT
+        return prepare_tv2(event, txn, target, now_ms, begun=end is _PREPARE)
+    return _end_without_record(end, Reply(NONE, txn.producer_id, txn.producer_epoch))
 
 
 def _end_without_record(end: End, success: Reply) -> Decision:

@@ -30,13 +30,21 @@ from fencepost.records.transaction_log import NO_PARTITIONS, TransactionMetadata
 if TYPE_CHECKING:
     from fencepost.coordinator.txn.apply import CoordinatorState
 
+# By themselves: to look a member up in its enum is a search of the class, and a commit asks for a dozen of them.
+NONE: Final = ErrorCode.NONE
+ONGOING: Final = State.ONGOING
+PREPARE_COMMIT: Final = State.PREPARE_COMMIT
+PREPARE_ABORT: Final = State.PREPARE_ABORT
+COMPLETE_COMMIT: Final = State.COMPLETE_COMMIT
+COMPLETE_ABORT: Final = State.COMPLETE_ABORT
+
 EXHAUSTED_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
 """The last epoch that a client may hold."""
 
 TWO_PHASE_COMMIT_TIMEOUT_MS: Final = 2**31 - 1
 """How a transaction without a timeout is stored (KIP-939)."""
 
-PREPARED_STATES: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+PREPARED_STATES: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 
 
 def legal(before: int, after: int) -> bool:
@@ -53,7 +61,7 @@ def timed_out_ids(state: CoordinatorState, now_ms: int) -> list[tuple[str, int]]
     for transactional_id in state.open:
         txn = state.transactions[transactional_id]
         if (
-            txn.state == State.ONGOING
+            txn.state == ONGOING
             and txn.start_ms + txn.timeout_ms < now_ms
             and txn.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS
             and transactional_id not in state.pending
@@ -72,9 +80,9 @@ def decide_timeout(state: CoordinatorState, event: TimedOut, now_ms: int) -> Dec
     txn = state.transactions.get(transactional_id)
     if txn is None or txn.producer_id != event.producer_id:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if txn.state != State.ONGOING or transactional_id in state.pending:
+    if txn.state != ONGOING or transactional_id in state.pending:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
-    return fence(transactional_id, txn, event, now_ms, ErrorCode.NONE)
+    return fence(transactional_id, txn, event, now_ms, NONE)
 
 
 def fence(
@@ -87,11 +95,11 @@ def fence(
     """Aborts an open transaction at the next epoch, so that its producer can write no more."""
     assert legal(txn.state, State.PREPARE_EPOCH_FENCE)
     if event.transaction_version >= 2:
-        decision = prepare_tv2(event, txn, State.PREPARE_ABORT, now_ms, begun=True)
+        decision = prepare_tv2(event, txn, PREPARE_ABORT, now_ms, begun=True)
         return decision if decision.reply is None else replace(decision, reply=Reply(answer))
     fenced = prepared_metadata(
         txn,
-        State.PREPARE_ABORT,
+        PREPARE_ABORT,
         now_ms,
         producer_epoch=min(txn.producer_epoch + 1, MAX_PRODUCER_EPOCH),
         # TV1 forgets the epoch before the fence: InitProducerId with it is answered PRODUCER_FENCED.
@@ -126,9 +134,9 @@ def prepare_tv2(
         transaction_version=2,
     )
     if exhausted:
-        reply = Reply(ErrorCode.NONE, prepared.next_producer_id, 0)
+        reply = Reply(NONE, prepared.next_producer_id, 0)
     else:
-        reply = Reply(ErrorCode.NONE, prepared.producer_id, prepared.producer_epoch)
+        reply = Reply(NONE, prepared.producer_id, prepared.producer_epoch)
     return prepare(event.transactional_id, prepared, reply)
 
 
@@ -145,7 +153,7 @@ def prepared_metadata(
 ) -> TransactionMetadata:
     assert target in PREPARED_STATES
     assert legal(txn.state, target)
-    assert txn.state == State.ONGOING or not txn.partitions
+    assert txn.state == ONGOING or not txn.partitions
     return TransactionMetadata(
         txn.producer_id,
         txn.producer_id,
@@ -176,7 +184,7 @@ def markers_of(transactional_id: str, prepared: TransactionMetadata) -> WriteMar
         transactional_id,
         prepared.producer_id,
         prepared.producer_epoch,
-        prepared.state == State.PREPARE_COMMIT,
+        prepared.state == PREPARE_COMMIT,
         prepared.partitions,
         prepared.client_transaction_version,
     )
@@ -191,7 +199,7 @@ def decide_markers_written(state: CoordinatorState, event: MarkersWritten, now_m
     producer_id, producer_epoch = txn.producer_id, txn.producer_epoch
     if txn.next_producer_id != NO_PRODUCER_ID:
         producer_id, producer_epoch = txn.next_producer_id, 0
-    committed = txn.state == State.PREPARE_COMMIT
+    committed = txn.state == PREPARE_COMMIT
     complete = TransactionMetadata(
         producer_id,
         txn.producer_id,
@@ -199,11 +207,11 @@ def decide_markers_written(state: CoordinatorState, event: MarkersWritten, now_m
         producer_epoch,
         txn.last_producer_epoch,
         txn.timeout_ms,
-        State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT,
+        COMPLETE_COMMIT if committed else COMPLETE_ABORT,
         NO_PARTITIONS,
         txn.start_ms,
         now_ms,
         txn.client_transaction_version,
     )
     assert legal(txn.state, complete.state)
-    return Decision((LogRecord(event.transactional_id, complete),), (), Reply(ErrorCode.NONE))
+    return Decision((LogRecord(event.transactional_id, complete),), (), Reply(NONE))
