@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker.transaction_ending import ABORT_POINTS, COMMIT_POINTS, END_TXN_WAIT_MS
+from fencepost.broker.markers import MarkerRun
+from fencepost.broker.transaction_ending import (
+    ABORT_POINTS,
+    COMMIT_POINTS,
+    END_TXN_WAIT_MS,
+    Ending,
+)
 from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from tests.coordinator.txn.shell import Broken, ShellNode
@@ -53,6 +61,23 @@ def test_markers_reach_every_partition_and_the_next_transaction_can_begin_at_onc
     assert node.markers("t", 1) == [(True, 0, 0)]
     assert node.txn().state == State.COMPLETE_COMMIT
     assert node.add(9_000, 0).error is NONE
+
+
+@pytest.mark.parametrize("fsync", [False, True])
+def test_a_finished_transaction_leaves_nothing_for_the_garbage_collector(fsync: bool) -> None:
+    """Ten thousand commits a second would keep it busy, and everybody waits while it runs."""
+    node = begun(fsync=fsync, partitions={"t": (0, 1)})
+    gc.collect()
+    gc.disable()
+    try:
+        node.end(9_000, 0)
+        node.sync_all()
+        assert node.txn().state == State.COMPLETE_COMMIT
+        node.timers.clear()  # A loop forgets a timer that was called off; this list keeps it.
+        kinds = (Ending, MarkerRun)
+        assert [found for found in gc.get_objects() if isinstance(found, kinds)] == []
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("version", [0, 2])
