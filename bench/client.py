@@ -69,6 +69,23 @@ def admin(broker: Broker) -> AdminClient:
     return AdminClient({**_IMPATIENT, "bootstrap.servers": broker.bootstrap_servers})
 
 
+class Watch:
+    """How long something takes, and how busy it keeps this process: its caller's thread alone, and all its threads.
+
+    A client whose thread is busy all the time is what was measured, whatever the broker could do.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.thread_time(), time.process_time()
+        self.seconds = self.thread = self.process = 0.0
+
+    def stop(self) -> None:
+        wall, thread, process = self._began
+        self.seconds = time.perf_counter() - wall
+        self.thread = (time.thread_time() - thread) / self.seconds
+        self.process = (time.process_time() - process) / self.seconds
+
+
 def send(client: Producer, topic: str, value: bytes, count: int) -> None:
     """Hands `count` records to the client and returns when all are acknowledged."""
     failures: list[str] = []

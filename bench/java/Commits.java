@@ -1,7 +1,9 @@
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.errors.InvalidTxnStateException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -26,27 +28,33 @@ public final class Commits {
         new Random(1).nextBytes(value);
         List<KafkaProducer<byte[], byte[]>> clients = new ArrayList<>();
         for (int number = 0; number < producers; number++) {
-            clients.add(producer(servers, "java-" + number));
+            clients.add(producer(servers, name(number)));
         }
         long counted = System.nanoTime() + seconds(arguments[5]);
         long end = counted + seconds(arguments[6]);
         ExecutorService threads = Executors.newFixedThreadPool(producers);
         List<Future<List<Double>>> results = new ArrayList<>();
-        for (KafkaProducer<byte[], byte[]> client : clients) {
-            results.add(threads.submit(() -> commit(client, topic, records, value, counted, end)));
+        for (int number = 0; number < producers; number++) {
+            KafkaProducer<byte[], byte[]> client = clients.get(number);
+            String name = name(number);
+            results.add(threads.submit(() -> commit(client, servers, name, topic, records, value, counted, end)));
         }
         StringBuilder out = new StringBuilder();
         out.append((end - counted) / 1e6).append('\n');
-        for (Future<List<Double>> result : results) {
-            for (double milliseconds : result.get()) {
-                out.append(milliseconds).append('\n');
+        try {
+            for (Future<List<Double>> result : results) {
+                for (double milliseconds : result.get()) {
+                    out.append(milliseconds).append('\n');
+                }
             }
-        }
-        threads.shutdown();
-        for (KafkaProducer<byte[], byte[]> client : clients) {
-            client.close();
+        } finally {
+            threads.shutdownNow(); // Also after an error: as long as one of them lives, so does the process.
         }
         System.out.print(out);
+    }
+
+    private static String name(int number) {
+        return "java-" + number;
     }
 
     private static long seconds(String text) {
@@ -61,21 +69,38 @@ public final class Commits {
         return producer;
     }
 
+    /**
+     * Commits until the end. Now and then, on either broker, the client breaks a transaction with INVALID_TXN_STATE; as an
+     * application would, we then go on with a new producer, and the time that it takes counts.
+     */
     private static List<Double> commit(
-            KafkaProducer<byte[], byte[]> producer, String topic, int records, byte[] value, long counted, long end) {
+            KafkaProducer<byte[], byte[]> producer,
+            String servers,
+            String name,
+            String topic,
+            int records,
+            byte[] value,
+            long counted,
+            long end) {
         List<Double> commits = new ArrayList<>();
         while (System.nanoTime() < end) {
-            producer.beginTransaction();
-            for (int number = 0; number < records; number++) {
-                producer.send(new ProducerRecord<>(topic, value));
-            }
-            long started = System.nanoTime();
-            producer.commitTransaction();
-            long done = System.nanoTime();
-            if (started >= counted && done < end) {
-                commits.add((done - started) / 1e6);
+            try {
+                producer.beginTransaction();
+                for (int number = 0; number < records; number++) {
+                    producer.send(new ProducerRecord<>(topic, value));
+                }
+                long started = System.nanoTime();
+                producer.commitTransaction();
+                long done = System.nanoTime();
+                if (started >= counted && done < end) {
+                    commits.add((done - started) / 1e6);
+                }
+            } catch (InvalidTxnStateException problem) {
+                producer.close(Duration.ZERO);
+                producer = producer(servers, name);
             }
         }
+        producer.close();
         return commits;
     }
 }

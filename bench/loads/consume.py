@@ -6,7 +6,6 @@ One transaction in ten was aborted, so that a reader of committed data has somet
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +38,7 @@ def _session(side: Side, scale: Scale, _: Path) -> Iterator[Round]:
             for level in LEVELS if number % 2 == 0 else reversed(LEVELS):
                 hidden = transactions // EVERY_ABORTED if level == "read_committed" else 0
                 count = (transactions - hidden) * RECORDS
-                values[level] = _library(broker, level, count)
+                values[level], values[f"{level} thread"] = _library(broker, level, count)
                 seconds = QUICK_SECONDS if scale.quick else SECONDS
                 figures = generate(
                     broker, "fetch", topic=TOPIC, producers=4, isolation=level, seconds=seconds
@@ -73,16 +72,16 @@ def _fill(broker: Broker, transactions: int) -> None:
             writer.commit_transaction()
 
 
-def _library(broker: Broker, level: str, count: int) -> float:
-    """Records per second of one librdkafka consumer."""
+def _library(broker: Broker, level: str, count: int) -> tuple[float, float]:
+    """Records per second of one librdkafka consumer, and how busy the thread was that called it."""
     reader = client.consumer(broker, isolation_level=level)
     # Connected and informed before the clock runs: that is what the start load measures.
     reader.list_topics(TOPIC, timeout=client.PATIENCE_SECONDS)
-    started = time.perf_counter()
+    watch = client.Watch()
     client.read(reader, TOPIC, count)
-    seconds = time.perf_counter() - started
+    watch.stop()
     reader.close()
-    return count / seconds
+    return count / watch.seconds, watch.thread
 
 
 LOAD: Final = Load(
@@ -91,6 +90,7 @@ LOAD: Final = Load(
     (
         Measure("read_uncommitted", "librdkafka, read_uncommitted: records/s", "more", ratio=1.0),
         Measure("read_committed", "librdkafka, read_committed: records/s", "more", ratio=1.0),
+        Measure("read_uncommitted thread", "processors of the thread that reads", "less"),
         Measure("read_uncommitted bytes", "generator, read_uncommitted: MB/s", "more"),
         Measure("read_committed bytes", "generator, read_committed: MB/s", "more"),
         Measure("generator", "processors of the generator", "less"),

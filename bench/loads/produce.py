@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -20,6 +19,8 @@ QUICK_RECORDS: Final = 100_000
 MEASURES: Final = (
     Measure("records", "records/s", "more", ratio=1.3),
     Measure("bytes", "MB/s", "more"),
+    Measure("thread", "processors of the thread that produces", "less"),
+    Measure("client", "processors of the client", "less"),
 )
 
 
@@ -36,14 +37,16 @@ def _session(side: Side, scale: Scale, settings: dict[str, str]) -> Iterator[Rou
             # The first record pays for the connection and, where there is one, the producer id.
             client.send(producer, topic, value, 1)
             touch(count * client.RECORD_BYTES)
-            started = time.perf_counter()
+            watch = client.Watch()
             client.send(producer, topic, value, count)
-            seconds = time.perf_counter() - started
+            watch.stop()
             assert client.end_offsets(broker, topic) == count + 1, "records are missing"
             client.delete_topic(broker, topic)
             return {
-                "records": count / seconds,
-                "bytes": count * client.RECORD_BYTES / seconds / 1e6,
+                "records": count / watch.seconds,
+                "bytes": count * client.RECORD_BYTES / watch.seconds / 1e6,
+                "thread": watch.thread,
+                "client": watch.process,
             }
 
         yield run

@@ -10,9 +10,6 @@ import base64
 import binascii
 from typing import Final, NamedTuple, NewType
 
-NodeId = NewType("NodeId", int)
-ProducerId = NewType("ProducerId", int)
-ProducerEpoch = NewType("ProducerEpoch", int)
 TopicId = NewType("TopicId", bytes)
 
 NO_PRODUCER_ID: Final = -1

@@ -327,17 +327,11 @@ def topic_log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogC
         min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
         min_compaction_lag_ms=topic.min_compaction_lag_ms,
         max_compaction_lag_ms=topic.max_compaction_lag_ms,
-        file_delete_delay_ms=topic.file_delete_delay_ms,
         max_message_bytes=topic.max_message_bytes,
         message_timestamp_type=topic.message_timestamp_type,
         message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
         message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
         compression_type=topic.compression_type,
-        flush_messages=topic.flush_messages,
-        flush_ms=topic.flush_ms,
-        min_insync_replicas=topic.min_insync_replicas,
-        unclean_leader_election_enable=topic.unclean_leader_election_enable,
-        preallocate=topic.preallocate,
     )
 
 

@@ -53,8 +53,6 @@ class Compacted(NamedTuple):
     first_dirty_offset: int
     bytes_before: int
     bytes_after: int
-    segments_before: int
-    segments_after: int
 
 
 class Plan(NamedTuple):
@@ -184,7 +182,7 @@ def _run(
         cleaned = yield from _clean_group(log, group, cleaner)
         bytes_after += cleaned.size_bytes
     log.first_dirty_offset = newest.end_offset
-    return Compacted(newest.end_offset, bytes_before, bytes_after, len(sources), len(groups))
+    return Compacted(newest.end_offset, bytes_before, bytes_after)
 
 
 def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[None, None, None]:

@@ -1,4 +1,4 @@
-"""The settings of one log: Kafka's topic-level configs under Kafka's names, with Kafka's defaults."""
+"""The settings that a log acts on: topic-level configs under Kafka's names, with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -33,17 +33,11 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = NEVER_MS
-    file_delete_delay_ms: int = 60_000
     max_message_bytes: int = MAX_BATCH_BYTES
     message_timestamp_type: str = CREATE_TIME
     message_timestamp_before_max_ms: int = NEVER_MS
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
     compression_type: str = "producer"
-    flush_messages: int = NEVER_MS
-    flush_ms: int = NEVER_MS
-    min_insync_replicas: int = 1
-    unclean_leader_election_enable: bool = False
-    preallocate: bool = False
 
     @property
     def is_compacted(self) -> bool:

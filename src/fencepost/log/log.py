@@ -131,10 +131,6 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
-    @property
-    def active_segment(self) -> Segment:
-        return self._active
-
     # --- appending -----------------------------------------------------------------------------
 
     def append(self, batch: SealedBatch) -> None:
