@@ -400,7 +400,6 @@ def test_every_setting_of_a_log_comes_from_its_topic() -> None:
     assert config.max_message_bytes == 7
     assert config.is_append_time
     assert config.min_cleanable_dirty_ratio == 0.25
-    assert config.preallocate
     assert config.cleanup_policy == frozenset()
 
 
