@@ -259,8 +259,8 @@ LOADS: Final = (
             "spread",
             "partitions in one transaction",
             "partitions in the transaction",
-            # Not to 1,000: Apache Kafka refuses such a write until the transaction before is complete, and the
-            # producers, which send their megabyte again every 3 ms, then keep it from completing it.
+            # Not to 1,000: there Apache Kafka hardly ended a transaction. Probably it refuses such a write until the one
+            # before is complete, and producers that send their megabyte again every 3 ms keep it from completing it.
             (1, 10, 100),
             (1, 10, 100),
             _more_partitions,
