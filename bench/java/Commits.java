@@ -70,8 +70,8 @@ public final class Commits {
     }
 
     /**
-     * Commits until the end. Now and then the client sends EndTxn before the record, and either broker answers
-     * INVALID_TXN_STATE; as an application would, we then go on with a new producer, and the time that it takes counts.
+     * Commits until the end. Now and then the client sends EndTxn without the record and fails with INVALID_TXN_STATE, on
+     * either broker; as an application would, we then go on with a new producer, and the time that it takes counts.
      */
     private static List<Double> commit(
             KafkaProducer<byte[], byte[]> producer,

@@ -5,7 +5,8 @@ Theory of operation
 The node owns some partitions of `__transaction_state`; which ones is told by `load` and `unload`, never assumed.
 A request finds the partition of its transactional id (NOT_COORDINATOR when another node has it,
 COORDINATOR_LOAD_IN_PROGRESS while its log is being read), and then always the same happens: decide, append, apply at
-once, wait until it is durable, answer. While it waits the id is pending.
+once, wait until it is durable, answer. While it waits the id is pending. What is durable with its append (durability
+`os`) goes on in the same call: no callback is made for `when_durable`, which would only be called at once.
 
 - `transaction_partition.py`: one partition: state, append, and who waits for what.
 - `transaction_ending.py`: from the Prepare record over the markers to the Complete record.

@@ -171,6 +171,7 @@ def _seal(
     )
     length = len(sealed) + CRC_START - LOG_OVERHEAD_BYTES
     crc = crc32c(sealed)
+    # One by one here too: see `read_header`.
     return SealedBatch(
         PLACE_FIELDS.pack(base_offset, length, leader_epoch, MAGIC, crc) + sealed,
         base_offset,
