@@ -32,6 +32,7 @@ REPEATS: Final = 2
 WARMUP_SECONDS: Final = 0.3
 FIRST_WARMUP_SECONDS: Final = 2
 KAFKA_FIRST_WARMUP_SECONDS: Final = 8
+KAFKA_QUICK_FIRST_WARMUP_SECONDS: Final = 3
 """Its virtual machine compiles what runs often, and the first point would look dear."""
 MOST_AT_ONCE: Final = 100
 """Partitions per request when each of them gets its first record."""
@@ -154,7 +155,9 @@ def _curve(broker: Broker, growth: Growth, side: Side, scale: Scale) -> Values:
     values: dict[str, float] = {}
     points = growth.points_of(side, scale)
     before = 0
-    warmup_seconds: float = KAFKA_FIRST_WARMUP_SECONDS if side is KAFKA else FIRST_WARMUP_SECONDS
+    warmup_seconds: float = FIRST_WARMUP_SECONDS
+    if side is KAFKA:
+        warmup_seconds = scale.of(KAFKA_FIRST_WARMUP_SECONDS, KAFKA_QUICK_FIRST_WARMUP_SECONDS)
     for point in points:
         growth.grow(broker, before, point)
         topic, partitions = growth.topic(point)

@@ -81,21 +81,20 @@ def _commits(shape: Shape) -> Session:
     @contextmanager
     def session(side: Side, scale: Scale, _: Path) -> Iterator[Round]:
         with shared_broker(side, scale) as broker:
-            topic = f"{TOPIC}-{shape.producers}-{shape.records}"
-            yield lambda number: _commit_round(broker, f"{topic}-{number}", shape, scale)
+            yield lambda _: _commit_round(broker, shape, scale)
 
     return session
 
 
-def _commit_round(broker: Broker, topic: str, shape: Shape, scale: Scale) -> Values:
-    client.create_topic(broker, topic)
+def _commit_round(broker: Broker, shape: Shape, scale: Scale) -> Values:
+    client.create_topic(broker, TOPIC)
     numbers = (shape.producers, shape.records, client.RECORD_BYTES)
     warmup = scale.of(WARMUP_SECONDS, QUICK_WARMUP_SECONDS)
     times = (warmup, scale.of(SECONDS, QUICK_SECONDS))
     said = _run_java(
-        str(PROGRAM), broker.bootstrap_servers, topic, *map(str, numbers), *map(str, times)
+        str(PROGRAM), broker.bootstrap_servers, TOPIC, *map(str, numbers), *map(str, times)
     )
-    client.delete_topic(broker, topic)
+    client.delete_topic(broker, TOPIC)
     seconds, *commits = (float(line) for line in said.splitlines())
     cuts = statistics.quantiles(commits, n=100)
     rate = len(commits) / seconds * 1000
