@@ -193,7 +193,10 @@ public final class OrderEnrichment {
     }
 
     private static boolean done(KafkaConsumer<String, String> consumer) {
-        Map<TopicPartition, Long> ends = consumer.endOffsets(consumer.assignment());
+        return at(consumer.endOffsets(consumer.assignment()), consumer);
+    }
+
+    private static boolean at(Map<TopicPartition, Long> ends, KafkaConsumer<String, String> consumer) {
         return !ends.isEmpty() && ends.entrySet().stream().allMatch(end -> consumer.position(end.getKey()) >= end.getValue());
     }
 
@@ -222,12 +225,20 @@ public final class OrderEnrichment {
         try (KafkaConsumer<String, String> consumer = consumer(isolation)) {
             consumer.assign(partitions(ENRICHED));
             consumer.seekToBeginning(partitions(ENRICHED));
+            Map<TopicPartition, Long> ends = ends();
             long deadline = System.currentTimeMillis() + PATIENCE_MS;
-            while (!done(consumer) && System.currentTimeMillis() < deadline) {
+            while (!at(ends, consumer) && System.currentTimeMillis() < deadline) {
                 consumer.poll(Duration.ofMillis(50)).forEach(records::add);
             }
         }
         return records;
+    }
+
+    /** Where the logs end, markers under way or not: a reader of committed data may be told an end before the last commit. */
+    private Map<TopicPartition, Long> ends() {
+        try (KafkaConsumer<String, String> consumer = consumer("read_uncommitted")) {
+            return consumer.endOffsets(partitions(ENRICHED));
+        }
     }
 
     private static List<TopicPartition> partitions(String topic) {
