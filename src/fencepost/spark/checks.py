@@ -16,6 +16,7 @@ from fencepost.client.failures import RetriesExhausted
 from fencepost.spark import PYTHON_SET_HERE
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger import Verdict, decide, group_of, read_page
+from fencepost.spark.session import concurrent_tasks, is_on, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,12 +53,11 @@ def check_session(session: SparkSession) -> None:
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < LEAST_SPARK:
         raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 4.2 or newer")
-    conf = session.sparkContext.getConf()
-    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
+    if is_on(session, "spark.dynamicAllocation.enabled"):
         raise SinkRefused(
             "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then: set it to false"
         )
-    if conf.get("spark.speculation", "false") == "true":
+    if is_on(session, "spark.speculation"):
         raise SinkRefused(
             "spark.speculation is true: a second copy of a task must never write. Set it to false"
         )
@@ -66,8 +66,6 @@ def check_session(session: SparkSession) -> None:
 
 
 def _check_slots(session: SparkSession) -> None:
-    from fencepost.spark.job import concurrent_tasks
-
     deadline = time.monotonic() + EXECUTORS_PATIENCE_SECONDS
     while concurrent_tasks(session) < 1:
         if time.monotonic() >= deadline:
@@ -86,7 +84,7 @@ def _use_this_python(session: SparkSession) -> None:
     """
     context = session.sparkContext
     is_unset = PYTHON_SET_HERE or "PYSPARK_PYTHON" not in os.environ
-    if context.getConf().get("spark.pyspark.python") or not is_unset:
+    if setting(session, "spark.pyspark.python") or not is_unset:
         return
     is_local = (context.master or "").startswith("local")
     context.pythonExec = sys.executable if is_local else "python3"

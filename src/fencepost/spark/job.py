@@ -30,12 +30,12 @@ from fencepost.spark.few import FewRows, write_few
 from fencepost.spark.packing import PackingPlan
 from fencepost.spark.rendezvous import Rendezvous
 from fencepost.spark.rows import select_rows
+from fencepost.spark.session import concurrent_tasks, is_on, setting
 from fencepost.spark.settings import SinkSettings
 from fencepost.spark.shuffled import PACKED_SCHEMA, DeliveryPlan, deliver, pack
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.client.transactions import ProducerIdentity
@@ -132,14 +132,13 @@ def _run_few(df: DataFrame, plan: JobPlan) -> list[Report] | None:
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     """None when the rows come in more partitions than tasks can run at once, or sockets would be too open."""
     session = rows.sparkSession
-    conf = session.sparkContext.getConf()
-    if any(conf.get(name, "false") == "true" for name in _ENCRYPTION):
+    if any(is_on(session, name) for name in _ENCRYPTION):
         return None
     counts = _begin_counts(plan)()
     packing = _packing_plan(plan, choose_slots(session, counts), counts)
     secret = secrets.token_bytes(16)
     with (
-        Rendezvous(*_meeting_place(conf), secret) as rendezvous,
+        Rendezvous(*_meeting_place(session), secret) as rendezvous,
         _small_arrow_batches(session),
     ):
         direct = DirectPlan(packing, plan.identity, rendezvous.address, secret)
@@ -149,12 +148,12 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
         return _collect(written)
 
 
-def _meeting_place(conf: SparkConf) -> tuple[str, str]:
+def _meeting_place(session: SparkSession) -> tuple[str, str]:
     """How tasks reach the driver, and where it listens for them: not beyond this machine where all of them are here."""
-    if (conf.get("spark.master") or "").startswith("local"):
+    if setting(session, "spark.master").startswith("local"):
         return "127.0.0.1", "127.0.0.1"
-    host = conf.get("spark.driver.host") or "127.0.0.1"
-    return host, conf.get("spark.driver.bindAddress") or host
+    host = setting(session, "spark.driver.host", "127.0.0.1")
+    return host, setting(session, "spark.driver.bindAddress", host)
 
 
 def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
@@ -194,13 +193,6 @@ def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> 
     slots = concurrent_tasks(session)
     targets = sum(partition_counts.values())
     return max(1, min(slots, targets) if targets else slots)
-
-
-def concurrent_tasks(session: SparkSession) -> int:
-    """How many tasks can run at the same time: what a barrier stage may need at most."""
-    context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
-    profile = context.resourceProfileManager().defaultResourceProfile()
-    return int(context.maxNumConcurrentTasks(profile))
 
 
 def _direct_task(plan: DirectPlan) -> Any:

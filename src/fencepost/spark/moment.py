@@ -79,7 +79,7 @@ class Moment:
             while leaves.hasNext():
                 leaf = leaves.next()
                 if leaf.isStreaming():
-                    found.append(dict(leaf.relation().options().asCaseSensitiveMap()))
+                    found.append(_entries(leaf.relation().options().asCaseSensitiveMap()))
             return found
         except Py4JError as problem:
             # A source of the older kind (files, rate) has no relation to ask.
@@ -108,6 +108,16 @@ class Moment:
             log.warning("the offsets of batch %d are not known: %s", self.batch_id, problem)
             return ()
         return tuple(sorted(text.split(_BETWEEN))) if text else ()
+
+
+def _entries(options: Any) -> dict[str, str]:
+    """A map of the JVM. Asked before each step: py4j's own loop goes on until Java throws, which takes it 20 ms."""
+    found = {}
+    entries = options.entrySet().iterator()
+    while entries.hasNext():
+        entry = entries.next()
+        found[entry.getKey()] = entry.getValue()
+    return found
 
 
 def read_moment(df: DataFrame, batch_id: int, before: Moment | None = None) -> Moment:

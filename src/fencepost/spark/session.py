@@ -1,0 +1,29 @@
+"""What a session says of itself, asked in few words.
+
+Every question to the JVM is a round trip, and `SparkContext.getConf` makes one or two for each of a hundred settings: 25 ms
+for what `setting` learns in one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def setting(session: SparkSession, name: str, default: str = "") -> str:
+    """One setting of the application, as it was when the context started."""
+    return session.sparkContext._conf.get(name, default)  # noqa: SLF001
+
+
+def is_on(session: SparkSession, name: str) -> bool:
+    """Whether a setting that is off by default is on."""
+    return setting(session, name, "false") == "true"
+
+
+def concurrent_tasks(session: SparkSession) -> int:
+    """How many tasks can run at the same time: what a barrier stage may need at most."""
+    context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))
