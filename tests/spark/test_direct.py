@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from fencepost.base.ids import TopicPartition  # noqa: E402
 from fencepost.client.blocking import Cluster  # noqa: E402
 from fencepost.client.partitioner import partition_for_key  # noqa: E402
 from fencepost.client.transactions import ProducerIdentity  # noqa: E402
-from fencepost.spark import packing  # noqa: E402
+from fencepost.spark import exchange, packing  # noqa: E402
 from fencepost.spark.accounts import settle_accounts  # noqa: E402
 from fencepost.spark.delivering import Attempt, first_length  # noqa: E402
 from fencepost.spark.direct import DirectPlan, write_directly  # noqa: E402
@@ -31,10 +32,12 @@ SECONDS = 20.0
 PARTITIONS = 3
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
+@pytest.fixture(params=["plain", "compiled", "compiled, far apart"])
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = packing if request.param else None
+    found = packing if request.param != "plain" else None
     monkeypatch.setattr(packing, "compiled_columns", lambda *_: found)
+    if request.param == "compiled, far apart":
+        monkeypatch.setattr(exchange, "look_into", lambda _: None)
 
 
 @pytest.fixture
@@ -113,6 +116,35 @@ def test_every_row_comes_to_the_writer_of_its_partition_once_and_in_order(
             mine = [key for key, _ in records if key and key.startswith(b"%d-" % task)]
             sent = [b"%d-%d" % (task, n) for n in range(300 if task < 10 else 200)]
             assert mine == [k for k in sent if partition_for_key(k, PARTITIONS) == partition]
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory is shared on Linux only")
+def test_neighbours_on_one_machine_lend_their_batches(
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    rendezvous: Rendezvous,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packing, "compiled_columns", lambda *_: packing)
+    is_lent = threading.Event()
+    give_back = exchange._give_back
+
+    def noted(connection: socket.socket, at: int) -> None:
+        is_lent.set()
+        give_back(connection, at)
+
+    monkeypatch.setattr(exchange, "_give_back", noted)
+
+    def until_lent() -> Iterator[Any]:
+        """Batches are lent as soon as the neighbour has looked into the memory, whenever that is."""
+        while not is_lent.is_set():
+            yield rows_of(0, 200)
+
+    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    reports = [r for task in stage.run([until_lent(), iter([])]) for r in task.result(SECONDS)]
+    account = settle_accounts(reports)
+    assert account.records == account.rows > 0
+    cluster.end_txn(stage.identity, commit=False)
 
 
 def test_a_task_without_rows_still_writes_what_others_send(

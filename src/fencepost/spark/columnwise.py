@@ -46,7 +46,7 @@ class ColumnPacker:
         self._places: list[TopicPartition] = []
         self.regions = Regions(plan.batch_bytes, sum(plan.partition_counts.values()) or LANES)
         self._open = OpenBatches(
-            self.regions.arena,
+            self.regions.memory,
             self.regions.region_bytes,
             self.regions.take,
             self.regions.give_back,
@@ -85,15 +85,22 @@ class ColumnPacker:
         place = self._places[batch.lane]
         if batch.region is None:
             return PackedBatch(place, batch.record_count, batch.data)
-        region = batch.region
+        region, regions = batch.region, self.regions
         return PackedBatch(
-            place, batch.record_count, batch.data, lambda: self.regions.give_back(region)
+            place,
+            batch.record_count,
+            batch.data,
+            lambda: regions.give_back(region),
+            regions.arena,
+            region * regions.region_bytes,
         )
 
     def _check_sizes(self, keys: Column, values: Column) -> None:
         sizes = np.diff(keys.offsets) + np.diff(values.offsets)
-        widest = int(sizes.argmax())
-        self._placement.check_size(int(sizes[widest]) + RECORD_OVERHEAD_BYTES, _key(keys, widest))
+        # Not argmax at once: it lets the interpreter's lock go, however few the numbers, and waits to get it back.
+        largest = int(sizes.max()) + RECORD_OVERHEAD_BYTES
+        if largest > self._plan.max_record_bytes:
+            self._placement.check_size(largest, _key(keys, int(sizes.argmax())))
 
     def _topics_of(self, batch: pa.RecordBatch, keys: Column) -> Ints:
         """Which topic each row goes to, as a number; nothing where there is only one."""

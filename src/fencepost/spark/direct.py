@@ -1,15 +1,16 @@
 """The way of batches from task to task, without Spark's shuffle: one stage that packs, exchanges and writes.
 
     rows -> pack -> own partition?  yes -> deliver
-                                    no  -> over a socket to the task that writes it -> deliver
+                                    no  -> over a socket, or lent, to the task that writes it -> deliver
 
 It needs all tasks to run at once, which is what a barrier stage is: so the rows must come in no more partitions than
 there are slots. Against the shuffle it saves a stage, and two of three times that every byte passes between the JVM
 and Python. What must hold is the same: one writer per topic-partition, and counts that the driver compares.
 
-Three threads share the work of a task. The one that Spark calls reads rows, packs, and sends to other tasks. Others
-(`exchange.py`) take in what other tasks send. One (`deliverer.py`) alone speaks with the brokers. Nobody waits in a
-circle: sending waits for a neighbour's deliverer, and a deliverer waits for brokers only.
+Threads share the work of a task. The one that Spark calls reads rows, packs, and sends to other tasks. Others
+(`exchange.py`) take in what other tasks send, and hear what they are done with. One (`deliverer.py`) alone speaks with the
+brokers. Nobody waits in a circle: sending waits for a neighbour's deliverer, so does the memory that a neighbour of the
+same machine was lent (`arena.py`), and a deliverer waits for brokers only.
 
 The first batch of a partition has a length that is its writer's own (`delivering.py`). Since any task may be the one
 whose batch comes first, each one cuts its first batch for a partition to that length.
@@ -69,6 +70,8 @@ def write_directly(
         exchange.say_end()
         deliverer.end()
         written = deliverer.finish()
+        exchange.await_lent()
+    packer.leave()
     yield report(attempt, deliverer.opened_ms, written, [packer.manifest()])
 
 
@@ -79,5 +82,4 @@ def _route(
     if owner == me:
         deliverer.put(Parcel(packed.place, packed.data, packed.done))
     else:
-        exchange.send(owner, packed.place, packed.data)
-        packed.done()
+        exchange.send(owner, packed)

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.options import ClientOptions
-from fencepost.spark.fast import WARM_ROWS, compiled_columns
+from fencepost.spark.fast import WARM_ROWS, compiled_columns, spare_the_collector
 from fencepost.spark.placement import Placement
 from fencepost.spark.plain import pack_plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from fencepost.spark.arena import Arena
     from fencepost.spark.columnwise import ColumnPacker
 
 ANY_LENGTH: Final = 2**31 - 1
@@ -79,6 +80,10 @@ class PackedBatch(NamedTuple):
     data: bytearray | memoryview
     done: Callable[[], None] = _nothing
     """To be called when the bytes are not needed any more."""
+    arena: Arena | None = None
+    """What the bytes are a view of, if they are not their own."""
+    at: int = 0
+    """Where in the arena they begin."""
 
 
 def slot_of(place: TopicPartition, slots: int) -> int:
@@ -126,6 +131,12 @@ class Packer:
         """The batches that are not full."""
         if self._columnwise is not None:
             yield from map(self._counted, self._columnwise.close_all())
+
+    def leave(self) -> None:
+        """Nothing more comes, and everything that was packed is done with."""
+        if self._columnwise is not None:
+            self._columnwise.regions.leave()
+            spare_the_collector()
 
     def manifest(self) -> str:
         """What was packed, for the driver's check."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
 from fencepost.spark.arrow import plain_columns
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.fast import compiled_columns
+from fencepost.spark.fast import compiled_columns, spare_the_collector
 from fencepost.spark.positions import Positions, explaining, report_loss
 from fencepost.spark.ranges import OffsetRange
 from fencepost.spark.source_options import SourceOptions
@@ -63,6 +63,7 @@ def arrow_batches(
     from fencepost.spark.arrow_columns import decoded_columns
 
     yield from decoded_columns(wanted.partition, batches, columns, position, wanted.end)
+    spare_the_collector()
 
 
 def _deadline(options: SourceOptions) -> float:

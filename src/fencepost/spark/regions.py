@@ -1,4 +1,4 @@
-"""The memory in which a task builds its batches: one array, cut into regions that go round.
+"""The memory in which a task builds its batches: one arena, cut into regions that go round.
 
     take -> a batch grows, is sealed, travels, is acknowledged -> give back
 
@@ -11,13 +11,9 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-import numpy as np
-
 from fencepost.records.batch import HEADER_BYTES
 from fencepost.records.columns import Bytes
-
-ARENA_BYTES: Final = 64 * 1024 * 1024
-"""All regions of a task. Only what is used becomes real memory."""
+from fencepost.spark.arena import ARENA_BYTES, leave_arena, take_arena
 
 LEAST_REGION_BYTES: Final = 16 * 1024 + HEADER_BYTES
 """Smaller batches are not worth their header, however many partitions there are."""
@@ -36,10 +32,16 @@ class Regions:
         wanted = ARENA_BYTES // (2 * max(1, lanes))
         self.region_bytes = min(batch_bytes + HEADER_BYTES, max(wanted, LEAST_REGION_BYTES))
         count = max(2, min(ARENA_BYTES // self.region_bytes, MAX_REGIONS))
-        self.arena: Bytes = np.empty(count * self.region_bytes, np.uint8)
+        self._count = count
+        self.arena = take_arena(count * self.region_bytes)
         self._free = list(range(count - 1, -1, -1))
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
+
+    @property
+    def memory(self) -> Bytes:
+        """All regions, one after the other."""
+        return self.arena.memory[: self._count * self.region_bytes]
 
     def take(self) -> int:
         """A region that nobody uses; waits for one. Those given back last, whose memory is warm, come first."""
@@ -53,6 +55,12 @@ class Regions:
         with self._changed:
             self._free.append(region)
             self._changed.notify()
+
+    def leave(self) -> None:
+        """The task has ended. The next one gets the memory, unless somebody still has some of it."""
+        with self._changed:
+            if self._failure is None and len(self._free) == self._count:
+                leave_arena(self.arena)
 
     def fail(self, problem: BaseException) -> None:
         """Nothing will be given back any more."""

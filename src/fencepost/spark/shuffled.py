@@ -72,6 +72,7 @@ def pack(
         crate.add(packed)
     crate.add_manifest(packer.manifest())
     yield crate.emit()
+    packer.leave()
 
 
 class _Crate:
