@@ -127,7 +127,7 @@ LOADS: Final = (
         _batch_session,
         rounds=4,
         quick_rounds=2,
-        warmup_seconds=8,
+        warmup_seconds=25,
         quick_warmup_seconds=1,
     ),
     Load(

@@ -44,11 +44,11 @@ def _load(name: str, title: str, value_bytes: int, count: int, quick_count: int)
         title,
         (Measure("records", "records/s", "more", ratio=1.0), Measure("bytes", "MB/s", "more")),
         _session(name, value_bytes, count, quick_count),
-        # Java goes on compiling for many rounds, on both sides.
+        # Java compiles what is called once per megabyte only after many rounds.
         rounds=6,
         room_bytes=count * value_bytes,
         quick_rounds=2,
-        warmup_seconds=15,
+        warmup_seconds=30,
         quick_warmup_seconds=1,
         quick_note=f"{quick_count:,} records",
         in_quick=value_bytes == client.RECORD_BYTES,

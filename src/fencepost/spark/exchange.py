@@ -132,9 +132,8 @@ class Outgoing:
                     self._is_accepted = True
                     continue
                 with self._changed:
-                    done = self._lent.pop(answer)
+                    self._lent.pop(answer)()
                     self._changed.notify_all()
-                done()
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
