@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -293,6 +294,16 @@ def test_small_and_large_batches_give_the_same_rows(
         found[way] = [row for batch in made for row in batch.to_pylist()]
     assert found["plain"] == found["compiled"]
     assert len(found["plain"]) == max(0, min(end, 200) - start)
+
+
+def test_a_worker_does_not_load_numba_before_it_is_worthwhile() -> None:
+    said = (
+        "import sys, fencepost.spark.job, fencepost.spark.sink, fencepost.spark.source\n"
+        "print([name for name in sys.modules if name in ('numba', 'fencepost.records.columns')])"
+    )
+    command = [sys.executable, "-c", said]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
 
 
 def test_without_numba_everything_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:

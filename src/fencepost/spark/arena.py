@@ -15,12 +15,11 @@ import mmap
 import os
 import secrets
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import finalize
 
-import numpy as np
-
-from fencepost.records.columns import Bytes
+if TYPE_CHECKING:
+    from fencepost.records.columns import Bytes
 
 ARENA_BYTES: Final = 64 * 1024 * 1024
 """What a task has at least. Only what is used becomes real memory."""
@@ -34,6 +33,9 @@ class Arena:
     """Some memory of this process."""
 
     def __init__(self, size_bytes: int) -> None:
+        # Whoever makes one has loaded it; whoever only looks into one need not.
+        import numpy as np
+
         self.process_id = os.getpid()
         self.introduction: bytes | None = None
         """What a neighbour needs to look into it."""
