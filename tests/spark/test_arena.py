@@ -82,6 +82,19 @@ def test_memory_of_a_process_that_is_done_with_it_is_not_looked_into() -> None:
     assert look_into(introduction) is None
 
 
+def test_where_such_memory_is_forbidden_it_is_plain_and_nobody_is_introduced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbidden(_: str) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    arena = take_arena(100)
+    arena.memory[:4] = list(b"here")
+    assert arena.memory[:4].tobytes() == b"here"
+    assert arena.introduction is None
+
+
 def test_the_next_task_gets_the_memory_of_the_last_one() -> None:
     first = take_arena(100)
     leave_arena(first)

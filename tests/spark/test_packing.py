@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -372,8 +373,9 @@ def test_accounts_that_do_not_add_up_are_refused(reports: list[dict[str, Any]]) 
 def _tasks_until_compiled(value_bytes: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many tasks of so many rows a fresh worker packs plainly; 1,000 when it never stops."""
     monkeypatch.setattr(packing, "_plain_work", packing.PlainWork())
-    monkeypatch.setattr(fast, "_MODULE", "fencepost.records.opened_never")
-    monkeypatch.setattr("importlib.import_module", lambda name: packing)
+    # Any module that this process can do without stands for the one that a fresh worker has not loaded.
+    monkeypatch.setattr(fast, "_MODULE", "colorsys")
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     batch = pa.RecordBatch.from_pydict({"value": pa.array([bytes(value_bytes)] * rows)})
     for number in range(1_000):
         packer = Packer(plan(topic="a", batch_bytes=2**20, max_record_bytes=2**20), 0)

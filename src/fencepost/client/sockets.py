@@ -46,7 +46,7 @@ _PASSING_TLS_TROUBLE: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _LIFETIME_USED: Final = 0.85
 """The part of a login's lifetime after which the connection is replaced (Kafka's clients choose 85 to 95 %)."""
 _Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
-"""One that lives for a single question: an epoll would be a descriptor to open and to close, which takes 100 us."""
+"""For a single question: an epoll would be a descriptor to open and to close (8 us; this one 3)."""
 
 
 class MonotonicClock:

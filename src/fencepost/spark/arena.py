@@ -2,8 +2,8 @@
 
 On Linux it is a file without a name (memfd). Whoever is told the process and the descriptor opens it through /proc, which
 works on the same machine, for the same user, and only while the file is open; a token behind the memory shows that it is
-the one that was meant. Nothing is left behind by a process that dies. Elsewhere it is plain memory, and `introduction` is
-None.
+the one that was meant. Nothing is left behind by a process that dies. Where there is no such file, or it is not allowed, it is
+plain memory, and `introduction` is None.
 
 Fresh memory costs more than the copying into it, so an arena is taken over by the next task of a worker (`leave`). Whoever
 leaves one must know that nobody looks into it any more.
@@ -39,10 +39,10 @@ class Arena:
         self.process_id = os.getpid()
         self.introduction: bytes | None = None
         """What a neighbour needs to look into it."""
-        if not hasattr(os, "memfd_create"):
+        descriptor = _nameless_file()
+        if descriptor is None:
             self.memory: Bytes = np.empty(size_bytes, np.uint8)
             return
-        descriptor = os.memfd_create(_NAME)
         # Not before: a neighbour can open it only while it is open here.
         finalize(self, os.close, descriptor)
         os.ftruncate(descriptor, size_bytes + _TOKEN_BYTES)
@@ -50,6 +50,14 @@ class Arena:
         token = mapped[size_bytes:] = secrets.token_bytes(_TOKEN_BYTES)
         self.memory = np.frombuffer(mapped, np.uint8, size_bytes)
         self.introduction = _INTRODUCTION.pack(self.process_id, descriptor, size_bytes, token)
+
+
+def _nameless_file() -> int | None:
+    try:
+        return os.memfd_create(_NAME)
+    except (AttributeError, OSError):
+        # Another system than Linux; or a kernel or a sandbox that forbids it.
+        return None
 
 
 _left: Final[list[Arena]] = []

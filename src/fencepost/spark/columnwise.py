@@ -99,8 +99,7 @@ class ColumnPacker:
         sizes = np.diff(keys.offsets) + np.diff(values.offsets)
         # Not argmax at once: it lets the interpreter's lock go, however few the numbers, and waits to get it back.
         largest = int(sizes.max()) + RECORD_OVERHEAD_BYTES
-        if largest > self._plan.max_record_bytes:
-            self._placement.check_size(largest, _key(keys, int(sizes.argmax())))
+        self._placement.check_size(largest, lambda: _key(keys, int(sizes.argmax())))
 
     def _topics_of(self, batch: pa.RecordBatch, keys: Column) -> Ints:
         """Which topic each row goes to, as a number; nothing where there is only one."""

@@ -14,6 +14,8 @@ from fencepost.spark.connection import partition_count
 from fencepost.spark.failures import RowRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fencepost.spark.packing import PackingPlan
 
 RUN_BYTES: Final = 16 * 1024
@@ -52,11 +54,11 @@ class Placement:
         self.keyless_bytes += size
         return turn % count
 
-    def check_size(self, size: int, key: bytes | None) -> None:
-        """RowRefused for a record that no broker would take."""
+    def check_size(self, size: int, key: Callable[[], bytes | None]) -> None:
+        """RowRefused for a record that no broker would take. `key` finds the key of that row."""
         if size > self._plan.max_record_bytes:
             raise RowRefused(
-                f"a row with key {shown(key)} is {size} bytes as a record, and kafka.max.request.size allows "
+                f"a row with key {shown(key())} is {size} bytes as a record, and kafka.max.request.size allows "
                 f"{self._plan.max_record_bytes}: raise it (and max.message.bytes of the topic), or make the value smaller"
             )
 

@@ -43,7 +43,7 @@ def _place(
     key = row.get("key")
     record = Record(key=key, value=row["value"], headers=tuple(_headers(key, row)))
     size = _size(record)
-    placement.check_size(size, key)
+    placement.check_size(size, lambda: key)
     topic = plan.topic or row.get("topic")
     if topic is None:
         raise no_topic(key)
