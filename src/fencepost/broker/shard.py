@@ -22,18 +22,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final
 
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.waiting import FetchWaiters
+from fencepost.broker.waiting import FetchWaiter, FetchWaiters
 from fencepost.log.durability import PendingSync
 from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 
 Callback = Callable[[], None]
+
+WAKING_SECONDS: Final = 0.005
+"""How long one turn of the loop wakes long polls before others get theirs."""
 
 
 class Shard:
@@ -46,6 +49,7 @@ class Shard:
         self._on_fatal = on_fatal
         self._loop: asyncio.AbstractEventLoop | None = None
         self._moved: dict[TopicPartition, None] = {}
+        self._to_wake: deque[FetchWaiter] = deque()
         self._dirty: dict[Partition, None] = {}
         self._waiting: defaultdict[Partition, list[tuple[int, Callback]]] = defaultdict(list)
         self._sync_running = False
@@ -70,14 +74,13 @@ class Shard:
         self._dirty.pop(partition, None)
         for _, callback in self._waiting.pop(partition, ()):
             callback()
-        for waiter in self.fetch_waiters.of(name):
-            waiter.wake()
+        self._wake_soon(self.fetch_waiters.of(name))
         return partition
 
     # -- waking long polls --------------------------------------------------------------------------------
 
     def _on_moved(self, partition: Partition) -> None:
-        """The readable end of a partition has moved: wakes its long polls in the next turn of the loop."""
+        """A bound of a partition has moved: wakes the long polls that this concerns in the next turn of the loop."""
         if partition.name in self.fetch_waiters and self._loop is not None:
             if not self._moved:
                 self._loop.call_soon(self._wake_moved)
@@ -86,8 +89,25 @@ class Shard:
     def _wake_moved(self) -> None:
         moved, self._moved = self._moved, {}
         for name in moved:
-            for waiter in self.fetch_waiters.of(name):
-                waiter.wake()
+            partition = self.partitions.get(name)
+            if partition is not None:  # Else `remove` has woken them.
+                self._wake_soon(self.fetch_waiters.reached_by(partition))
+
+    def _wake_soon(self, waiters: list[FetchWaiter]) -> None:
+        if waiters and self._loop is not None:
+            if not self._to_wake:
+                self._loop.call_soon(self._wake_some)
+            self._to_wake.extend(waiters)
+
+    def _wake_some(self) -> None:
+        """Some at a time, because each of them reads: hundreds in one turn would keep everybody else waiting."""
+        assert self._loop is not None
+        until = self._loop.time() + WAKING_SECONDS
+        while self._to_wake:
+            self._to_wake.popleft().wake()
+            if self._to_wake and self._loop.time() >= until:
+                self._loop.call_soon(self._wake_some)
+                return
 
     # -- durability ---------------------------------------------------------------------------------------
 

@@ -253,6 +253,19 @@ class Log:
         """The segment that an offset lies in and all later ones."""
         return self.segments[max(0, bisect_right(self._bases, offset) - 1) :]
 
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """Where the batch with this offset begins or would: the base offset of its segment, and the byte in it."""
+        segment = self._active
+        if offset < segment.base_offset:
+            segment = self.segments_from(offset)[0]
+        if offset >= segment.next_offset:
+            return segment.base_offset, segment.size_bytes
+        try:
+            position = segment.find(offset)
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: reading failed: {problem}") from problem
+        return segment.base_offset, segment.size_bytes if position is None else position
+
     def scan(self, from_offset: int, *, headers_only: bool = False) -> Iterator[SealedBatch]:
         """Every batch from the one that holds an offset to the end of the log, oldest first.
 

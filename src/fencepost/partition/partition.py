@@ -154,12 +154,15 @@ class Partition:
             if self._first_unstable is not None:
                 self.open_txns.settle(offset)
                 self._first_unstable = self.open_txns.first_unstable_offset()
-            if self._on_moved is not None:
-                self._on_moved(self)
+            self._tell_moved()
 
     def observe(self, on_moved: Callable[[Partition], None]) -> None:
-        """Calls `on_moved` whenever more may be read than before."""
+        """Calls `on_moved` whenever a reader may be served otherwise than before: a bound or the epoch has moved."""
         self._on_moved = on_moved
+
+    def _tell_moved(self) -> None:
+        if self._on_moved is not None:
+            self._on_moved(self)
 
     # -- writing ------------------------------------------------------------------------------------------
 
@@ -449,6 +452,7 @@ class Partition:
     def bump_leader_epoch(self, leader_epoch: int) -> None:
         assert leader_epoch >= self.leader_epoch, "leader epochs only grow"
         self.leader_epoch = leader_epoch
+        self._tell_moved()
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
         self.producers.expire(now_ms, expiration_ms)
@@ -462,6 +466,7 @@ class Partition:
         """
         removed = len(self.log.retain(now_ms, upper_offset=self.high_watermark))
         if removed:
+            self._tell_moved()
             self.write_snapshot()
         return removed
 
@@ -480,6 +485,7 @@ class Partition:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if offset > self.log.log_start_offset:
             self.log.delete_before(offset)
+            self._tell_moved()
             self.write_snapshot()
         return NONE
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
-from fencepost.base.ids import TopicPartition
 from fencepost.broker.context import Context
 from fencepost.broker.leadership import check_leader_epoch
 from fencepost.broker.waiting import Parked
@@ -64,70 +63,67 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
         or not request.topics
     ):
         return read.response
-    return LongPoll(request, context, read.size_bytes).parked
+    partitions = partitions_of(request, context)
+    if read.size_bytes and has_rolled(request, partitions):
+        return read.response
+    return LongPoll(request, context, partitions, read.size_bytes).parked
 
 
 class LongPoll:
     """A fetch that waits for more to read."""
 
-    __slots__ = (
-        "_context",
-        "_hidden",
-        "_names",
-        "_request",
-        "_sizes",
-        "_timer",
-        "_wanted_bytes",
-        "parked",
-    )
+    __slots__ = ("_context", "_is_waiting", "_partitions", "_request", "_timer", "parked")
 
-    def __init__(self, request: FetchRequest, context: Context, size_bytes: int) -> None:
+    def __init__(
+        self,
+        request: FetchRequest,
+        context: Context,
+        partitions: list[Partition],
+        size_bytes: int,
+    ) -> None:
         self.parked = Parked(promised_bytes=most_bytes(request, context))
         self._request = request
         self._context = context
-        self._names = names_of(request, context)
-        self._wanted_bytes = request.min_bytes - size_bytes
-        self._sizes = self._log_sizes()
-        self._hidden = self._hides_something()
+        self._partitions = partitions
+        self._is_waiting = True
         self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
-        context.node.shard.fetch_waiters.add(self, self._names)
+        self._watch(size_bytes)
         self.parked.when_abandoned(self._leave)
 
-    def _log_sizes(self) -> int:
-        partitions = self._context.node.shard.partitions
-        return sum(
-            partition.log.size_bytes
-            for name in self._names
-            if (partition := partitions.get(name)) is not None
+    def _watch(self, size_bytes: int) -> None:
+        self._context.node.shard.fetch_waiters.add(
+            self,
+            self._partitions,
+            missing_bytes=self._request.min_bytes - size_bytes,
+            read_committed=self._request.isolation_level == READ_COMMITTED,
         )
 
-    def _hides_something(self) -> bool:
-        """Whether an open transaction hides records: its end shows them, however little is appended by it."""
-        partitions = self._context.node.shard.partitions
-        return self._request.isolation_level == READ_COMMITTED and any(
-            partition.last_stable_offset < partition.high_watermark
-            for name in self._names
-            if (partition := partitions.get(name)) is not None
-        )
+    def _unwatch(self) -> None:
+        self._context.node.shard.fetch_waiters.remove(self, self._partitions)
 
     def wake(self) -> None:
-        """A partition has moved. Reads only when enough can have come since, else every append would."""
-        if (
-            self._request.min_bytes > 1
-            and not self._hidden
-            and self._log_sizes() - self._sizes < self._wanted_bytes
-        ):
-            return
+        """One of its partitions has brought its share, or has moved in another way."""
+        if not self._is_waiting:
+            return  # Answered or given up after it was put on the list of those to wake.
+        self._unwatch()
         read = read_all(self._request, self._context)
         if read.settled or read.size_bytes >= self._request.min_bytes:
             self._answer(read.response)
+            return
+        self._partitions = partitions_of(self._request, self._context)
+        if read.size_bytes and has_rolled(self._request, self._partitions):
+            self._answer(read.response)
+        else:
+            self._watch(read.size_bytes)
 
     def _time_is_up(self) -> None:
+        self._unwatch()
         self._answer(read_all(self._request, self._context).response)
 
     def _leave(self) -> None:
+        self._is_waiting = False
         self._timer.cancel()
-        self._context.node.shard.fetch_waiters.remove(self, self._names)
+        self._unwatch()
 
     def _answer(self, response: FetchResponse) -> None:
         self._leave()
@@ -135,13 +131,33 @@ class LongPoll:
             self.parked.answer(response)
 
 
-def names_of(request: FetchRequest, context: Context) -> list[TopicPartition]:
+def partitions_of(request: FetchRequest, context: Context) -> list[Partition]:
+    """The partitions of a fetch that may wait: where one is missing, the reply says so at once."""
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    names = []
+    found = []
     for topic in request.topics:
         name = context.node.metadata.topic_name(topic.topic_id) if with_ids else topic.topic
-        names += [TopicPartition(name or "", asked.partition) for asked in topic.partitions]
-    return names
+        for asked in topic.partitions:
+            partition = context.node.partition(name or "", asked.partition)
+            if partition is not None:
+                found.append(partition)
+    return found
+
+
+def has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
+    """Whether a reader stands in an earlier segment than the last batch that it may read.
+
+    A read ends with its segment. What is still missing lies in the next one, which the reader asks for when it has
+    this reply; it would wait in vain for its own segment to grow.
+    """
+    offsets = (asked.fetch_offset for topic in request.topics for asked in topic.partitions)
+    read_committed = request.isolation_level == READ_COMMITTED
+    for partition, offset in zip(partitions, offsets, strict=True):
+        upper = partition.last_stable_offset if read_committed else partition.high_watermark
+        segments_from = partition.log.segments_from
+        if offset < upper and (segments_from(offset)[0] is not segments_from(upper - 1)[0]):
+            return True
+    return False
 
 
 def most_bytes(request: FetchRequest, context: Context) -> int:

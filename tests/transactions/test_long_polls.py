@@ -1,0 +1,289 @@
+"""Which long polls an append reads again: those that it may satisfy, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
+from fencepost.broker.handlers import fetch
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from fencepost.wire.forms.fetch import FetchRequest
+from tests.broker.node_stage import Line, Stage
+from tests.broker.requests import (
+    FETCH_VERSION,
+    batch_of,
+    create_topic,
+    fetch_request,
+    produce,
+    records_in,
+)
+from tests.broker.test_connections import A_MINUTE_MS
+from tests.transactions.wire import READ_COMMITTED, TV2, WireProducer
+
+Reads = Callable[[], int]
+TOPIC = "polled"
+SIZE = len(batch_of(b"x" * 100))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """How many fetches were read since it was asked last."""
+    count = 0
+    original = fetch.read_all
+
+    def counted(*arguments: object) -> fetch.Read:
+        nonlocal count
+        count += 1
+        return original(*arguments)  # type: ignore[arg-type]
+
+    def since() -> int:
+        nonlocal count
+        seen, count = count, 0
+        return seen
+
+    monkeypatch.setattr(fetch, "read_all", counted)
+    return since
+
+
+class Poll:
+    """A fetch on a connection of its own that has been parked."""
+
+    def __init__(self, stage: Stage, request: FetchRequest) -> None:
+        self._stage = stage
+        self._line: Line = stage.connect()
+        self._id = self._line.send(ApiKey.FETCH, FETCH_VERSION, request)
+
+    def is_answered(self) -> bool:
+        self._stage.settle()
+        return self._id in self._line.replies
+
+    def values(self) -> list[bytes | None]:
+        assert self.is_answered()
+        reply = self._line.reply(ApiKey.FETCH, FETCH_VERSION, self._id)
+        return [
+            record.value
+            for topic in reply.responses
+            for partition in topic.partitions
+            for record in records_in(partition.records)
+        ]
+
+    def error(self) -> int:
+        assert self.is_answered()
+        reply = self._line.reply(ApiKey.FETCH, FETCH_VERSION, self._id)
+        codes: list[int] = [p.error_code for topic in reply.responses for p in topic.partitions]
+        return max(codes)
+
+
+def poll(stage: Stage, offset: int = 0, **more: int) -> Poll:
+    return Poll(stage, fetch_request(TOPIC, offset, max_wait_ms=A_MINUTE_MS, **more))
+
+
+def committed_poll(stage: Stage, offset: int = 0, **more: int) -> Poll:
+    return poll(stage, offset, isolation_level=READ_COMMITTED, **more)
+
+
+def write(stage: Stage, count: int = 1, topic: str = TOPIC) -> None:
+    for _ in range(count):
+        assert produce(stage, topic, batch_of(b"x" * 100)).error_code == 0
+        stage.settle()
+
+
+def test_read_committed_polls_are_left_alone_while_a_transaction_is_open(reads: Reads) -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        producer = WireProducer(stage, "t", TV2).initialise()
+        producer.send(TOPIC, b"first")
+        polls = [committed_poll(stage) for _ in range(50)]
+        stage.settle()
+        reads()
+        for number in range(20):
+            producer.send(TOPIC, b"%d" % number)
+            write(stage)
+        assert reads() == 0
+        producer.commit()
+        assert all(each.is_answered() for each in polls)
+        assert reads() == len(polls)
+        assert len(polls[0].values()) == 41
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_the_end_of_a_transaction_wakes_read_committed_polls(commit: bool) -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        producer = WireProducer(stage, "t", TV2).initialise()
+        waiting = committed_poll(stage)
+        producer.send(TOPIC, b"value")
+        assert not waiting.is_answered()
+        assert producer.end(commit=commit) == 0
+        assert waiting.is_answered()
+
+
+def test_the_end_of_one_of_two_transactions_wakes_nobody_if_the_older_one_stays_open(
+    reads: Reads,
+) -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        older, younger = (WireProducer(stage, name, TV2).initialise() for name in "ab")
+        older.send(TOPIC, b"older")
+        younger.send(TOPIC, b"younger")
+        waiting = committed_poll(stage)
+        reads()
+        younger.commit()
+        assert not waiting.is_answered()
+        assert reads() == 0
+        older.commit()
+        assert waiting.values() == [b"older", b"younger"]
+
+
+def test_a_poll_for_many_bytes_is_read_once_they_are_there_and_not_before(reads: Reads) -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        polls = [poll(stage, min_bytes=10 * SIZE) for _ in range(20)]
+        reads()
+        write(stage, 9)
+        assert reads() == 0
+        write(stage)
+        assert all(each.is_answered() for each in polls)
+        assert reads() == len(polls)
+        assert len(polls[0].values()) == 10
+
+
+def test_a_read_committed_poll_for_many_bytes_counts_only_what_it_may_read(reads: Reads) -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        producer = WireProducer(stage, "t", TV2).initialise()
+        waiting = committed_poll(stage, min_bytes=3_000)
+        reads()
+        for _ in range(2):
+            producer.send(TOPIC, b"x" * 1000)
+            producer.commit()
+            stage.settle()
+        assert reads() == 0
+        producer.send(TOPIC, b"x" * 1000)
+        assert not waiting.is_answered()
+        producer.commit()
+        assert len(waiting.values()) == 3
+
+
+def test_bytes_may_come_from_one_of_several_partitions(reads: Reads) -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        create_topic(stage, "other")
+        request = fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, min_bytes=8 * SIZE)
+        request.topics += fetch_request("other").topics
+        waiting = Poll(stage, request)
+        reads()
+        write(stage, 3)
+        assert reads() == 0
+        write(stage, 4)
+        assert not waiting.is_answered()
+        write(stage, 1)
+        assert waiting.is_answered()
+        assert len(waiting.values()) == 8
+
+
+def test_bytes_from_several_partitions_add_up() -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        create_topic(stage, "other")
+        request = fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, min_bytes=8 * SIZE)
+        request.topics += fetch_request("other").topics
+        waiting = Poll(stage, request)
+        write(stage, 5)
+        write(stage, 2, "other")
+        assert not waiting.is_answered()
+        write(stage, 1, "other")
+        assert len(waiting.values()) == 8
+
+
+def test_retention_does_not_make_a_poll_wait_longer() -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC, settings={"segment.bytes": "1048576"})
+        for _ in range(3):
+            produce(stage, TOPIC, batch_of(b"x" * 500_000))
+        partition = stage.node.partition(TOPIC, 0)
+        assert partition is not None
+        assert len(partition.log.segments) == 2
+        waiting = poll(stage, 3, min_bytes=4 * SIZE)
+        partition.delete_before(2)
+        write(stage, 4)
+        assert len(waiting.values()) == 4
+
+
+def test_a_poll_at_the_end_of_a_segment_gets_its_rest_at_once() -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC, settings={"segment.bytes": "1048576"})
+        for _ in range(4):
+            produce(stage, TOPIC, batch_of(b"x" * 400_000))
+        assert len(poll(stage, 1, min_bytes=1_000_000).values()) == 1
+
+
+def test_a_segment_that_is_rolled_wakes_those_who_wait_for_more_than_it_can_have() -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC, settings={"segment.bytes": "1048576"})
+        for _ in range(2):
+            produce(stage, TOPIC, batch_of(b"x" * 400_000))
+        waiting = poll(stage, 1, min_bytes=1_000_000)
+        assert not waiting.is_answered()
+        produce(stage, TOPIC, batch_of(b"x" * 400_000))
+        assert waiting.is_answered()
+        assert len(waiting.values()) == 1
+
+
+@pytest.mark.parametrize("isolation_level", [0, READ_COMMITTED])
+def test_a_log_start_that_passes_a_poll_wakes_it(isolation_level: int) -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        write(stage, 3)
+        waiting = poll(stage, 1, min_bytes=1 << 20, isolation_level=isolation_level)
+        assert not waiting.is_answered()
+        deleted = DeleteRecordsPartition(partition_index=0, offset=3)
+        topic = DeleteRecordsTopic(name=TOPIC, partitions=[deleted])
+        stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[topic]))
+        assert waiting.error() == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_new_leader_epoch_wakes_polls() -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        waiting = Poll(stage, fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, leader_epoch=0))
+        assert not waiting.is_answered()
+        stage.node.topics.bump_leader_epochs([TopicPartition(TOPIC, 0)], lambda _: None)
+        assert waiting.error() == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_polls_wait_for_durability_too() -> None:
+    with Stage(durability="fsync") as stage:
+        create_topic(stage, TOPIC)
+        polls = [poll(stage, min_bytes=3 * SIZE), committed_poll(stage, min_bytes=3 * SIZE)]
+        write(stage, 2)
+        assert not any(each.is_answered() for each in polls)
+        write(stage)
+        assert [len(each.values()) for each in polls] == [3, 3]
+
+
+def test_nothing_is_left_of_polls_that_are_over(reads: Reads) -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        name = TopicPartition(TOPIC, 0)
+        polls = [
+            poll(stage, min_bytes=1),
+            committed_poll(stage, min_bytes=1 << 20),
+            poll(stage, min_bytes=1 << 20),
+        ]
+        assert name in stage.node.shard.fetch_waiters
+        polls[2]._line._wire.close()
+        stage.advance(A_MINUTE_MS)
+        assert all(each.is_answered() for each in polls[:2])
+        assert name not in stage.node.shard.fetch_waiters
+        reads()
+        write(stage)
+        assert reads() == 0
