@@ -9,19 +9,29 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
-from fencepost.broker.process import refuse_remote, stop_on_broken_rule
+from fencepost.broker.process import new_event_loop, refuse_remote, stop_on_failed_callback
 from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
-from tests.broker.raw import RawClient
-from tests.broker.requests import batch_of, create_topic, produce, read_topic
+from tests.broker.raw import ClosedError, RawClient
+from tests.broker.requests import (
+    batch_of,
+    create_topic,
+    produce,
+    produce_request,
+    read_topic,
+)
+from tests.transactions.requests import init_request
 from tools.fencepost_process import ROOT, FencepostProcess
 
 PATIENCE_SECONDS = 30
@@ -121,21 +131,69 @@ def test_a_port_that_is_taken_is_refused_and_the_data_stay_clean(tmp_path: Path)
         assert read_topic(client, "kept") == []
 
 
-@pytest.mark.parametrize("problem", [AssertionError("a rule"), ValueError("a mishap")])
-def test_only_a_broken_rule_of_our_own_ends_the_process(problem: Exception) -> None:
+@pytest.mark.parametrize("problem", [AssertionError("a rule"), FileNotFoundError("a mishap")])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, new_event_loop])
+def test_an_exception_that_nobody_caught_in_a_callback_ends_the_process(
+    problem: Exception, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     reasons: list[str] = []
 
     async def fail_in_a_timer() -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(stop_on_broken_rule(reasons.append))
-        loop.call_soon(raise_it)
-        await asyncio.sleep(0)
+        loop.set_exception_handler(stop_on_failed_callback(reasons.append))
+        loop.call_later(0, raise_it)
+        await asyncio.sleep(0.01)
 
     def raise_it() -> None:
         raise problem
 
-    asyncio.run(fail_in_a_timer())
-    assert bool(reasons) is isinstance(problem, AssertionError)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(fail_in_a_timer())
+    assert len(reasons) == 1
+
+
+def test_what_the_loop_reports_of_a_socket_does_not_end_the_process() -> None:
+    reasons: list[str] = []
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(stop_on_failed_callback(reasons.append))
+    loop.call_exception_handler({"message": "accept", "exception": OSError(24, "too many")})
+    loop.close()
+    assert reasons == []
+
+
+FAILS_WHEN_DURABLE = """
+import sys
+from fencepost.broker.node import Node
+
+real = Node.when_durable
+def when_durable(node, partition, end_offset, callback):
+    def fail():
+        raise FileNotFoundError("planted")
+    real(node, partition, end_offset, fail if partition.name.topic == "broken" else callback)
+Node.when_durable = when_durable
+sys.argv[1:3] = []
+from fencepost.cli.main import main
+main()
+"""
+
+
+@pytest.mark.interpreted
+def test_a_broker_that_cannot_go_on_after_a_sync_ends_with_a_reason_and_keeps_what_it_has(
+    tmp_path: Path,
+) -> None:
+    python = (sys.executable, "-c", FAILS_WHEN_DURABLE)
+    broker = FencepostProcess(tmp_path, options=["--durability", "fsync"], python=python)
+    with client_of(broker) as client:
+        create_topic(client, "sound")
+        produce(client, "sound", batch_of(b"kept"))
+        create_topic(client, "broken")
+        with pytest.raises(ClosedError):
+            produce(client, "broken", batch_of(b"never acknowledged"))
+    assert broker.stop() == 70
+    reason = "what waited for durability could not go on: FileNotFoundError: planted"
+    assert reason in broker.process.output
+    with FencepostProcess(tmp_path) as again, client_of(again) as client:
+        assert read_topic(client, "sound") == [b"kept"]
 
 
 # -- what is refused -------------------------------------------------------------------------------------
@@ -290,3 +348,49 @@ def test_the_trace_is_whole_after_a_kill(tmp_path: Path) -> None:
         broker.kill()
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     assert lines[-1]["kind"] == "reply"
+
+
+# -- deletions under way -----------------------------------------------------------------------------------
+
+
+def test_topics_deleted_under_transactional_writes_leave_a_broker_that_syncs(
+    tmp_path: Path,
+) -> None:
+    """With fsync, 30 times: the write waits for its coordinator while another client deletes its topic."""
+    with (
+        FencepostProcess(tmp_path, options=["--durability", "fsync"]) as broker,
+        client_of(broker) as client,
+        client_of(broker) as admin,
+    ):
+        find = FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])
+        client.call(ApiKey.FIND_COORDINATOR, 4, find)
+        not_yet = ErrorCode.NOT_COORDINATOR  # Its topic is being made.
+        while (
+            producer := client.call(ApiKey.INIT_PRODUCER_ID, 5, init_request("x"))
+        ).error_code == not_yet:
+            pass
+        assert producer.error_code == 0
+        for number in range(30):
+            topic = f"doomed-{number}"
+            create_topic(admin, topic)
+            batch = batch_of(
+                b"value",
+                producer_id=producer.producer_id,
+                epoch=producer.producer_epoch,
+                sequence=0,
+                transactional=True,
+            )
+            write = produce_request(topic, batch, transactional_id="x")
+            deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)])
+            first, second = (client, admin) if number % 2 else (admin, client)
+            for each in (first, second):
+                if each is admin:
+                    each.send(ApiKey.DELETE_TOPICS, 6, deletion)
+                else:
+                    each.send(ApiKey.PRODUCE, 12, write)
+            assert admin.reply(ApiKey.DELETE_TOPICS, 6).responses[0].error_code == 0
+            written = client.reply(ApiKey.PRODUCE, 12).responses[0].partition_responses[0]
+            assert written.error_code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        create_topic(admin, "kept")
+        assert produce(admin, "kept", batch_of(b"synced")).error_code == 0
+        assert read_topic(admin, "kept") == [b"synced"]

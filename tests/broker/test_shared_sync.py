@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.node_stage import DiedError, Line, Stage
@@ -135,3 +136,96 @@ def test_a_duplicate_of_a_batch_that_is_not_durable_yet_waits_like_the_first() -
             (ErrorCode.NONE, 0)
         ] * 2
         assert read_topic(stage, "t") == [b"once"]
+
+
+# -- bugs on the way from one sync to the next ---------------------------------------------------------------
+
+
+def broken_stage() -> tuple[Stage, Line]:
+    stage = Stage().start()
+    create_topic(stage, "t")
+    create_topic(stage, "broken")
+    produce(stage, "t", batch_of(b"safe"))
+    return stage, stage.connect()
+
+
+def assert_ended(stage: Stage, line: Line, reason: str) -> None:
+    """The broker has said why it ends, acknowledges nothing any more, and lost nothing that it had acknowledged."""
+    assert len(stage.fatal) == 1
+    assert reason in stage.fatal[0]
+    again = stage.lose_power().again()
+    assert read_topic(again, "t")[:1] == [b"safe"]
+    again.stop()
+
+
+def test_a_continuation_that_fails_ends_the_broker_and_nothing_is_acknowledged_after_it() -> None:
+    stage, line = broken_stage()
+    partition = stage.node.partition("broken", 0)
+    assert partition is not None
+    produced = partition.append_records([(b"key", b"value")], 0)
+
+    def fail() -> None:
+        raise FileNotFoundError("planted")
+
+    called: list[str] = []
+    stage.node.when_durable(partition, produced, fail)
+    stage.node.when_durable(partition, produced, lambda: called.append("too late"))
+    written = send_batch(line, "t", b"unsure")
+    stage.settle()
+    assert written not in line.replies
+    assert called == []
+    assert_ended(stage, line, "FileNotFoundError: planted")
+
+
+def test_a_continuation_that_fails_when_its_topic_is_deleted_ends_the_broker() -> None:
+    stage, line = broken_stage()
+    partition = stage.node.partition("broken", 0)
+    assert partition is not None
+
+    def fail() -> None:
+        raise KeyError("planted")
+
+    stage.node.when_durable(partition, partition.log_end_offset + 1, fail)
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="broken")])
+    line.send(ApiKey.DELETE_TOPICS, 6, deletion)
+    stage.settle()
+    assert_ended(stage, line, "KeyError: 'planted'")
+
+
+def test_a_sync_that_cannot_be_started_ends_the_broker() -> None:
+    stage, line = broken_stage()
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    stage.loop.run_in_executor = refuse  # type: ignore[method-assign, assignment]
+    written = send_batch(line, "t", b"unsure")
+    stage.settle()
+    assert written not in line.replies
+    assert_ended(stage, line, "can't start new thread")
+
+
+def test_a_sync_that_is_cancelled_ends_the_broker() -> None:
+    stage, line = broken_stage()
+    written = send_batch(line, "t", b"unsure")
+    stage.loop.turn()
+    sync = stage.node.shard._last_sync
+    assert sync is not None
+    assert sync.cancel()
+    stage.settle()
+    assert written not in line.replies
+    assert_ended(stage, line, "stopping")
+
+
+def test_what_waits_for_a_partition_that_is_gone_already_is_called_at_once() -> None:
+    with Stage() as stage:
+        create_topic(stage, "t")
+        partition = stage.node.partition("t", 0)
+        assert partition is not None
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        called: list[bool] = []
+        stage.node.when_durable(partition, 10, lambda: called.append(partition.closed))
+        assert called == [True]
+        with pytest.raises(StorageError, match="closed"):
+            partition.append_records([(b"key", b"value")], 0)

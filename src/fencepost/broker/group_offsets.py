@@ -88,6 +88,17 @@ class Sorting:
             return ErrorCode.NONE
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def refuse_deleted(self) -> None:
+        """After a wait: takes out the topics that were deleted since. One of the same name is another topic."""
+        metadata = self._context.node.metadata
+        still_there = []
+        for admitted in self.admitted:
+            if metadata.topic_id(admitted.partition.topic) == admitted.topic_id:
+                still_there.append(admitted)
+            else:
+                admitted.reply.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        self.admitted = still_there
+
     def refuse_all(self, error: ErrorCode) -> None:
         """The whole request is refused, whatever became of its partitions."""
         for topic in self.topics:

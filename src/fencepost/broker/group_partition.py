@@ -23,14 +23,14 @@ from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.decide import on_sequel
 from fencepost.coordinator.group.events import AssignmentLost, JoinLost
 from fencepost.coordinator.group.group import NEVER
-from fencepost.coordinator.group.removal import decide_expiry
+from fencepost.coordinator.group.removal import decide_expiry, decide_topics_deleted
 from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
 from fencepost.coordinator.group.state import GroupState
 from fencepost.records.batch import BatchError
 from fencepost.records.group_log import encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from fencepost.broker.node import Node, TimerHandle
     from fencepost.coordinator.group.decision import Answer, Decision
@@ -74,6 +74,7 @@ class GroupPartition:
 
     __slots__ = (
         "_alarms",
+        "_deleted_topics",
         "_end_offset",
         "_entries",
         "_node",
@@ -88,6 +89,8 @@ class GroupPartition:
     def __init__(self, node: Node, index: int, partition: Partition, settings: Settings) -> None:
         self._node = node
         self._alarms: dict[str, Alarm] = {}
+        self._deleted_topics: set[str] = set()
+        """Topics that were deleted while the log was being read."""
         self._waiting: dict[int, Callable[[Any], None]] = {}
         self._entries: Iterator[Entry] = iter(partition.entries())
         self._skipped = 0
@@ -123,6 +126,7 @@ class GroupPartition:
             )
         self._entries = iter(())
         on_loaded(self.state, self._node.clock.now_ms())
+        self.forget_topics(self._deleted_topics)
         for group in self.state.groups.values():
             self.arm(group)
 
@@ -205,6 +209,13 @@ class GroupPartition:
             if error is not ErrorCode.NONE:
                 return error
         return ErrorCode.NONE
+
+    def forget_topics(self, names: Collection[str]) -> None:
+        """Removes the offsets in topics that are no more; those that a load has yet to find go at its end."""
+        if self.state.is_loading:
+            self._deleted_topics.update(names)
+        elif names:
+            self.run_tombstones("", decide_topics_deleted(self.state, names))
 
     def apply_marker(self, entry: Entry) -> None:
         """A transaction has ended in this partition."""

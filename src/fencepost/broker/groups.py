@@ -30,7 +30,6 @@ from fencepost.coordinator.group.join import on_join, refuse_join
 from fencepost.coordinator.group.removal import (
     decide_delete_group,
     decide_delete_offsets,
-    decide_topics_deleted,
 )
 from fencepost.coordinator.group.sessions import on_heartbeat, on_leave
 from fencepost.coordinator.group.settings import Settings
@@ -202,18 +201,20 @@ class Groups:
 
     def commit_in_transaction(
         self,
-        event: Commit,
+        group_id: str,
         transactional_id: str,
         producer: Producer,
         *,
         add: bool,
+        read: Callable[[], Commit],
         done: Callable[[CommitReply], None],
     ) -> None:
         """Holds offsets until the transaction ends, if its coordinator says that it is open.
 
-        With `add` (TV2) the partition joins the transaction by this.
+        With `add` (TV2) the partition joins the transaction by this. `read` gives the offsets in the turn in which
+        they are appended: a topic may be deleted while the coordinator is asked.
         """
-        found = self._find_named(event.group_id)
+        found = self._find_named(group_id)
         if isinstance(found, ErrorCode):
             done(CommitReply(found))
             return
@@ -222,7 +223,7 @@ class Groups:
             done(CommitReply(error))
             return
         if partition.in_txn(*producer):
-            self._commit(found, event, producer, done)
+            self._commit(found, read(), producer, done)
             return
         guard = partition.verification.begin(
             *producer, NO_SEQUENCE, self._node.clock.now_ms(), starts_at_zero=False
@@ -234,7 +235,7 @@ class Groups:
                 error = _refuse_write(found, producer, guard)
             if error is NONE:
                 # The group is asked now and not before: it may have changed meanwhile (KAFKA-15784).
-                self._commit(found, event, producer, done)
+                self._commit(found, read(), producer, done)
             else:
                 done(CommitReply(error))
 
@@ -280,8 +281,7 @@ class Groups:
     def on_topics_deleted(self, names: Collection[str]) -> None:
         """Forgets the offsets in topics that are no more."""
         for known in self._partitions.values():
-            if not known.state.is_loading:
-                known.run_tombstones("", decide_topics_deleted(known.state, names))
+            known.forget_topics(names)
 
     def _schedule_expiry(self) -> None:
         interval_ms = self._node.config.offsets_retention_check_interval_ms

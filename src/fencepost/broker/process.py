@@ -77,7 +77,7 @@ async def _serve(
     if CRASH_POINT_VARIABLE in os.environ:
         node.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(stop_on_broken_rule(on_fatal))
+    loop.set_exception_handler(stop_on_failed_callback(on_fatal))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     try:
@@ -91,15 +91,23 @@ async def _serve(
     return 0
 
 
-def stop_on_broken_rule(
+def stop_on_failed_callback(
     on_fatal: Callable[[str], None],
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """A handler for what nobody caught: an assertion that failed in a timer ends the process as anywhere else."""
+    """A handler for what nobody caught: an exception out of a timer or another callback ends the process.
+
+    What the callback left undone would never be done: a sync, a marker, the answer to a client. After a restart the
+    log says what is to be done. What the loop reports of its sockets (no descriptors left, a failed read) has no
+    handle, concerns one client and is only logged.
+    """
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
-        if isinstance(context.get("exception"), AssertionError):
+        problem = context.get("exception")
+        if isinstance(problem, AssertionError):
             on_fatal("an internal assertion failed")
+        elif context.get("handle") is not None and isinstance(problem, Exception):
+            on_fatal(f"a callback failed: {type(problem).__name__}: {problem}")
 
     return handle
 

@@ -15,7 +15,13 @@ What durable means is the mode:
   blocks for milliseconds; it touches nothing but file descriptors. The high watermark moves when it is back.
 
 A sync that fails ends the process: after a failed fsync nobody knows what the disk holds, and to acknowledge
-anything from then on would be a guess.
+anything from then on would be a guess. So does an exception in a continuation, or anywhere else on the way from one
+sync to the next: it is a bug, and a shard that went on without syncing would look alive and answer nobody. A shard
+that has failed never syncs again and calls nobody back.
+
+A partition may be removed (its topic is deleted) while others wait for its durability. They are called back all the
+same, and find the partition `closed`. A topic of the same name may be there by then, so whoever resumes after a wait
+asks its own `Partition`, not the name.
 """
 
 from __future__ import annotations
@@ -53,6 +59,7 @@ class Shard:
         self._dirty: dict[Partition, None] = {}
         self._waiting: defaultdict[Partition, list[tuple[int, Callback]]] = defaultdict(list)
         self._sync_running = False
+        self._failed = False
         self._last_sync: asyncio.Future[None] | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -67,13 +74,14 @@ class Shard:
         partition.observe(self._on_moved)
 
     def remove(self, name: TopicPartition) -> Partition | None:
-        """Takes a partition out; whoever waits for it is woken and will find it gone."""
+        """Takes a partition out; whoever waits for it is woken and will find it closed."""
         partition = self.partitions.pop(name, None)
         if partition is None:
             return None
+        partition.closed = True
         self._dirty.pop(partition, None)
         for _, callback in self._waiting.pop(partition, ()):
-            callback()
+            self._call(callback)
         self._wake_soon(self.fetch_waiters.of(name))
         return partition
 
@@ -112,8 +120,11 @@ class Shard:
     # -- durability ---------------------------------------------------------------------------------------
 
     def when_durable(self, partition: Partition, end_offset: int, callback: Callback) -> None:
-        """Calls back once everything below `end_offset` is durable: at once where it is already."""
-        if partition.high_watermark >= end_offset or not self.fsync:
+        """Calls back once everything below `end_offset` is durable: at once where it is already.
+
+        Also when the partition is removed: the callback looks whether it is `closed`.
+        """
+        if partition.high_watermark >= end_offset or not self.fsync or partition.closed:
             callback()
             return
         self._waiting[partition].append((end_offset, callback))
@@ -121,7 +132,7 @@ class Shard:
 
     def appended(self, partition: Partition) -> None:
         """There is something to sync that nobody may be waiting for (acks 0 and 1)."""
-        if not self.fsync:
+        if not self.fsync or partition.closed:
             return
         self._dirty[partition] = None
         if not self._sync_running and self._loop is not None:
@@ -130,7 +141,15 @@ class Shard:
             self._loop.call_soon(self._start_sync)
 
     def _start_sync(self) -> None:
+        try:
+            self._sync_dirty()
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the process ends.
+            self._fail("a sync could not be started", problem)
+
+    def _sync_dirty(self) -> None:
         assert self._loop is not None
+        if self._failed:
+            return
         pending = [(partition, partition.log.prepare_sync()) for partition in self._dirty]
         self._dirty.clear()
         if not pending:
@@ -149,33 +168,54 @@ class Shard:
     def _synced(
         self, pending: list[tuple[Partition, PendingSync]], done: asyncio.Future[None]
     ) -> None:
-        if done.cancelled():
-            return
-        problem = done.exception()
-        if problem is not None:
+        try:
+            done.result()
+        except (Exception, asyncio.CancelledError) as problem:  # noqa: BLE001 - the process ends.
+            self._failed = True
             self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
             return
-        for partition, sync in pending:
-            partition.log.complete_sync(sync)
-            self._release(partition, sync.end_offset)
+        try:
+            for partition, sync in pending:
+                partition.log.complete_sync(sync)
+                self._release(partition, sync.end_offset)
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the process ends.
+            self._fail("the end of a sync could not be applied", problem)
         if self._dirty:
             self._start_sync()
         else:
             self._sync_running = False
 
     def _release(self, partition: Partition, durable: int) -> None:
-        if self.partitions.get(partition.name) is not partition:
+        if partition.closed:
             return  # Deleted meanwhile; its waiters were called then.
         partition.advance_high_watermark(min(durable, partition.log_end_offset))
-        waiting = self._waiting.get(partition)
+        waiting = self._waiting.pop(partition, None)
         if not waiting:
             return
-        self._waiting[partition] = [item for item in waiting if item[0] > durable]
+        later = [item for item in waiting if item[0] > durable]
+        if later:
+            self._waiting[partition] = later
         for end_offset, callback in waiting:
             if end_offset <= durable:
-                callback()
-        if not self._waiting[partition]:
-            del self._waiting[partition]
+                self._call(callback)
+
+    # -- failures -----------------------------------------------------------------------------------------
+
+    def _call(self, callback: Callback) -> None:
+        """Calls back one who waited, unless the shard has failed: then nothing is answered any more."""
+        if self._failed:
+            return
+        try:
+            callback()
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the process ends.
+            self._fail("what waited for durability could not go on", problem)
+
+    def _fail(self, what: str, problem: Exception) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        log.critical("%s; stopping", what, exc_info=problem)
+        self._on_fatal(f"{what}: {type(problem).__name__}: {problem}")
 
 
 def _run_all(pending: list[PendingSync]) -> None:

@@ -461,6 +461,9 @@ class Log:
         except OSError as problem:
             raise StorageError(f"{self.folder} cannot be closed: {problem}") from problem
         finally:
+            # A round of compaction that is under way must not go on: the folder may soon be another log's.
+            self.generation += 1
+            self._failure = self._failure or f"{self.folder} is closed"
             for segment in self.segments:
                 segment.close()
 

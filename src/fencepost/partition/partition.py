@@ -87,6 +87,7 @@ class Partition:
         "_index_is_behind",
         "_on_moved",
         "_saved_at",
+        "closed",
         "high_watermark",
         "leader_epoch",
         "log",
@@ -110,6 +111,8 @@ class Partition:
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
         self.log = log
+        self.closed = False
+        """Deleted or given away: nothing may be written any more, the folder may belong to another by now."""
         self.producers = Producers()
         self.open_txns = OpenTxns()
         self.verification = Verification()
@@ -305,6 +308,8 @@ class Partition:
 
     def _append(self, batch: SealedBatch, now_ms: int) -> None:
         log = self.log
+        if self.closed:
+            raise StorageError(f"{self.name} is closed")
         if log.epochs.latest != self.leader_epoch:
             # With the first batch of an epoch, as Kafka does: an empty partition needs no file for it.
             log.assign_epoch(self.leader_epoch, log.log_end_offset)
@@ -491,6 +496,7 @@ class Partition:
 
     def close(self, *, clean: bool) -> None:
         """Closes the log; StorageError when a clean close was asked for and cannot be had."""
+        self.closed = True
         try:
             if clean and self._index_is_behind:
                 raise StorageError(f"{self.name}: the transaction index must be made anew")

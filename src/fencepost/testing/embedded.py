@@ -31,7 +31,7 @@ from fencepost.broker.process import (
     parse_overrides,
     refuse_optimised_python,
     refuse_remote,
-    stop_on_broken_rule,
+    stop_on_failed_callback,
 )
 
 log = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class Broker:
 
     async def _serve(self, data: str, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._loop.set_exception_handler(stop_on_broken_rule(self._on_fatal))
+        self._loop.set_exception_handler(stop_on_failed_callback(self._on_fatal))
         self._stopping = stopping = asyncio.Event()
         config = load_config(
             settings=self._overrides,

@@ -18,6 +18,7 @@ Errors:    CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, MESSAG
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Final
 
 from fencepost.base.errors import ErrorCode, error_name
@@ -278,6 +279,17 @@ def verify(
     )
 
 
+def refuse_deleted(write: Write, context: Context) -> None:
+    """Its topic was deleted while it waited; a topic of the same name that is there by now is another one."""
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    message = f"{write.partition.name} was deleted before the batch was durable."
+    refuse(write, Refusal(unknown, message), context)
+    write.reply.base_offset = -1
+    write.reply.log_append_time_ms = -1
+    write.reply.log_start_offset = -1
+
+
 def explain_verification(
     request: ProduceRequest, write: Write, error: ErrorCode, context: Context
 ) -> Refusal:
@@ -326,6 +338,9 @@ def finish(
     now_ms = node.clock.now_ms()
     undurable = []
     for write in writes:
+        if write.partition.closed:
+            refuse_deleted(write, context)
+            continue
         appended = append(write, now_ms)
         if appended.error is not NONE:
             refuse(write, Refusal(appended.error, appended.message or ""), context)
@@ -341,10 +356,10 @@ def finish(
         reply.log_append_time_ms = appended.append_time_ms
         reply.log_start_offset = write.partition.log_start_offset
         if appended.end_offset > write.partition.high_watermark:
-            undurable.append((write.partition, appended.end_offset))
+            undurable.append((write, appended.end_offset))
     if request.acks == 0:
-        for partition, _ in undurable:
-            node.shard.appended(partition)
+        for write, _ in undurable:
+            node.shard.appended(write.partition)
         return say_nothing(response)
     if not undurable:
         return response
@@ -370,21 +385,23 @@ def append(write: Write, now_ms: int) -> Appended:
 
 def wait_until_durable(
     response: ProduceResponse,
-    undurable: list[tuple[Partition, int]],
+    undurable: list[tuple[Write, int]],
     context: Context,
     parked: Parked,
 ) -> Parked:
     parked.release()
     left = len(undurable)
 
-    def durable() -> None:
+    def durable(write: Write) -> None:
         nonlocal left
+        if write.partition.closed:
+            refuse_deleted(write, context)
         left -= 1
         if left == 0:
             parked.answer(response)
 
-    for partition, end_offset in undurable:
-        context.node.when_durable(partition, end_offset, durable)
+    for write, end_offset in undurable:
+        context.node.when_durable(write.partition, end_offset, partial(durable, write))
     return parked
 
 

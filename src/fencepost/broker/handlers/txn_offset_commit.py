@@ -54,11 +54,16 @@ def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommit
         sorting.settle(lower(reply, context))
         parked.answer(response)
 
+    def read_now() -> Commit:
+        sorting.refuse_deleted()
+        return read(request, sorting)
+
     context.node.groups.commit_in_transaction(
-        read(request, sorting),
+        request.group_id,
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         add=context.api_version >= FIRST_VERSION_OF_TV2,
+        read=read_now,
         done=done,
     )
     return parked

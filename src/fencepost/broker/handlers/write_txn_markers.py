@@ -30,7 +30,9 @@ from fencepost.wire.forms.write_txn_markers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from fencepost.base.ids import TopicPartition
     from fencepost.broker.context import Context
+    from fencepost.partition.partition import Partition
 
 
 def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse | Parked:
@@ -46,7 +48,12 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkers
     if writing.undurable == 0:
         return response
     parked = Parked()
-    writing.when_durable(lambda: parked.answer(response))
+
+    def durable() -> None:
+        refuse_deleted(response, writing.deleted)
+        parked.answer(response)
+
+    writing.when_durable(durable)
     return parked
 
 
@@ -57,6 +64,8 @@ class Writing:
         self._node = context.node
         self._finished: Callable[[], None] | None = None
         self.undurable = 0
+        self.deleted: set[TopicPartition] = set()
+        """Partitions that went before their markers were durable."""
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         self._finished = callback
@@ -78,13 +87,23 @@ class Writing:
         if error is ErrorCode.NONE:
             assert partition is not None
             self.undurable += 1
-            self._node.when_durable(partition, end_offset, self._one_durable)
+            self._node.when_durable(partition, end_offset, partial(self._one_durable, partition))
         return error
 
-    def _one_durable(self) -> None:
+    def _one_durable(self, partition: Partition) -> None:
+        if partition.closed:
+            self.deleted.add(partition.name)
         self.undurable -= 1
         if self.undurable == 0 and self._finished is not None:
             self._finished()
+
+
+def refuse_deleted(response: WriteTxnMarkersResponse, deleted: set[TopicPartition]) -> None:
+    for result in response.markers:
+        for topic in result.topics:
+            for partition in topic.partitions:
+                if (topic.name, partition.partition_index) in deleted:
+                    partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def merged(results: Iterable[WritableTxnMarkerResult]) -> list[WritableTxnMarkerResult]:
