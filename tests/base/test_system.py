@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.base import system
 from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemDisk, SystemFile
 from fencepost.log import Log, LogConfig
@@ -56,9 +55,9 @@ def test_a_mapping_ends_with_the_last_view_of_it(file: SystemFile) -> None:
 def test_views_that_nobody_lets_go_become_copies(
     file: SystemFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system, "_MAX_MAPPINGS", Mapping.alive + 2)
+    monkeypatch.setattr(Mapping, "limit", Mapping.alive + 2)
     views = [file.view(0, 5000) for _ in range(5)]
-    assert Mapping.alive == system._MAX_MAPPINGS
+    assert Mapping.alive == Mapping.limit
     assert {bytes(view) for view in views} == {PAGES[:5000]}
 
 

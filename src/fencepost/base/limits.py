@@ -20,7 +20,8 @@ MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
 stops reading must not cost memory without bound."""
 
 MAX_CONNECTIONS: Final = 10_000
-"""max.connections. Kafka's default is unlimited; ours stays below the usual limit of open files."""
+"""max.connections. Kafka's default is unlimited. Where the process may open too few files for as many, fewer are taken
+(`broker/descriptors.py`)."""
 
 FETCH_RESPONSE_MAX_BYTES: Final = 55 * 1024 * 1024
 """fetch.max.bytes of the broker, Kafka's default."""

@@ -14,6 +14,8 @@ class Mapping(mmap.mmap):
     """
 
     alive = 0
+    limit = 128
+    """Then views are copies: that many are on their way only to clients that are slow anyway."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         mapping = super().__new__(cls, *args, **kwargs)

@@ -14,8 +14,6 @@ from fencepost.base.mapping import Mapping
 from fencepost.base.seams import Buffer, Space
 
 _MAX_CHUNKS_PER_WRITE = 1024  # IOV_MAX on Linux and macOS.
-_MAX_MAPPINGS = 128
-"""Then views are copies: that many are on their way only to clients that are slow anyway."""
 
 
 class SystemClock:
@@ -81,14 +79,16 @@ class SystemFile:
 
     def view(self, position: int, count: int) -> Buffer:
         # A mapping costs its page table entries; a copy costs the copying and new memory to hold it.
-        if Mapping.alive >= _MAX_MAPPINGS:
+        if Mapping.alive >= Mapping.limit:
             return self.read(position, count)
-        lead = (
-            position % mmap.ALLOCATIONGRANULARITY
-        )  # The system maps from the beginning of a page.
-        mapping = Mapping(
-            self._descriptor, lead + count, access=mmap.ACCESS_READ, offset=position - lead
-        )
+        # The system maps from the beginning of a page.
+        lead = position % mmap.ALLOCATIONGRANULARITY
+        try:
+            mapping = Mapping(
+                self._descriptor, lead + count, access=mmap.ACCESS_READ, offset=position - lead
+            )
+        except OSError:  # No descriptor or no mapping is left; a copy needs neither.
+            return self.read(position, count)
         return memoryview(mapping)[lead:]
 
     def size(self) -> int:
@@ -101,7 +101,9 @@ class SystemFile:
         os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        # The number is given to the next file that is opened: whoever still holds this one must not reach that.
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
 
 
 class SystemDisk:

@@ -24,6 +24,7 @@ from fencepost.base.ids import (
 )
 from fencepost.base.seams import Clock, Dice, Disk
 from fencepost.broker.context import AllowAll, Authorizer
+from fencepost.broker.descriptors import UNLIMITED, Descriptors, PatientDisk, share_out
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.faults import Faults
 from fencepost.broker.groups import Groups
@@ -66,10 +67,13 @@ class Node:
         on_fatal: Callable[[str], None],
         authorizer: Authorizer | None = None,
         trace: Trace | None = None,
+        descriptors: Descriptors | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
-        self.disk = disk
+        self._descriptors = descriptors or share_out(UNLIMITED, config.max_connections)
+        self._open_segments = OpenSegments(self._descriptors.sealed, self._descriptors.growing)
+        self.disk: Disk = PatientDisk(disk, self._open_segments.make_room)
         self.dice = dice
         self.node_id = config.node_id
         self.authorizer: Authorizer = authorizer or AllowAll()
@@ -78,8 +82,7 @@ class Node:
         self.fatal = on_fatal
         self.crash_points: Callable[[str], None] | None = None
         """For tests: called with its name at every place between two writes of a transaction's end."""
-        self.layout = Layout(disk, config.data)
-        self._open_segments = OpenSegments()
+        self.layout = Layout(self.disk, config.data)
         self.shard = Shard(fsync=config.durability == "fsync", on_fatal=on_fatal)
         self.topics = Topics(self)
         self.groups = Groups(self)
@@ -107,7 +110,7 @@ class Node:
             loop,
             Dispatcher(self),
             max_request_bytes=config.socket_request_max_bytes,
-            max_connections=config.max_connections,
+            max_connections=self._descriptors.connections,
             max_idle_ms=config.connections_max_idle_ms,
         )
         try:

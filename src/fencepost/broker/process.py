@@ -12,13 +12,16 @@ import ipaddress
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as MappingOf
 from typing import Any, Final
 
 from fencepost.base.failures import ConfigError
+from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDice, SystemDisk
 from fencepost.broker.config import BrokerConfig, load_config
 from fencepost.broker.data_dir import DirectoryLock
+from fencepost.broker.descriptors import open_file_limit, raise_open_file_limit, share_out
 from fencepost.broker.node import Node
 from fencepost.broker.trace import Trace
 from fencepost.broker.transaction_ending import CRASH_POINTS
@@ -52,7 +55,9 @@ def run(
     refuse_remote(config.listen_host, allow_remote)
     for warning in config.warnings:
         log.warning("%s", warning)
-    raise_open_file_limit()
+    before, limit = raise_open_file_limit()
+    if limit != before:
+        log.info("the limit of open files was raised from %d to %d", before, limit)
     lock = DirectoryLock(config.data)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -128,8 +133,23 @@ def make_node(
             raise ConfigError(
                 f"The trace cannot be written to {trace_file}: {problem.strerror}."
             ) from problem
+    descriptors = share_out(open_file_limit(), config.max_connections)
+    if descriptors.connections < config.max_connections:
+        log.info(
+            "%d connections at most (max.connections is %d): this process may open %d files; raise `ulimit -n` for more",
+            descriptors.connections,
+            config.max_connections,
+            open_file_limit(),
+        )
+    Mapping.limit = descriptors.mappings
     return Node(
-        config, clock=clock, disk=SystemDisk(), dice=SystemDice(), trace=trace, on_fatal=on_fatal
+        config,
+        clock=clock,
+        disk=SystemDisk(),
+        dice=SystemDice(),
+        trace=trace,
+        on_fatal=on_fatal,
+        descriptors=descriptors,
     )
 
 
@@ -184,15 +204,6 @@ def refuse_remote(host: str, allow_remote: bool) -> None:
     )
 
 
-def raise_open_file_limit() -> None:
-    """Every partition that is written to keeps a file open; the usual soft limit is 1024."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def freeze_garbage_collector() -> None:
     """What was loaded lives as long as the process: a full collection need not walk it again.
 
@@ -203,7 +214,7 @@ def freeze_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def parse_overrides(overrides: Mapping[str, object]) -> list[str]:
+def parse_overrides(overrides: MappingOf[str, object]) -> list[str]:
     """A mapping of configs as `key=value` strings, as Kafka writes them; None leaves the default."""
     return [f"{key}={_text_of(value)}" for key, value in overrides.items() if value is not None]
 

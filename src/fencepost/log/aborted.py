@@ -72,6 +72,10 @@ class AbortedIndex:
             self._disk.write_file(self.path, data, sync=True)
             self._entries = kept
 
+    def begin(self) -> None:
+        """There is no file yet, so there is none to be read."""
+        self._entries = []
+
     def reset(self) -> None:
         """Forgets everything: whoever recovers the segment builds it again."""
         self._disk.remove(self.path)

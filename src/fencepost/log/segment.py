@@ -1,7 +1,8 @@
 """One segment: a run of batches in one `.log` file, and the indexes beside it.
 
-The active segment, the last of a log, keeps its file open and its index in memory and is the only one
-that grows. A sealed one opens itself when it is read and is closed by `OpenSegments` when others are.
+The active segment, the last of a log, keeps its index in memory and is the only one that grows. Every segment opens
+its file when it is read or written and is closed by `OpenSegments` when others are; the file of an empty active segment
+is made by its first batch.
 
 Positions are byte offsets in the file. `size_bytes` is what counts: bytes behind it, left by an append
 that failed, are never read.
@@ -11,6 +12,7 @@ Hints remember where a read ended, so that the reader who comes back for the nex
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -75,6 +77,7 @@ class Segment:
         "max_timestamp_offset",
         "next_offset",
         "size_bytes",
+        "was_used",
     )
 
     def __init__(
@@ -101,6 +104,8 @@ class Segment:
         self.created_ms = created_ms
         self.is_active = False
         self.is_gone = False
+        self.was_used = False
+        """Whether the file was used since `OpenSegments` looked; see there."""
         self.first_timestamp: int | None = None
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -119,9 +124,12 @@ class Segment:
     def append(self, batch: SealedBatch, index_interval_bytes: int) -> None:
         """Writes one batch at the end; an OSError leaves everything but the file's tail as it was."""
         position = self.size_bytes
-        assert self._file is not None
-        assert self._index is not None
-        self._file.append((batch.data,))
+        assert self._index is not None, "only the active segment grows"
+        file = self._file
+        if file is None:
+            file = self.file()
+        self.was_used = True
+        file.append((batch.data,))
         last_offset = batch.base_offset + batch.last_offset_delta
         if position == 0:
             self.first_timestamp = batch.max_timestamp
@@ -158,24 +166,30 @@ class Segment:
 
     def activate(self) -> None:
         """Makes this the segment that grows; its index must be right (see `load_tail` or recovery)."""
-        self.file()
         self.index()
-        self._open_segments.forget(self)
-        self.is_active = True
         if self.size_bytes and self.first_timestamp is None:
             self.first_timestamp = read_header(self.file().read(0, HEADER_BYTES)).max_timestamp
+        self._open_segments.forget(self)
+        self.release_file()
+        self.is_active = True
 
     def create(self) -> None:
         """A new, empty and active segment; a leftover file of the same name is emptied."""
-        self._file = self._disk.open(self.path(LOG), create=True)
-        if self._file.size():
-            self._file.truncate(0)
+        self.begin()
+        file = self.file()
+        if file.size():
+            file.truncate(0)
         self.aborted.reset()
+
+    def begin(self) -> None:
+        """The same where no file of this name can be: it is made with the first batch."""
         self._index = SegmentIndex()
+        self.aborted.begin()
         self.is_active = True
 
     def seal(self) -> None:
         """Lets the file go when others are read more; the indexes were written before."""
+        self._open_segments.forget(self)
         self.is_active = False
         self._open_segments.use(self)
 
@@ -190,11 +204,15 @@ class Segment:
         self._disk.write_file(self.path(INDEX), offset_index, sync=False)
         self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
 
-    def release(self) -> None:
-        """Closes the file and forgets the index; both come back when they are needed."""
+    def release_file(self) -> None:
+        """Closes the file; it is opened again when it is needed."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def release(self) -> None:
+        """Closes the file and forgets the index; both come back when they are needed."""
+        self.release_file()
         self._index = None
         self.aborted.release()
         self._hints.clear()
@@ -217,9 +235,20 @@ class Segment:
     def file(self) -> File:
         """The open `.log` file."""
         if not self.is_active:
+            if self.is_gone:
+                raise FileNotFoundError(errno.ENOENT, "deleted, or its log is closed", self.folder)
             self._open_segments.use(self)
+            if self._file is None:
+                self._file = self._disk.open(self.path(LOG))
+            return self._file
+        self.was_used = True
         if self._file is None:
-            self._file = self._disk.open(self.path(LOG))
+            self._open_segments.grow(self)
+            try:
+                self._file = self._disk.open(self.path(LOG), create=self.size_bytes == 0)
+            except OSError:
+                self._open_segments.forget(self)
+                raise
         return self._file
 
     def index(self) -> SegmentIndex:

@@ -137,9 +137,12 @@ class UnsyncedDisk:
         self._capacity_bytes = capacity_bytes
         self._used_bytes = 0
         self._failures: dict[int, int] = {}
+        self._open_failures: dict[int, int] = {}
         self._power_lost_at: int | None = None
         self.calls = 0
         """Every call so far, of the disk and of its files (closing does not count)."""
+        self.opens = 0
+        """Those among them that need a file descriptor."""
         self.life = 0
 
     # --- what a test does to it ----------------------------------------------------------------
@@ -156,6 +159,7 @@ class UnsyncedDisk:
         self.life += 1
         self._power_lost_at = None
         self._failures.clear()
+        self._open_failures.clear()
 
     def fill(self, free_bytes: int = 0) -> None:
         """Leaves room for so many bytes and no more."""
@@ -168,6 +172,10 @@ class UnsyncedDisk:
     def fail_call(self, number: int, error: int = errno.EIO) -> None:
         """The n-th call from now on fails with an OSError, the next one being the first."""
         self._failures[self.calls + number] = error
+
+    def fail_open(self, number: int, error: int = errno.EMFILE) -> None:
+        """The n-th call from now on that needs a descriptor fails, the next one being the first."""
+        self._open_failures[self.opens + number] = error
 
     def lose_power_at(self, number: int) -> None:
         """Nothing from the n-th call on happens any more, the next call being the first."""
@@ -183,6 +191,12 @@ class UnsyncedDisk:
         if error := self._failures.pop(self.calls, 0):
             raise OSError(error, os.strerror(error))
 
+    def _call_open(self) -> None:
+        self.call()
+        self.opens += 1
+        if error := self._open_failures.pop(self.opens, 0):
+            raise OSError(error, os.strerror(error))
+
     def take(self, count: int) -> int:
         """How many of `count` bytes still fit."""
         room = max(0, min(count, self._capacity_bytes - self._used_bytes))
@@ -195,7 +209,7 @@ class UnsyncedDisk:
     # --- Disk ----------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> UnsyncedFile:
-        self.call()
+        self._call_open()
         folder, name = self._parent(path)
         inode = folder.entries.get(name)
         if inode is None and create:
@@ -214,7 +228,7 @@ class UnsyncedDisk:
         return name in folder.entries
 
     def list_dir(self, path: str) -> list[str]:
-        self.call()
+        self._call_open()
         return sorted(self._folder(path).entries)
 
     def make_dir(self, path: str) -> None:
@@ -236,7 +250,7 @@ class UnsyncedDisk:
             self._drop(folder, name)
 
     def remove_tree(self, path: str) -> None:
-        self.call()
+        self._call_open()
         folder, name = self._parent(path)
         if name in folder.entries:
             self._drop(folder, name)
@@ -255,17 +269,17 @@ class UnsyncedDisk:
             source.changed()
 
     def sync_dir(self, path: str) -> None:
-        self.call()
+        self._call_open()
         self._folder(path).sync()
 
     def read_file(self, path: str) -> bytes:
-        self.call()
+        self._call_open()
         return bytes(self._file(path).content)
 
     def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
         """Several steps, as on a real disk, each of which may be the last."""
         temporary = path + ".tmp"
-        self.call()
+        self._call_open()
         folder, name = self._parent(temporary)
         if name in folder.entries:
             self._drop(folder, name)
