@@ -31,6 +31,7 @@ from fencepost.broker.groups import Groups
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.layout import Layout
 from fencepost.broker.listener import ANY_HOST
+from fencepost.broker.opener import Opener
 from fencepost.broker.server import Server
 from fencepost.broker.shard import Shard
 from fencepost.broker.topics import Topics
@@ -84,6 +85,7 @@ class Node:
         """For tests: called with its name at every place between two writes of a transaction's end."""
         self.layout = Layout(self.disk, config.data)
         self.shard = Shard(fsync=config.durability == "fsync", on_fatal=on_fatal)
+        self.opener = Opener(on_fatal)
         self.topics = Topics(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
@@ -104,6 +106,7 @@ class Node:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self.shard.attach(loop)
+        self.opener.attach(loop)
         self._load()
         config = self.config
         self._server = Server(
@@ -150,6 +153,7 @@ class Node:
         self._housekeeping.stop()
         if self._server is not None:
             await self._server.close()
+        self.opener.close()
         await self.shard.settle()
         self.groups.close()
         self.transactions.close()

@@ -1,23 +1,21 @@
 """What a topic's config asks of a client's batch, before anybody looks at its producer.
 
-Most of it is answered by the header. A batch is opened here in two cases only, the ones where Kafka must look
-too: keys on a compacted topic, and a `compression.type` that differs from the producer's. And when it is refused for
-its times, to name the records.
+Most of it is answered by the header. What a compacted topic must know of the records has been found out before
+(`opening.py`). A short batch that is refused for its times is opened here, to name the records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.log.config import LogConfig
+from fencepost.partition.opening import Opening
 from fencepost.records.batch import BatchError, SealedBatch
 from fencepost.records.opened import open_batch
 from fencepost.records.produced import check_timestamps
-
-MAX_RECORD_ERRORS: Final = 100
-"""Records that are named one by one in a refusal; the first hundred tell enough."""
+from fencepost.records.scan import MAX_KEYLESS
 
 
 class Refused(NamedTuple):
@@ -28,12 +26,15 @@ class Refused(NamedTuple):
     record_errors: Sequence[tuple[int, str]] = ()
 
 
-def check_admission(batch: SealedBatch, config: LogConfig, now_ms: int) -> Refused | None:
+def check_admission(
+    batch: SealedBatch, config: LogConfig, now_ms: int, opening: Opening | None
+) -> Refused | None:
     """None when the topic takes the batch; its size was checked when it was read."""
     try:
         refused = None if config.is_append_time else _check_times(batch, config, now_ms)
         if refused is None and config.is_compacted:
-            refused = _check_keys(batch)
+            assert opening is not None, "a compacted topic has looked at the keys"
+            refused = _check_keys(opening)
     except BatchError as problem:
         return Refused(problem.error_code, str(problem))
     return refused
@@ -45,26 +46,28 @@ def _check_times(batch: SealedBatch, config: LogConfig, now_ms: int) -> Refused 
     try:
         check_timestamps(batch, now_ms, before_max_ms=before_max_ms, after_max_ms=after_max_ms)
     except BatchError as problem:
-        # Only a batch that is refused is opened: its producer is told which records are at fault.
+        # Its producer is told which records are at fault, where that takes no longer than a request may.
+        if not Opening(batch, config).open_if_short():
+            return Refused(problem.error_code, str(problem))
         wrong = [
             (index, f"The time {record.timestamp_ms} is too far from {now_ms}.")
             for index, record in enumerate(open_batch(batch))
             if not now_ms - before_max_ms <= record.timestamp_ms <= now_ms + after_max_ms
         ]
-        return Refused(problem.error_code, str(problem), wrong[:MAX_RECORD_ERRORS])
+        return Refused(problem.error_code, str(problem), wrong[:MAX_KEYLESS])
     return None
 
 
-def _check_keys(batch: SealedBatch) -> Refused | None:
+def _check_keys(opening: Opening) -> Refused | None:
+    if opening.problem is not None:
+        raise opening.problem
     keyless = [
-        (index, "Compacted topic cannot accept message without key.")
-        for index, record in enumerate(open_batch(batch))
-        if record.key is None
+        (index, "Compacted topic cannot accept message without key.") for index in opening.keyless
     ]
     if not keyless:
         return None
     return Refused(
         ErrorCode.INVALID_RECORD,
         "One or more records have been rejected: a compacted topic needs a key on each.",
-        keyless[:MAX_RECORD_ERRORS],
+        keyless,
     )

@@ -26,10 +26,10 @@ from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
 from fencepost.partition.admission import check_admission
 from fencepost.partition.open_txns import OpenTxns
+from fencepost.partition.opening import Opening, must_open
 from fencepost.partition.producers import CompletedTxn, Producers, Refusal, stale_epoch
-from fencepost.partition.recompress import PRODUCER, recompress
 from fencepost.partition.verification import Guard, Verification
-from fencepost.records.batch import BatchError, SealedBatch
+from fencepost.records.batch import SealedBatch
 from fencepost.records.builder import build_pairs
 from fencepost.records.control import Marker, build_marker, read_marker
 from fencepost.records.entry import Entry
@@ -170,11 +170,18 @@ class Partition:
     # -- writing ------------------------------------------------------------------------------------------
 
     def append_from_client(
-        self, batch: SealedBatch, now_ms: int, guard: Guard | None = None
+        self,
+        batch: SealedBatch,
+        now_ms: int,
+        guard: Guard | None = None,
+        opening: Opening | None = None,
     ) -> Appended:
-        """Checks and appends one batch of a producer."""
+        """Checks and appends one batch of a producer; `opening` where its topic has to look into it."""
         config = self.log.config
-        if refused := check_admission(batch, config, now_ms):
+        if opening is None and must_open(batch, config):
+            opening = Opening(batch, config)
+            opening.open_now()
+        if refused := check_admission(batch, config, now_ms, opening):
             return Appended(
                 refused.error, message=refused.message, record_errors=refused.record_errors
             )
@@ -184,11 +191,11 @@ class Partition:
                 return Appended(NONE, known.base_offset, known.last_offset + 1, known.timestamp_ms)
             if problem := self._check_producer(batch, guard):
                 return Appended(problem.error, message=problem.message)
-        if config.compression_type != PRODUCER:
-            try:
-                batch = recompress(batch, config.compression_type)
-            except BatchError as problem:
-                return Appended(problem.error_code, message=str(problem))
+        if opening is not None:
+            if opening.problem is not None:
+                return Appended(opening.problem.error_code, message=str(opening.problem))
+            if opening.repacked is not None:
+                batch = opening.repacked
         append_time_ms = -1
         if config.is_append_time:
             batch.stamp_append_time(now_ms)

@@ -12,6 +12,7 @@ from typing import Final
 from crc32c import crc32c
 
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from fencepost.base.seams import Buffer
 from fencepost.records.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -139,6 +140,25 @@ def rebuild_batch(
         payload,
     )
     return bytearray(rebuilt.data)
+
+
+def reseal(batch: SealedBatch, codec: int, payload: Buffer) -> SealedBatch:
+    """The batch in another codec, with everything else as it was; `payload` is its decompressed part."""
+    sealed = _seal(
+        batch.base_offset,
+        batch.leader_epoch,
+        batch.attributes & ~CODEC_MASK | codec,
+        batch.last_offset_delta,
+        batch.base_timestamp,
+        batch.max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.record_count,
+        bytes(payload),
+    )
+    sealed.data = bytearray(sealed.data)
+    return sealed
 
 
 def _seal(

@@ -12,6 +12,7 @@ up to `limits.MAX_DECOMPRESSED_BYTES`: a few bytes of zstd can claim to be terab
 
 from __future__ import annotations
 
+import mmap
 import struct
 import zlib
 from collections.abc import Callable
@@ -154,13 +155,16 @@ def _decompress_raw_snappy(data: memoryview, max_bytes: int) -> Buffer:
     return out if written == size else out[:written]
 
 
-def _bounded(codec: str, decompress_into: Callable[[Buffer, bytearray], int]) -> _Reader:
+def _bounded(
+    codec: str, decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int]
+) -> _Reader:
     """A reader that tries ever larger buffers: cramjam says only that the output did not fit."""
 
     def read(data: Buffer, max_bytes: int) -> Buffer:
         size = min(max_bytes, max(_FIRST_GUESS_BYTES, 4 * len(data)))
         while True:
-            out = bytearray(size)
+            # A bytearray is filled with zeros first, for a tenth of a second if it is large.
+            out = bytearray(size) if size <= _FIRST_GUESS_BYTES else mmap.mmap(-1, size)
             try:
                 written = decompress_into(data, out)
                 return memoryview(out)[:written]

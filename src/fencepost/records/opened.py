@@ -85,13 +85,13 @@ def _read_record(
     if payload[position] == 0:
         position += 1
     else:
-        headers, position = _read_headers(payload, position, end, name_errors)
+        headers, position = read_headers(payload, position, end, name_errors)
     if position != end:
         raise ValueError(f"a record of {length} bytes has {end - position} bytes too many")
     return offset_delta, timestamp_delta, key, value, headers, end
 
 
-def _read_headers(payload: bytes, position: int, end: int, name_errors: str) -> tuple[Headers, int]:
+def read_headers(payload: Buffer, position: int, end: int, name_errors: str) -> tuple[Headers, int]:
     count, position = read_varint(payload, position)
     if not 0 <= count * 2 <= end - position:
         raise ValueError(f"a record claims {count} headers")

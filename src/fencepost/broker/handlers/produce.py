@@ -27,6 +27,7 @@ from fencepost.base.ids import INTERNAL_TOPICS, topic_id_text
 from fencepost.base.seams import Buffer
 from fencepost.broker.context import Context
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
+from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening, must_open
 from fencepost.partition.partition import Appended, Partition
 from fencepost.partition.producers import Refusal
 from fencepost.partition.verification import Guard
@@ -61,24 +62,72 @@ LOGGED_REFUSALS: Final = frozenset(
 class Write:
     """One partition of a request on its way into the log."""
 
-    __slots__ = ("batch", "guard", "partition", "reply")
+    __slots__ = ("batch", "guard", "opening", "partition", "reply")
 
     def __init__(self, partition: Partition, batch: SealedBatch, index: int) -> None:
         self.partition = partition
         self.batch = batch
         self.guard: Guard | None = None
+        self.opening: Opening | None = None
+        """What the topic found in the batch, where it has to look into it."""
         self.reply = PartitionProduceResponse(index=index, base_offset=-1)
 
 
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Parked | NoReply:
     response, writes = admit(request, context)
+    to_open = [write.opening for write in writes if write.opening is not None]
+    if to_open and not open_at_once(to_open):
+        parked = Parked(holds_followers=True)
+        open_batches(request, response, writes, to_open, context, parked)
+        return parked
+    return go_on(request, response, writes, context, None)
+
+
+def go_on(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    writes: list[Write],
+    context: Context,
+    parked: Parked | None,
+) -> ProduceResponse | Parked | NoReply:
+    """With batches that have been opened where they must be."""
     if request.transactional_id is not None and writes:
         waiting = start_verification(request, writes, context)
         if waiting and must_ask(context):
-            parked = Parked(holds_followers=True)
-            verify(request, response, writes, waiting, context, parked)
-            return parked
-    return finish(request, response, writes, context, None)
+            asking = parked or Parked(holds_followers=True)
+            verify(request, response, writes, waiting, context, asking)
+            return asking
+    return finish(request, response, writes, context, parked)
+
+
+# -- batches that are opened beside the loop's other work -----------------------------------------------
+
+
+def open_at_once(to_open: list[Opening]) -> bool:
+    """Opens the batches of a request if all of them together take about a millisecond; else they are left alone."""
+    if sum(opening.record_count for opening in to_open) > RECORDS_PER_STEP:
+        return False
+    return all(opening.open_if_short(SHORT_BYTES // len(to_open)) for opening in to_open)
+
+
+def open_batches(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    writes: list[Write],
+    to_open: list[Opening],
+    context: Context,
+    parked: Parked,
+) -> None:
+    def opened() -> None:
+        for write in list(writes):
+            if write.partition.closed:
+                refuse_deleted(write, context)
+                writes.remove(write)
+        reply = go_on(request, response, writes, context, parked)
+        if reply is not parked:
+            parked.answer(reply)
+
+    context.node.opener.open(to_open, opened)
 
 
 # -- checks that need no partition -----------------------------------------------------------------------
@@ -169,7 +218,10 @@ def admit_partition(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"zstd may be sent from version {FIRST_VERSION_WITH_ZSTD} on.",
         )
-    return Write(partition, batch, data.index)
+    write = Write(partition, batch, data.index)
+    if must_open(batch, partition.log.config):
+        write.opening = Opening(batch, partition.log.config)
+    return write
 
 
 def is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:
@@ -378,7 +430,7 @@ def say_nothing(response: ProduceResponse) -> NoReply:
 
 def append(write: Write, now_ms: int) -> Appended:
     try:
-        return write.partition.append_from_client(write.batch, now_ms, write.guard)
+        return write.partition.append_from_client(write.batch, now_ms, write.guard, write.opening)
     except StorageError as problem:
         return Appended(ErrorCode.KAFKA_STORAGE_ERROR, message=str(problem))
 

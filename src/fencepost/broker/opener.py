@@ -1,0 +1,94 @@
+"""Opens large batches beside the loop's other work, one at a time.
+
+A batch of hundreds of thousands of records takes a second to look through. Its bytes are unpacked in a thread; its records
+are looked at in the loop, some in each turn, so that everybody else is served in between. (In a thread they would keep
+the interpreter from the loop, and compiled code would keep it until the end.) One batch at a time, because each may
+unpack to `MAX_DECOMPRESSED_BYTES`.
+
+The request waits meanwhile, and holds back the requests behind it on its connection: the batches of a producer are
+appended in its order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fencepost.partition.opening import Opening
+
+log = logging.getLogger(__name__)
+
+Callback = Callable[[], None]
+
+
+class Opener:
+    """The one worker and its queue."""
+
+    def __init__(self, on_fatal: Callable[[str], None]) -> None:
+        self._on_fatal = on_fatal
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._jobs: deque[tuple[Sequence[Opening], Callback]] = deque()
+        self._batches: deque[Opening] = deque()
+        self._is_closed = False
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def close(self) -> None:
+        """Nothing more is opened, and nobody is called back: the logs are about to close."""
+        self._is_closed = True
+
+    def open(self, openings: Sequence[Opening], opened: Callback) -> None:
+        """Opens all of them and calls back."""
+        self._jobs.append((openings, opened))
+        if len(self._jobs) == 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._batches.extend(self._jobs[0][0])
+        self._unpack()
+
+    def _unpack(self) -> None:
+        self._run(self._batches[0].unpack, self._step)
+
+    def _step(self) -> None:
+        assert self._loop is not None
+        if self._is_closed:
+            return
+        if self._batches[0].step():
+            self._run(self._batches[0].pack, self._packed)
+        else:
+            self._loop.call_soon(self._step)
+
+    def _packed(self) -> None:
+        self._batches.popleft()
+        if self._batches:
+            self._unpack()
+            return
+        _, opened = self._jobs.popleft()
+        try:
+            opened()
+        except Exception as problem:
+            log.critical("a batch was opened, and its request could not go on", exc_info=True)
+            self._on_fatal(f"a request could not go on: {type(problem).__name__}: {problem}")
+            return
+        if self._jobs:
+            self._begin()
+
+    def _run(self, work: Callback, then: Callback) -> None:
+        """Does the work in a thread and goes on in the loop."""
+        assert self._loop is not None
+
+        def done(future: asyncio.Future[None]) -> None:
+            if self._is_closed or future.cancelled():
+                return
+            problem = future.exception()
+            if problem is not None:
+                log.critical("a batch could not be opened", exc_info=problem)
+                self._on_fatal(f"a batch could not be opened: {type(problem).__name__}: {problem}")
+                return
+            then()
+
+        self._loop.run_in_executor(None, work).add_done_callback(done)
