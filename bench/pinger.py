@@ -1,0 +1,137 @@
+"""Asks a broker something small every few milliseconds, on a connection and in a process of its own, and notes the waits.
+
+    python -m bench.pinger 127.0.0.1:9092 PID    # until its input ends; then it prints the waits in ms as JSON
+
+Whatever keeps the broker's loop busy keeps the ping waiting. A ping that could not be sent when it was due, because the one
+before it was still unanswered, has waited since it was due: else a stop of a second would count as one slow ping among many.
+
+On a machine where others work, a ping also waits for them. So the processor time that the broker's loop used while a ping was
+unanswered is noted too, where the system tells it: no neighbour adds to it. It does not count what the loop waited for a disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.codec import encode_request
+from fencepost.wire.forms.api_versions import ApiVersionsRequest
+from tools.processes import die_with_the_parent
+
+INTERVAL_SECONDS: Final = 0.005
+PATIENCE_SECONDS: Final = 120.0
+LEAD_SECONDS: Final = 0.2
+"""Pings before and after what is measured: a stop at its very end must not be missed."""
+READY: Final = "ready"
+
+
+class Pings:
+    """What the pings waited, in milliseconds; filled when the pinging has ended."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+        self.busy: list[float] = []
+        """How much of its own processor time the broker's loop used in each wait."""
+
+    @property
+    def worst(self) -> float:
+        return max(self.waits)
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.waits)[int(len(self.waits) * 0.99)]
+
+    @property
+    def busiest(self) -> float:
+        return max(self.busy)
+
+
+@contextmanager
+def pinging(address: str, pid: int) -> Iterator[Pings]:
+    """Pings while the block runs."""
+    pings = Pings()
+    command = [sys.executable, "-m", "bench.pinger", address, str(pid)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))),
+        preexec_fn=die_with_the_parent,  # noqa: PLW1509 - nothing in it but one system call.
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            assert process.stdout.readline().strip() == READY, "the pinger did not start"
+            time.sleep(LEAD_SECONDS)
+            yield pings
+            time.sleep(LEAD_SECONDS)
+            process.stdin.close()
+            pings.waits, pings.busy = json.loads(process.stdout.read())
+        finally:
+            process.kill()
+
+
+def ping(address: str, pid: int, is_over: TextIO) -> tuple[list[float], list[float]]:
+    """Pings until there is something to read in `is_over`, or it ends."""
+    host, _, port = address.rpartition(":")
+    request = b"".join(
+        encode_request(
+            ApiKey.API_VERSIONS,
+            3,
+            1,
+            "pinger",
+            ApiVersionsRequest(client_software_name="p", client_software_version="1"),
+        )
+    )
+    waits, busy = [], []
+    with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _ask(connection, request)
+        print(READY, flush=True)
+        due = time.perf_counter()
+        while not select.select([is_over], [], [], max(0.0, due - time.perf_counter()))[0]:
+            used = _processor_seconds(pid)
+            _ask(connection, request)
+            waits.append((time.perf_counter() - due) * 1000)
+            busy.append((_processor_seconds(pid) - used) * 1000)
+            due += INTERVAL_SECONDS
+    return waits, busy
+
+
+def _processor_seconds(pid: int) -> float:
+    """Of the broker's first thread, which runs its loop; 0 where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
+def _ask(connection: socket.socket, request: bytes) -> None:
+    connection.sendall(request)
+    size = int.from_bytes(_read(connection, 4), "big")
+    _read(connection, size)
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = connection.recv(count - len(data))
+        if not part:
+            raise ConnectionError("the broker has closed the connection")
+        data += part
+    return data
+
+
+if __name__ == "__main__":
+    print(json.dumps(ping(sys.argv[1], int(sys.argv[2]), sys.stdin)))
