@@ -171,8 +171,9 @@ def test_a_text_is_read_as_kafka_reads_it(name: str, text: str, value: object) -
         ("compression.type", "none"),
         ("log.segment.bytes", "1000"),
         ("durability", "maybe"),
-        ("offsets.topic.replication.factor", "3"),
-        ("default.replication.factor", "2"),
+        ("offsets.topic.replication.factor", "0"),
+        ("default.replication.factor", "0"),
+        ("min.insync.replicas", "0"),
     ],
 )
 def test_a_value_that_will_not_do_is_refused_by_name(name: str, text: str) -> None:
@@ -209,9 +210,130 @@ def test_a_setting_that_is_only_shown_warns_when_it_is_changed() -> None:
     ]
 
 
+MADE_FOR_THREE_BROKERS = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
+
+
+def test_a_file_for_three_brokers_starts_one_and_says_so_once() -> None:
+    config = BrokerConfig(MADE_FOR_THREE_BROKERS)
+    (warning,) = config.warnings
+    assert warning.startswith("there is one broker and so one copy of every partition: ")
+    for name, value in MADE_FOR_THREE_BROKERS.items():
+        assert f"{name}={value}" in warning
+        assert config.text_of(name) == value, "it is shown as it was given"
+    assert BrokerConfig(dict.fromkeys(MADE_FOR_THREE_BROKERS, "1")).warnings == []
+
+
+STOCK_KRAFT_FILE = """
+# The settings of the file that Apache Kafka 4.3 comes with.
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+num.recovery.threads.per.data.dir=2
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def test_the_file_that_kafka_comes_with_is_taken_as_it_is(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text(STOCK_KRAFT_FILE)
+    config = load_config(settings_file=str(settings))
+    assert config.listener == ("PLAINTEXT", "", 9092)
+    assert config.data == "/tmp/kraft-combined-logs"
+    assert [warning.split(" has no effect: ")[0] for warning in config.warnings] == [
+        "process.roles",
+        "controller.quorum.bootstrap.servers",
+        "inter.broker.listener.name",
+        "controller.listener.names",
+        "num.network.threads",
+        "num.io.threads",
+        "socket.send.buffer.bytes",
+        "socket.receive.buffer.bytes",
+        "num.recovery.threads.per.data.dir",
+        "share.coordinator.state.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr",
+    ]
+    # It listens everywhere and tells clients localhost: that is where it listens unless more is allowed.
+    warning = config.keep_to_loopback()
+    assert warning is not None
+    assert "--allow-remote" in warning
+    assert (config.listen_host, config.advertised(9092)) == ("localhost", ("localhost", 9092))
+
+
+def test_an_address_that_clients_on_other_machines_are_told_is_not_narrowed() -> None:
+    config = BrokerConfig(
+        {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://kafka.test:9092"}
+    )
+    assert config.keep_to_loopback() is None
+    assert config.listen_host == ""
+
+
+def test_a_name_that_nobody_knows_is_a_warning_in_a_file_and_refused_elsewhere(
+    tmp_path: Path,
+) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text("zookeeper.connect=localhost:2181\nnum.partition=3\n")
+    config = load_config(settings_file=str(settings))
+    assert config.warnings == [
+        "there is no broker setting 'zookeeper.connect': it is ignored",
+        "there is no broker setting 'num.partition'; the closest name is 'num.partitions': it is ignored",
+    ]
+    assert config.num_partitions == 1
+    with pytest.raises(ConfigError, match=r"'num\.partition'"):
+        load_config(settings_file=str(settings), settings=["num.partition=3"])
+
+
+def test_a_promise_of_safety_is_refused_in_a_file_too(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text("authorizer.class.name=org.apache.kafka.Authorizer\n")
+    with pytest.raises(ConfigError, match="there is no authorizer"):
+        load_config(settings_file=str(settings))
+
+
+def test_of_several_listeners_one_is_chosen_on_the_command_line(tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text(
+        "listeners=INSIDE://:9092,OUTSIDE://:9093\n"
+        "advertised.listeners=INSIDE://10.0.0.1:9092,OUTSIDE://kafka.test:9093\n"
+        "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT\n"
+        "log.dirs=/one,/two\n"
+    )
+    with pytest.raises(ConfigError, match="choose it with --data"):
+        load_config(settings_file=str(settings))
+    with pytest.raises(ConfigError, match="choose it with --listen"):
+        load_config(settings_file=str(settings), data="/one")
+    config = load_config(settings_file=str(settings), data="/one", listen="127.0.0.1:0")
+    assert config.listener == ("INSIDE", "127.0.0.1", 0)
+    assert config.advertised(5) == ("10.0.0.1", 9092)
+
+
 def test_a_setting_that_is_not_marked_as_without_effect_is_read_by_something() -> None:
     one_copy_always_has = {"min.insync.replicas", "transaction.state.log.min.isr"}
-    takes_one_value = {
+    has_one_effect = {
         "default.replication.factor",
         "offsets.topic.replication.factor",
         "transaction.state.log.replication.factor",
@@ -230,7 +352,7 @@ def test_a_setting_that_is_not_marked_as_without_effect_is_read_by_something() -
         and setting.why_no_effect is None
         and setting.name not in behind_topics
     }
-    assert idle == (one_copy_always_has | takes_one_value) - behind_topics
+    assert idle == (one_copy_always_has | has_one_effect) - behind_topics
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

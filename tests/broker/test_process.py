@@ -18,6 +18,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
+from fencepost.broker.data_dir import DirectoryLock
 from fencepost.broker.process import new_event_loop, refuse_remote, stop_on_failed_callback
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -129,6 +130,69 @@ def test_a_port_that_is_taken_is_refused_and_the_data_stay_clean(tmp_path: Path)
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     with FencepostProcess(tmp_path) as again, client_of(again) as client:
         assert read_topic(client, "kept") == []
+
+
+@contextmanager
+def taken_address() -> Iterator[str]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_start_that_fails_leaves_no_directory_behind(tmp_path: Path) -> None:
+    with taken_address() as address:
+        refusal(tmp_path / "new" / "data", "--listen", address)
+    assert list(tmp_path.iterdir()) == []
+    # It has been created when this turns out, and it goes again with the folders around it.
+    refusal(tmp_path / "new" / "data", "--trace", str(tmp_path / "nowhere" / "trace"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_start_that_fails_takes_away_nothing_that_was_there_before(tmp_path: Path) -> None:
+    data = tmp_path / "there" / "data"
+    data.parent.mkdir()
+    (data.parent / "note").write_text("mine")
+    refusal(data, "--trace", str(tmp_path / "nowhere" / "trace"))
+    assert [path.name for path in data.parent.iterdir()] == ["note"]
+    data.mkdir()
+    (data / "note").write_text("mine")
+    refusal(data, "--trace", str(tmp_path / "nowhere" / "trace"))
+    assert (data / "note").read_text() == "mine"
+
+
+def test_a_lock_that_is_not_ours_to_have_removes_nothing(tmp_path: Path) -> None:
+    holder = DirectoryLock(str(tmp_path / "data"))
+    (tmp_path / "data" / "log").write_text("records")
+    with pytest.raises(ConfigError, match="in use"):
+        DirectoryLock(str(tmp_path / "data"))
+    assert (tmp_path / "data" / "log").exists()
+    holder.release()
+    DirectoryLock(str(tmp_path / "data")).release_unused()
+    assert (tmp_path / "data" / "log").exists()
+
+
+def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path) -> None:
+    """A start after a crash may take long; whoever sits in front of it need not wait for its end."""
+    script = (
+        "import os, signal, sys\n"
+        "from fencepost.broker import process\n"
+        "class Slow(process.Node):\n"
+        "    async def start(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        while True: pass\n"
+        "process.Node = Slow\n"
+        "process.run(listen='127.0.0.1:0', data=sys.argv[1], announce=print)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert ended.returncode == 130
+    assert ended.stderr == "fencepost: stopped while starting; nothing is lost\n"
 
 
 @pytest.mark.parametrize("problem", [AssertionError("a rule"), FileNotFoundError("a mishap")])

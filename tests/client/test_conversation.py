@@ -122,10 +122,10 @@ def test_a_version_can_be_held_down_for_the_older_protocol() -> None:
     assert Broker(chunks).header.api_version == 4
 
 
-def test_topics_are_asked_for_by_name() -> None:
+def test_topics_are_asked_for_by_name_except_by_a_fetch_that_knows_their_ids() -> None:
     conversation = opened()
     assert conversation.offer.pick(ApiKey.PRODUCE) == 12
-    assert conversation.offer.pick(ApiKey.FETCH) == 12
+    assert conversation.offer.pick(ApiKey.FETCH) == 13
     assert conversation.offer.pick(ApiKey.OFFSET_FETCH) == 9
 
 

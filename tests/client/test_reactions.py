@@ -17,8 +17,6 @@ DIFFERENT_ON_PURPOSE = {
     ErrorCode.INVALID_SHARE_SESSION_EPOCH,
     ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     ErrorCode.ELECTION_NOT_NEEDED,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.INCONSISTENT_TOPIC_ID,
 }
 """Retriable for Kafka, and about things that this client never asks for: sessions, elections, topic ids."""
 

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
-from fencepost.spark.offsets import from_layout, parse_sources, parse_starts, to_layout
+from fencepost.spark.offsets import (
+    SourceOffsets,
+    from_layout,
+    parse_offsets,
+    parse_sources,
+    parse_starts,
+    to_layout,
+)
 from fencepost.spark.ranges import OffsetRange, limit_offsets, split_ranges
 from fencepost.spark.settings import read_settings
 from fencepost.spark.source_options import read_source_options
@@ -22,6 +31,15 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({"startingOffsets": "first"}, "startingOffsets must be"),
         ({"startingOffsets": '{"a": 1}'}, "startingOffsets"),
+        ({"startingOffsets": '{"a":{"0":-3}}'}, "startingOffsets of a-0 is -3; .*-2 for earliest"),
+        ({"startingOffsets": '{"a":{"0":-4}}'}, "startingOffsets of a-0 is -4; it must be"),
+        ({"startingOffsets": f'{{"a":{{"0":{2**63}}}}}'}, "startingOffsets of a-0 is 92233"),
+        (
+            {"startingOffsetsByTimestamp": '{"a":{"0":-1}}'},
+            "startingOffsetsByTimestamp of a-0 is -1; it must be a time",
+        ),
+        ({"startingTimestamp": "-3"}, "startingTimestamp must be at least 0"),
+        ({"startingTimestamp": str(2**63)}, "startingTimestamp must be at most"),
         ({"endingOffsets": "latest"}, "endingOffsets cannot be set for a stream"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be at least 1"),
         ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "must not exceed"),
@@ -96,6 +114,12 @@ def test_topics_that_cannot_be_found_out_are_named(given: dict[str, str], named:
 def test_a_range_that_is_none_is_refused_in_a_batch(extra: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         read_source_options(BASE | extra, streaming=False)
+
+
+def test_an_end_that_is_no_offset_is_refused() -> None:
+    for name, number in [("endingOffsets", -3), ("endingOffsetsByTimestamp", -1)]:
+        with pytest.raises(ConfigError, match=f"{name} of a-0 is {number}; it must be"):
+            read_source_options(BASE | {name: f'{{"a":{{"0":{number}}}}}'}, streaming=False)
 
 
 def test_limits_of_a_trigger_are_without_effect_in_a_batch(
@@ -233,6 +257,33 @@ def test_offsets_are_written_in_order_and_read_back() -> None:
     assert list(layout) == ["a", "b"]
     assert list(layout["a"]) == ["2", "10"]
     assert from_layout(layout) == offsets
+
+
+IDS = {"a": b"\xff" * 16, "b": b"b" * 16}
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        SourceOffsets({A0: 5, B0: 7}),
+        SourceOffsets({A0: 5, B0: 7}, IDS),
+        SourceOffsets({B0: 7}, IDS, {A0: 5, TopicPartition("a", 10): 2**62}),
+        SourceOffsets({}, {}, {A0: 5}),
+    ],
+    ids=str,
+)
+def test_ids_of_topics_are_read_back_and_look_like_topics_without_partitions(
+    offsets: SourceOffsets,
+) -> None:
+    layout = json.loads(json.dumps(offsets.layout()))
+    assert parse_offsets(layout) == offsets
+    assert from_layout(layout) == offsets.offsets
+    # How Spark's own source reads it: a map of maps of numbers, flattened.
+    assert {
+        (topic, int(index)): int(offset)
+        for topic, partitions in layout.items()
+        for index, offset in partitions.items()
+    } == offsets.offsets
 
 
 def test_offsets_of_other_sources_are_not_taken_for_topics() -> None:

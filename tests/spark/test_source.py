@@ -375,7 +375,24 @@ def test_a_topic_that_was_made_anew_is_a_loss(copy: Copy, cluster: Cluster) -> N
     cluster.create_topics([NewTopic(copy.source, 2, 1)])
     failure = copy.run(startingOffsets="earliest")
     assert failure is not None
-    assert f"{copy.source}-0 was read up to 4 and ends at 0" in failure
+    assert f"deleted and created again: {copy.source}" in failure
+
+
+def test_a_query_goes_on_without_the_topic_that_was_deleted(
+    copy: Copy, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    """Source offsets are committed in the transactions: of the topics that are there."""
+    left, copy.source = copy.source, f"{copy.source},{(other := new_topic(1))}"
+    write(cluster, left, ["a"])
+    write(cluster, other, ["b"])
+    assert copy.run(startingOffsets="earliest") is None
+    cluster.delete_topics([other])
+    write(cluster, left, ["c"])
+    assert copy.run(failOnDataLoss="false") is None
+    cluster.create_topics([NewTopic(other, 1, 1)])
+    write(cluster, other, ["d", "e", "f"])
+    assert copy.run(failOnDataLoss="false") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_a_batch_with_nothing_to_read_has_no_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.spark import standstill, stream
 from fencepost.spark.failures import DataLost
 from fencepost.spark.offsets import PartitionOffsets
+from fencepost.spark.positions import Subscribed
 from fencepost.spark.ranges import OffsetRange
 from fencepost.spark.source_options import read_source_options
 from fencepost.spark.standstill import PATIENCE_SECONDS, REPEAT_SECONDS, Standstill
@@ -38,14 +39,18 @@ class World:
     def __init__(self) -> None:
         self.ends: PartitionOffsets = {A0: 100, A1: 50}
         self.begins: PartitionOffsets = {}
+        self.topic_ids: dict[str, bytes] = {}
         self.answers: list[PartitionOffsets] = []
         self.seconds = 1000.0
         self.slept: list[float] = []
 
     # As much of Positions as a stream asks.
 
-    def partitions(self) -> list[TopicPartition]:
-        return sorted(self.ends)
+    def settle(
+        self, ask: Callable[[Subscribed], PartitionOffsets], *known: object
+    ) -> tuple[Subscribed, PartitionOffsets]:
+        found = Subscribed(sorted(self.ends), self.topic_ids)
+        return found, ask(found)
 
     def latest(self, partitions: list[TopicPartition]) -> PartitionOffsets:
         return self.answers.pop(0) if self.answers else dict(self.ends)
@@ -53,7 +58,7 @@ class World:
     def earliest(self, partitions: list[TopicPartition]) -> PartitionOffsets:
         return {tp: self.begins.get(tp, 0) for tp in partitions}
 
-    def starting(self) -> PartitionOffsets:
+    def starting(self, found: Subscribed) -> PartitionOffsets:
         return dict(self.ends)
 
     def high_watermarks(self, partitions: list[TopicPartition]) -> PartitionOffsets:
@@ -119,6 +124,52 @@ def test_the_second_batch_goes_on_behind_the_first_in_sparks_own_layout(world: W
 def test_an_end_that_has_not_moved_is_the_very_text_that_spark_has(world: World) -> None:
     known = through_json({"@start": {"a": {"0": 1}}, "a": {"1": 50, "0": 100}})
     assert json.dumps(reader().latestOffset(known, EVERYTHING)) == json.dumps(known)
+
+
+def test_ids_that_are_learned_only_now_are_no_reason_for_a_batch(world: World) -> None:
+    """A checkpoint of Spark's own source, or of a fencepost that kept no ids."""
+    known = through_json({"a": {"1": 50, "0": 100}})
+    world.topic_ids = {"a": b"first".ljust(16)}
+    source = reader()
+    assert json.dumps(source.latestOffset(known, EVERYTHING)) == json.dumps(known)
+    world.ends = {A0: 101, A1: 50}
+    end = through_json(source.latestOffset(known, EVERYTHING))
+    assert end == {"@id:a:Zmlyc3QgICAgICAgICAgIA": {}, "a": {"0": 101, "1": 50}}
+    assert ranges(source.partitions(known, end)) == [
+        OffsetRange(A0, 100, 101, world.topic_ids["a"])
+    ]
+
+
+def test_another_topic_of_the_same_name_is_a_loss_though_it_has_grown_past_the_old_one(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.topic_ids = {"a": b"first".ljust(16)}
+    start = through_json(reader().initialOffset())
+    world.ends = {A0: 110, A1: 60}
+    end = through_json(reader().latestOffset(start, EVERYTHING))
+    world.topic_ids, world.begins = {"a": b"second".ljust(16)}, {A0: 5}
+    with pytest.raises(DataLost, match="deleted and created again: a"):
+        reader().latestOffset(end, EVERYTHING)
+    lenient = reader(failOnDataLoss="false", maxOffsetsPerTrigger="80")
+    later = through_json(lenient.latestOffset(end, lenient.getDefaultReadLimit()))
+    planned = lenient.partitions(end, later)
+    assert ranges(planned) == [
+        OffsetRange(A0, 5, 55, world.topic_ids["a"]),
+        OffsetRange(A1, 0, 29, world.topic_ids["a"]),
+    ]
+    assert "deleted and created again: a; going on" in caplog.text
+    # What a lenient query has planned is a loss for one that is not.
+    with pytest.raises(DataLost, match="deleted and created again: a"):
+        reader().partitions(end, later)
+
+
+def test_an_end_that_is_the_same_in_another_topic_is_a_batch(world: World) -> None:
+    world.topic_ids = {"a": b"first".ljust(16)}
+    known = through_json(reader().latestOffset(through_json(reader().initialOffset()), EVERYTHING))
+    world.topic_ids = {"a": b"second".ljust(16)}
+    source = reader(failOnDataLoss="false")
+    end = through_json(source.latestOffset(known, EVERYTHING))
+    assert [wanted.start for wanted in ranges(source.partitions(known, end))] == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.failures import ConfigError
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 from fencepost.client.groups import CommittedOffset
 from fencepost.spark import positions
 from fencepost.spark.positions import Positions
@@ -27,16 +28,22 @@ class PlayedCluster:
         self.committed: dict[TopicPartition, CommittedOffset] = {}
         self.groups: list[str] = []
 
-    def metadata(self, names: Collection[str] | None = None) -> Any:
+    def metadata(self, names: Collection[str] | None = None, **how: Any) -> Any:
         def view(name: str) -> Any:
             indexes = [SimpleNamespace(index=i) for i in range(self.topics[name])]
-            return SimpleNamespace(name=name, is_internal=name[0] == "_", partitions=indexes)
+            return SimpleNamespace(
+                name=name, is_internal=name[0] == "_", partitions=indexes, topic_id=ZERO_TOPIC_ID
+            )
 
-        return SimpleNamespace(topics={n: view(n) for n in names or self.topics})
+        found = self.topics.keys() if names is None else self.topics.keys() & set(names)
+        assert how.get("missing_ok") or names is None
+        return SimpleNamespace(topics={n: view(n) for n in found})
 
-    def list_offsets(self, times: Mapping[TopicPartition, int]) -> Any:
-        """Every partition holds offsets 10 to 20, of the times 1010 to 1020."""
-        fixed = {-2: 10, -1: 20}
+    def list_offsets(
+        self, times: Mapping[TopicPartition, int], isolation: str | None = None
+    ) -> Any:
+        """Every partition holds offsets 10 to 20, of the times 1010 to 1020, and an open transaction up to 25."""
+        fixed = {-2: 10, -1: 25 if isolation == "read_uncommitted" else 20}
 
         def at(time: int) -> int:
             found = max(time - 1000, 10)
@@ -58,10 +65,18 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> PlayedCluster:
 
 def asking(*, streaming: bool = True, **given: Any) -> Positions:
     common = {"kafka.bootstrap.servers": "localhost:9092"}
-    if not {"assign", "subscribePattern"} & given.keys():
+    if not {"assign", "subscribe", "subscribePattern"} & given.keys():
         common["subscribe"] = "refunds"
     named = {name.replace("_", "."): value for name, value in given.items()}
     return Positions(read_source_options(common | named, streaming=streaming))
+
+
+def start_of(asked: Positions) -> dict[TopicPartition, int]:
+    return asked.starting(asked.subscribed())
+
+
+def end_of(asked: Positions) -> dict[TopicPartition, int]:
+    return asked.ending(asked.subscribed())
 
 
 @pytest.mark.parametrize(
@@ -71,15 +86,15 @@ def asking(*, streaming: bool = True, **given: Any) -> Positions:
 def test_a_pattern_matches_a_part_of_a_name_and_never_the_clusters_own_topics(
     cluster: PlayedCluster, pattern: str, found: list[TopicPartition]
 ) -> None:
-    assert asking(subscribePattern=pattern).partitions() == found
+    assert asking(subscribePattern=pattern).subscribed().partitions == found
 
 
 def test_an_assigned_partition_that_does_not_exist_is_told(
     cluster: PlayedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = asking(assign='{"refunds":[1,7]}', startingOffsets="earliest")
-    assert asked.partitions() == [A1]
-    assert asked.starting() == {A1: 10}
+    assert asked.subscribed().partitions == [A1]
+    assert start_of(asked) == {A1: 10}
     assert "assign names refunds-7, which does not exist" in caplog.text
 
 
@@ -102,7 +117,7 @@ def test_an_assigned_partition_that_does_not_exist_is_told(
 def test_a_stream_begins_where_the_options_say(
     cluster: PlayedCluster, given: dict[str, Any], start: dict[TopicPartition, int]
 ) -> None:
-    assert asking(**given).starting() == start
+    assert start_of(asking(**given)) == start
 
 
 @pytest.mark.parametrize(
@@ -120,7 +135,46 @@ def test_a_stream_begins_where_the_options_say(
 def test_a_batch_ends_where_the_options_say(
     cluster: PlayedCluster, given: dict[str, Any], end: dict[TopicPartition, int]
 ) -> None:
-    assert asking(streaming=False, **given).ending([A0, A1]) == end
+    assert end_of(asking(streaming=False, **given)) == end
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (21, "endingOffsets of refunds-1 is 21, and an open transaction hides .* from offset 20"),
+        (26, "endingOffsets of refunds-1 is 26, and the partition ends at 25"),
+    ],
+)
+def test_an_end_that_is_not_there_is_refused_at_once_or_cut(
+    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture, end: int, why: str
+) -> None:
+    given: dict[str, Any] = {
+        "streaming": False,
+        "endingOffsets": f'{{"refunds":{{"0":-1,"1":{end}}}}}',
+    }
+    with pytest.raises(ConfigError, match=f"{why}.*failOnDataLoss"):
+        end_of(asking(**given))
+    assert end_of(asking(failOnDataLoss="false", **given)) == {A0: 20, A1: 20}
+    assert re.search(why, caplog.text)
+
+
+def test_a_topic_that_does_not_exist_is_refused_or_left_out(
+    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: dict[str, Any] = {"subscribe": "refunds,nowhere", "startingOffsets": "earliest"}
+    with pytest.raises(ConfigError, match=r"no topic 'nowhere': create it.*failOnDataLoss"):
+        asking(**given).subscribed()
+    assert start_of(asking(failOnDataLoss="false", **given)) == {A0: 10, A1: 10}
+    assert "the cluster has no topic 'nowhere'; going on without it" in caplog.text
+    with pytest.raises(ConfigError, match="no topic nowhere, nowhere-else"):
+        asking(subscribe="nowhere,nowhere-else", failOnDataLoss="false").subscribed()
+
+
+def test_offsets_of_a_topic_that_is_left_out_may_be_given(cluster: PlayedCluster) -> None:
+    bounds = '{"refunds":{"0":11,"1":12},"nowhere":{"0":3}}'
+    given: dict[str, Any] = {"subscribe": "refunds,nowhere", "failOnDataLoss": "false"}
+    assert start_of(asking(startingOffsets=bounds, **given)) == {A0: 11, A1: 12}
+    assert end_of(asking(streaming=False, endingOffsets=bounds, **given)) == {A0: 11, A1: 12}
 
 
 @pytest.mark.parametrize(
@@ -146,13 +200,13 @@ def test_a_start_that_is_not_clear_is_refused(
     cluster: PlayedCluster, given: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ConfigError, match=named):
-        asking(**given).starting()
+        start_of(asking(**given))
 
 
 def test_committed_offsets_are_those_of_the_group_and_the_beginning_where_it_has_none(
     cluster: PlayedCluster,
 ) -> None:
     cluster.committed[A1] = CommittedOffset(17)
-    found = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds").starting()
-    assert found == {A0: 10, A1: 17}
+    asked = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds")
+    assert start_of(asked) == {A0: 10, A1: 17}
     assert cluster.groups == ["fencepost-refunds"]

@@ -17,7 +17,13 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
-from fencepost.broker.listener import ANY_HOST, MAX_PORT, Listener, parse_listener
+from fencepost.broker.listener import (
+    ANY_HOST,
+    MAX_PORT,
+    Listener,
+    is_loopback,
+    parse_listener,
+)
 from fencepost.broker.properties import read_properties
 from fencepost.broker.setting import Kind, Setting, Update, settings_of
 from fencepost.broker.settings import (
@@ -32,7 +38,7 @@ from fencepost.broker.settings import (
 from fencepost.log.config import LogConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 BROKER_SETTINGS: Final = {setting.name: setting for setting in settings_of(BrokerSettings)}
 TOPIC_SETTINGS: Final = {setting.name: setting for setting in settings_of(TopicSettings)}
@@ -59,20 +65,29 @@ class Synonym(NamedTuple):
 class BrokerConfig(BrokerSettings):
     """All broker settings of one node, read as attributes: `config.num_partitions`.
 
-    `given` is what the user wrote. `warnings` has a sentence for each setting of Kafka that does nothing here.
+    `given` is what the user wrote, and `unknown_ok` the names of a properties file, which may be anybody's. `warnings`
+    has a sentence for each setting that does nothing here, or less than it says.
     """
 
-    def __init__(self, given: Mapping[str, str] | None = None) -> None:
-        self.static: dict[str, str] = dict(given or {})
-        self.warnings = [
-            warning for name, value in self.static.items() if (warning := review(name, value))
-        ]
+    def __init__(
+        self, given: Mapping[str, str] | None = None, unknown_ok: Collection[str] = ()
+    ) -> None:
+        self.static: dict[str, str] = {}
+        self.warnings: list[str] = []
+        for name, value in (given or {}).items():
+            if name in unknown_ok and not is_known(name):
+                self.warnings.append(f"{_unknown(name)}: it is ignored")
+                continue
+            self.static[name] = value
+            if warning := review(name, value):
+                self.warnings.append(warning)
         self.dynamic_default: dict[str, str] = {}
         self.dynamic_own: dict[str, str] = {}
         self._settle()
+        self._warn_of_copies()
         self._check_identity()
         self.data: Final = self._find_data_folder()
-        self.listener: Final = self._only("listeners", self.listeners)
+        self.listener = self._only("listeners", self.listeners)
         self._check_protocol()
         self._advertised: Final = self._find_advertised()
 
@@ -93,6 +108,21 @@ class BrokerConfig(BrokerSettings):
         levels = (self.dynamic_own, self.dynamic_default, self.static)
         return (level[name] for level in levels if name in level)
 
+    def _warn_of_copies(self) -> None:
+        """One sentence for all settings of a file that was made for several brokers."""
+        above = [
+            f"{setting.name}={self.static[setting.name]}"
+            for setting in BROKER_SETTINGS.values()
+            if setting.most is not None
+            and setting.name in self.static
+            and setting.parse(self.static[setting.name]) > setting.most
+        ]
+        if above:
+            self.warnings.append(
+                f"there is one broker and so one copy of every partition: {', '.join(above)} "
+                f"{'has' if len(above) == 1 else 'have'} the effect of 1"
+            )
+
     # -- who and where
 
     def _check_identity(self) -> None:
@@ -109,7 +139,7 @@ class BrokerConfig(BrokerSettings):
         folders = self.log_dirs if self.log_dirs is not None else self.log_dir
         if len(folders) != 1 or not folders[0]:
             raise ConfigError(
-                f"log.dirs names {len(folders)} folders; fencepost keeps its data in one"
+                f"log.dirs names {len(folders)} folders; fencepost keeps its data in one: choose it with --data DIR"
             )
         return folders[0]
 
@@ -122,7 +152,10 @@ class BrokerConfig(BrokerSettings):
         parsed = (parse_listener(setting, text) for text in texts)
         found = [listener for listener in parsed if listener.name not in controllers]
         if len(found) != 1:
-            raise ConfigError(f"{setting} names {len(found)} addresses for clients; one is served")
+            raise ConfigError(
+                f"{setting} names {len(found)} addresses for clients; one is served: "
+                "choose it with --listen HOST:PORT"
+            )
         return found[0]
 
     def _check_protocol(self) -> None:
@@ -140,7 +173,12 @@ class BrokerConfig(BrokerSettings):
 
     def _find_advertised(self) -> Listener:
         if self.advertised_listeners:
-            found = self._only("advertised.listeners", self.advertised_listeners)
+            mine = [
+                text
+                for text in self.advertised_listeners
+                if text.strip().upper().startswith(f"{self.listener.name}://")
+            ]
+            found = self._only("advertised.listeners", mine or self.advertised_listeners)
         else:
             found = self.listener
         if found.host in ANY_HOST:
@@ -149,6 +187,23 @@ class BrokerConfig(BrokerSettings):
                 f"--config advertised.listeners={found.name}://NAME:{found.port or 'PORT'}"
             )
         return found
+
+    def keep_to_loopback(self) -> str | None:
+        """Narrows "every address" to the loopback name that clients are told; the warning that says so.
+
+        Kafka's own properties file listens everywhere and tells clients localhost. None where there is nothing to
+        narrow: clients on other machines are meant to come, and whoever starts the broker must allow that.
+        """
+        if self.listener.host not in ANY_HOST or not is_loopback(self._advertised.host):
+            return None
+        everywhere, self.listener = (
+            self.listener,
+            self.listener._replace(host=self._advertised.host),
+        )
+        return (
+            f"listeners is {everywhere}, every address of this machine; this broker has no authentication, so it listens "
+            f"on {self.listener.host} only. --allow-remote opens it to other machines"
+        )
 
     @property
     def listen_host(self) -> str:
@@ -218,7 +273,16 @@ def review(name: str, value: str) -> str | None:
         return setting.warn_of(value)
     if reason := why_ignored(name):
         return f"{name} has no effect: {reason}"
-    raise ConfigError(f"there is no broker setting {name!r}{_closest(name, BROKER_SETTINGS)}")
+    raise ConfigError(_unknown(name))
+
+
+def is_known(name: str) -> bool:
+    """Whether Kafka has a broker setting of this name, whatever becomes of it here."""
+    return name in REFUSED or name in BROKER_SETTINGS or why_ignored(name) is not None
+
+
+def _unknown(name: str) -> str:
+    return f"there is no broker setting {name!r}{_closest(name, BROKER_SETTINGS)}"
 
 
 def why_ignored(name: str) -> str | None:
@@ -348,7 +412,9 @@ def load_config(
 ) -> BrokerConfig:
     """The configuration that a command line asks for: options win over `settings`, those over the file."""
     given = {} if settings_file is None else _read_file(settings_file)
-    given.update(read_assignments(settings))
+    said = read_assignments(settings)
+    unknown_ok = given.keys() - said.keys()
+    given.update(said)
     if listen is not None:
         name = _listener_name(given)
         _check_listen(name, listen)
@@ -358,7 +424,7 @@ def load_config(
         given["log.dirs"] = data
     if durability is not None:
         given["durability"] = durability
-    return BrokerConfig(given)
+    return BrokerConfig(given, unknown_ok)
 
 
 def _listener_name(given: Mapping[str, str]) -> str:

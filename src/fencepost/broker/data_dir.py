@@ -10,8 +10,10 @@ log-start-offset-checkpoint         Kafka's: where each log begins after DeleteR
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import shutil
 
 from fencepost.base.failures import ConfigError
 
@@ -21,10 +23,13 @@ class DirectoryLock:
 
     def __init__(self, folder: str) -> None:
         path = os.path.join(folder, ".lock")
+        self._folder = os.path.abspath(folder)
+        self._made: list[str] = []
         try:
-            os.makedirs(folder, exist_ok=True)
+            self._make(self._folder)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as problem:
+            self._remove_made()
             reason = "it is a file" if isinstance(problem, FileExistsError) else problem.strerror
             raise ConfigError(
                 f"The data directory {folder} cannot be used: {reason}. "
@@ -43,5 +48,35 @@ class DirectoryLock:
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, str(os.getpid()).encode("ascii"), 0)
 
+    def _make(self, folder: str) -> None:
+        """Creates a folder and those around it, and remembers which: whoever creates one is told so by the system."""
+        if os.path.isdir(folder):
+            return
+        parent = os.path.dirname(folder)
+        if parent != folder:
+            self._make(parent)
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
+        else:
+            self._made.append(folder)
+
     def release(self) -> None:
         os.close(self._descriptor)
+
+    def release_unused(self) -> None:
+        """Lets go after a start that failed. A directory that this start has created goes too; others stay as they are."""
+        self._remove_made()
+        self.release()
+
+    def _remove_made(self) -> None:
+        for folder in reversed(self._made):
+            if folder == self._folder:
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                with contextlib.suppress(
+                    OSError
+                ):  # Somebody else has put something there meanwhile.
+                    os.rmdir(folder)

@@ -119,7 +119,7 @@ class Node:
         try:
             port = await self._server.listen(config.listen_host, config.listen_port)
         except OSError as problem:
-            raise _cannot_listen(config.listen_host, config.listen_port, problem) from problem
+            raise cannot_listen(config.listen_host, config.listen_port, problem) from problem
         listening, told = _address(config.listen_host, port), _address(*config.advertised(port))
         self.topics.register(*config.advertised(port))
         self.load_coordinators()
@@ -238,7 +238,8 @@ class Node:
         return self._loop.call_later(delay_ms / 1000, callback)
 
 
-def _cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
+def cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
+    """Why an address cannot be listened on, in a sentence."""
     # The loop puts the address into its own sentence; a name that nobody knows has no number of the system.
     number = problem.errno or 0
     reason = os.strerror(number) if number > 0 else problem.strerror

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as MappingOf
 from typing import Any, Final
@@ -22,7 +22,8 @@ from fencepost.base.system import SystemClock, SystemDice, SystemDisk
 from fencepost.broker.config import BrokerConfig, load_config
 from fencepost.broker.data_dir import DirectoryLock
 from fencepost.broker.descriptors import open_file_limit, raise_open_file_limit, share_out
-from fencepost.broker.node import Node
+from fencepost.broker.listener import is_loopback
+from fencepost.broker.node import Node, cannot_listen
 from fencepost.broker.trace import Trace
 from fencepost.broker.transaction_ending import CRASH_POINTS
 
@@ -52,18 +53,27 @@ def run(
         data=data,
         durability=durability,
     )
+    narrowed = None if allow_remote or listen is not None else config.keep_to_loopback()
     refuse_remote(config.listen_host, allow_remote)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *([narrowed] if narrowed else [])):
         log.warning("%s", warning)
+    refuse_taken_address(config)
     before, limit = raise_open_file_limit()
     if limit != before:
         log.info("the limit of open files was raised from %d to %d", before, limit)
     lock = DirectoryLock(config.data)
+    leave = lock.release_unused
+
+    def on_ready(address: str) -> None:
+        nonlocal leave
+        leave = lock.release
+        announce(address)
+
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(_serve(config, trace_file, announce))
+            return runner.run(_serve(config, trace_file, on_ready))
     finally:
-        lock.release()
+        leave()
 
 
 async def _serve(
@@ -84,9 +94,11 @@ async def _serve(
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(stop_on_failed_callback(on_fatal))
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        signal.signal(number, _leave_at_once)
     try:
         address = await node.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
         freeze_garbage_collector()
         announce(address)
         await stopped.wait()
@@ -94,6 +106,29 @@ async def _serve(
     finally:
         await node.stop()
     return 0
+
+
+def _leave_at_once(number: int, frame: object) -> None:
+    """A signal during the start, which may take long after a crash. Nothing was served yet: the next start does it again."""
+    os.write(2, b"fencepost: stopped while starting; nothing is lost\n")
+    os._exit(128 + number)
+
+
+def refuse_taken_address(config: BrokerConfig) -> None:
+    """ConfigError where nobody could listen, before a directory is created or a log is loaded."""
+    host, port = config.listen_host, config.listen_port
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            with socket.socket(family, kind, protocol) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                trial.bind(address)
+    except OSError as problem:
+        raise cannot_listen(host, port, problem) from problem
 
 
 def stop_on_failed_callback(
@@ -190,13 +225,8 @@ def refuse_optimised_python() -> None:
 
 def refuse_remote(host: str, allow_remote: bool) -> None:
     """Nothing listens beyond loopback unless told to."""
-    if allow_remote or host == "localhost":
+    if allow_remote or is_loopback(host):
         return
-    try:
-        if ipaddress.ip_address(host).is_loopback:
-            return
-    except ValueError:
-        pass  # A name: whether it is loopback is not ours to guess.
     raise ConfigError(
         f"{host or 'Every address of this machine'} can be reached from other machines, "
         "and this broker has no authentication. "

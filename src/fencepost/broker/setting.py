@@ -52,6 +52,7 @@ class Setting(Generic[T]):
         "default",
         "doc",
         "kind",
+        "most",
         "name",
         "update",
         "why_differs",
@@ -74,6 +75,7 @@ class Setting(Generic[T]):
         self.update = update
         self.why_differs = why_differs
         self.why_no_effect: str | None = None
+        self.most: T | None = None
         self.attribute = ""
         self.name = ""
 
@@ -209,6 +211,12 @@ def without_effect(setting: Setting[T]) -> Setting[T]:
     return setting
 
 
+def at_most_effective(most: T, setting: Setting[T]) -> Setting[T]:
+    """One that takes and shows any value that Kafka takes, and acts as if it were no more than `most`."""
+    setting.most = most
+    return setting
+
+
 # -- checking -------------------------------------------------------------------------------------------------
 
 
@@ -247,11 +255,6 @@ def replicas(value: tuple[str, ...]) -> str | None:
     if value == ("*",) or all(_REPLICA.fullmatch(word) for word in value):
         return None
     return "*, or a list of partition:broker"
-
-
-def only(value: int, why: str) -> Check:
-    """Refuses everything but one value."""
-    return lambda given: None if given == value else f"{value}: {why}"
 
 
 # -- reading texts ---------------------------------------------------------------------------------------------

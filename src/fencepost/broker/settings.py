@@ -3,12 +3,14 @@
 Three things can happen to a name:
 
 - it stands in `BrokerSettings` or `TopicSettings`: it is honoured, with Kafka's default unless `why_differs`
-  says otherwise. A few are only checked and shown (`without_effect`); at the start a warning says so;
+  says otherwise. A few are only checked and shown (`without_effect`), or take no more effect than one broker allows
+  (`at_most_effective`); at the start a warning says so;
 - it is Kafka's but has no meaning here (`IGNORED`): it is accepted, kept, shown, and a warning says why it does
   nothing, so that a properties file made for Kafka can be used as it is;
 - it would make somebody believe in a protection that is not there (`REFUSED`): it is an error.
 
-Anything else is a typing error and is told so, with the closest name that exists.
+Anything else is a typing error and is refused, with the closest name that exists. In a properties file it is a warning:
+such files carry names of older versions of Kafka and of its vendors, which Kafka ignores too.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from fencepost.broker.setting import (
     Kind,
     Update,
     at_least,
+    at_most_effective,
     between,
     each_of,
     flag,
@@ -28,7 +31,6 @@ from fencepost.broker.setting import (
     not_zero,
     number,
     one_of,
-    only,
     optional_integer,
     optional_text,
     optional_words,
@@ -92,11 +94,14 @@ class BrokerSettings:
 
     # -- topics
     num_partitions = integer(1, "Partitions of a topic whose creator names no number.", at_least(1))
-    default_replication_factor = integer(
-        1, "Copies of a topic whose creator names no number.", only(1, ONE_COPY)
+    default_replication_factor = at_most_effective(
+        1, integer(1, "Copies of a topic whose creator names no number; there is one.", at_least(1))
     )
-    min_insync_replicas = integer(
-        1, "Copies that must have a record; one copy always has.", at_least(1), update=WIDE
+    min_insync_replicas = at_most_effective(
+        1,
+        integer(
+            1, "Copies that must have a record; one copy always has.", at_least(1), update=WIDE
+        ),
     )
     auto_create_topics_enable = flag(True, "Whether asking for a topic creates it.")
     delete_topic_enable = flag(True, "Whether topics can be deleted.")
@@ -244,8 +249,15 @@ class BrokerSettings:
     offsets_topic_num_partitions = integer(
         50, "Partitions of __consumer_offsets; fixed once it exists.", at_least(1)
     )
-    offsets_topic_replication_factor = integer(
-        1, "Copies of __consumer_offsets.", only(1, ONE_COPY), kind=Kind.SHORT, why_differs=ONE_COPY
+    offsets_topic_replication_factor = at_most_effective(
+        1,
+        integer(
+            1,
+            "Copies of __consumer_offsets; there is one.",
+            at_least(1),
+            kind=Kind.SHORT,
+            why_differs=ONE_COPY,
+        ),
     )
     offsets_topic_segment_bytes = integer(
         104_857_600, "Segment size of __consumer_offsets.", at_least(1)
@@ -267,15 +279,24 @@ class BrokerSettings:
     transaction_state_log_num_partitions = integer(
         50, "Partitions of __transaction_state; fixed once it exists.", at_least(1)
     )
-    transaction_state_log_replication_factor = integer(
+    transaction_state_log_replication_factor = at_most_effective(
         1,
-        "Copies of __transaction_state.",
-        only(1, ONE_COPY),
-        kind=Kind.SHORT,
-        why_differs=ONE_COPY,
+        integer(
+            1,
+            "Copies of __transaction_state; there is one.",
+            at_least(1),
+            kind=Kind.SHORT,
+            why_differs=ONE_COPY,
+        ),
     )
-    transaction_state_log_min_isr = integer(
-        1, "Copies that must have a record; one copy always has.", at_least(1), why_differs=ONE_COPY
+    transaction_state_log_min_isr = at_most_effective(
+        1,
+        integer(
+            1,
+            "Copies that must have a record; one copy always has.",
+            at_least(1),
+            why_differs=ONE_COPY,
+        ),
     )
     transaction_state_log_segment_bytes = integer(
         104_857_600, "Segment size of __transaction_state.", at_least(1)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.client.calls import (
+    UNKNOWN,
     AnyBroker,
     Attempt,
     Controller,
@@ -171,20 +172,37 @@ def describe_cluster(core: Core) -> Steps[ClusterView]:
     return ClusterView(form.cluster_id, form.controller_id, brokers)
 
 
-def metadata(core: Core, topics: Collection[str] | None = None) -> Steps[ClusterView]:
-    """Brokers and topics; None asks for every topic. A topic that is unknown after a moment is an error."""
+def metadata(
+    core: Core,
+    topics: Collection[str] | None = None,
+    *,
+    missing_ok: bool = False,
+    known_missing: Collection[str] = (),
+) -> Steps[ClusterView]:
+    """Brokers and topics; None asks for every topic. A topic that is unknown after a moment is an error.
+
+    With `missing_ok` it is left out instead, and one of `known_missing` is left out without waiting that moment.
+    """
     attempt = Attempt(core, ApiKey.METADATA, "")
     while True:
         form = yield from refresh_metadata(core, topics, attempt)
+        found = form.topics
+        if missing_ok:
+            found = [
+                topic
+                for topic in form.topics
+                if topic.error_code not in UNKNOWN
+                or not (topic.name in known_missing or attempt.believes(topic.error_code))
+            ]
         verdicts = [
             attempt.judge(ApiKey.METADATA, topic.error_code, about=f"topic {topic.name!r}")
-            for topic in form.topics
+            for topic in found
             if topics is not None
         ]
         if all(verdict is Reaction.SUCCEED for verdict in verdicts):
             break
         yield from attempt.pause()
-    views = {view.name: view for view in map(_topic_view, form.topics)}
+    views = {view.name: view for view in map(_topic_view, found)}
     brokers = {broker.node_id: Endpoint(broker.host, broker.port) for broker in form.brokers}
     return ClusterView(form.cluster_id, form.controller_id, brokers, views)
 

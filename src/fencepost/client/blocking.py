@@ -162,6 +162,7 @@ class Cluster:
         min_bytes: int | None = None,
         max_bytes: int | None = None,
         partition_max_bytes: int | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
     ) -> dict[TopicPartition, FetchedPartition]:
         """One round of fetching: sealed batches, and what hides some of them."""
         return self.run(
@@ -173,6 +174,7 @@ class Cluster:
                 min_bytes=min_bytes,
                 max_bytes=max_bytes,
                 partition_max_bytes=partition_max_bytes,
+                topic_ids=topic_ids,
             )
         )
 
@@ -236,9 +238,17 @@ class Cluster:
 
     # Administration.
 
-    def metadata(self, topics: Collection[str] | None = None) -> ClusterView:
-        """Brokers, and these topics or all."""
-        return self.begin_metadata(topics).finish()
+    def metadata(
+        self,
+        topics: Collection[str] | None = None,
+        *,
+        missing_ok: bool = False,
+        known_missing: Collection[str] = (),
+    ) -> ClusterView:
+        """Brokers, and these topics or all; with `missing_ok`, those of them that exist."""
+        return self.run(
+            admin.metadata(self._core, topics, missing_ok=missing_ok, known_missing=known_missing)
+        )
 
     def begin_metadata(self, topics: Collection[str] | None = None) -> Begun[ClusterView]:
         """The same, without waiting for the answer."""

@@ -45,7 +45,14 @@ CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
 """The markers of the last transaction are being written, which takes milliseconds: librdkafka and Java wait this
 long too before they ask again."""
 
-_UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+UNKNOWN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+"""There is no such topic, or no longer."""
 
 
 class Core:
@@ -120,7 +127,7 @@ class Attempt:
         if verdict is Reaction.SUCCEED:
             return verdict
         about = about or self.about
-        if not verdict.again or self._is_believed(code):
+        if not verdict.again or self.believes(code):
             raise refusal(API[api].name, code, about=about, message=message, partition=partition)
         self.last = (
             f"{API[api].name} for {about}: {error_name(code)}" if about else error_name(code)
@@ -128,8 +135,9 @@ class Attempt:
         self._quick = code == ErrorCode.CONCURRENT_TRANSACTIONS
         return verdict
 
-    def _is_believed(self, code: int) -> bool:
-        if code not in _UNKNOWN:
+    def believes(self, code: int) -> bool:
+        """Whether "there is no such topic" was heard for long enough to be true."""
+        if code not in UNKNOWN:
             return False
         now_ms = self._core.clock.now_ms()
         if self._unknown_since_ms is None:
@@ -342,6 +350,7 @@ def call_leaders(
     *,
     extra_ms: int = 0,
     partial: bool = False,
+    at_most: int | None = None,
 ) -> Steps[dict[TopicPartition, R]]:
     """A value per partition. With `partial`, returns as soon as some are there (a fetch must not wait for all)."""
     attempt = Attempt(core, api, "")
@@ -355,6 +364,7 @@ def call_leaders(
                 api,
                 build({p: pending[p] for p in group}),
                 attempt.request_timeout_ms(extra_ms),
+                at_most,
             )
             for endpoint, group in leaders.items()
         ]

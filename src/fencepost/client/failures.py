@@ -108,6 +108,7 @@ _CLASS_OF_CODE: Final[Mapping[int, type[Refused]]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartition,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicOrPartition,
+    ErrorCode.INCONSISTENT_TOPIC_ID: UnknownTopicOrPartition,
 }
 
 _ADVICE: Final[Mapping[int, str]] = {
@@ -133,7 +134,8 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is not in the log any more, or not yet: ask list_offsets for the "
     "range that there is",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic first, or correct its name or partition number",
-    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted and created again: look it up again",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, or deleted and created again: look it up again",
+    ErrorCode.INCONSISTENT_TOPIC_ID: "the topic was deleted and created again: look it up again",
     ErrorCode.MESSAGE_TOO_LARGE: "make batches smaller, or raise max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "make batches smaller than a segment of the topic",
     ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset may have offset.metadata.max.bytes (4096)",

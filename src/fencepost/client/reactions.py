@@ -57,6 +57,8 @@ REACTIONS: Final[Mapping[int, Reaction]] = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: Reaction.RETRY,
     # Somebody else leads.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.REFRESH_METADATA,
+    ErrorCode.UNKNOWN_TOPIC_ID: Reaction.REFRESH_METADATA,
+    ErrorCode.INCONSISTENT_TOPIC_ID: Reaction.REFRESH_METADATA,
     ErrorCode.LEADER_NOT_AVAILABLE: Reaction.REFRESH_METADATA,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: Reaction.REFRESH_METADATA,
     ErrorCode.BROKER_NOT_AVAILABLE: Reaction.REFRESH_METADATA,

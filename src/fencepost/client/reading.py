@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 from fencepost.client.calls import Core, Outcome, call_leaders, group_by_topic
 from fencepost.client.failures import refusal
 from fencepost.client.fetched import AbortedTransaction, FetchedPartition, whole_batches
@@ -36,6 +36,8 @@ MAX_TIMESTAMP: Final = -3
 
 ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 _CONSUMER: Final = -1
+_BY_ID: Final = 13
+"""The first version of Fetch that names topics by their ids (KIP-516)."""
 
 
 class ListedOffset(NamedTuple):
@@ -90,10 +92,12 @@ def fetch(
     min_bytes: int | None = None,
     max_bytes: int | None = None,
     partition_max_bytes: int | None = None,
+    topic_ids: Mapping[str, bytes] | None = None,
 ) -> Steps[dict[TopicPartition, FetchedPartition]]:
     """What follows these offsets, from those leaders that answered; some partitions may be missing.
 
-    A partition is in the answer as well when nothing new was there.
+    A partition is in the answer as well when nothing new was there. With `topic_ids`, one for each topic, another
+    topic that has the name by now is never read: it is UnknownTopicOrPartition. A broker before Kafka 3.1 ignores ids.
     """
     options = core.options
     level = ISOLATION[isolation or options.isolation_level]
@@ -106,22 +110,33 @@ def fetch(
             min_bytes=options.fetch_min_bytes if min_bytes is None else min_bytes,
             max_bytes=max_bytes or options.fetch_max_bytes,
             isolation_level=level,
-            topics=_fetch_topics(wanted, per_partition),
+            topics=_fetch_topics(wanted, per_partition, topic_ids or {}),
         )
 
     def read(reply: Reply) -> Iterable[Outcome[FetchedPartition]]:
-        return _fetched(reply.form, offsets)
+        names = {topic_id: name for name, topic_id in (topic_ids or {}).items()}
+        return _fetched(reply.form, offsets, names if reply.version >= _BY_ID else {})
 
     found = yield from call_leaders(
-        core, ApiKey.FETCH, offsets, build, read, extra_ms=wait_ms, partial=True
+        core,
+        ApiKey.FETCH,
+        offsets,
+        build,
+        read,
+        extra_ms=wait_ms,
+        partial=True,
+        at_most=_BY_ID if topic_ids else _BY_ID - 1,
     )
     return found
 
 
-def _fetch_topics(wanted: Mapping[TopicPartition, int], max_bytes: int) -> list[FetchTopic]:
+def _fetch_topics(
+    wanted: Mapping[TopicPartition, int], max_bytes: int, topic_ids: Mapping[str, bytes]
+) -> list[FetchTopic]:
     return [
         FetchTopic(
             topic=topic,
+            topic_id=topic_ids.get(topic, ZERO_TOPIC_ID),
             partitions=[
                 FetchPartition(
                     partition=index,
@@ -136,13 +151,14 @@ def _fetch_topics(wanted: Mapping[TopicPartition, int], max_bytes: int) -> list[
 
 
 def _fetched(
-    form: FetchResponse, offsets: Mapping[TopicPartition, int]
+    form: FetchResponse, offsets: Mapping[TopicPartition, int], names: Mapping[bytes, str]
 ) -> Iterable[Outcome[FetchedPartition]]:
     if form.error_code and not reaction(ApiKey.FETCH, form.error_code).again:
         raise refusal("Fetch", form.error_code)
     for topic in form.responses:
         for data in topic.partitions:
-            partition = TopicPartition(topic.topic, data.partition_index)
+            name = names.get(topic.topic_id, topic.topic)
+            partition = TopicPartition(name, data.partition_index)
             if partition in offsets:
                 value = _fetched_partition(partition, offsets[partition], data)
                 yield Outcome(partition, data.error_code, value, _range_of(value, data.error_code))

@@ -1,8 +1,9 @@
 """Which version of a request we send: the highest that the broker offers, we know, and the shape allows.
 
 The forms of `wire` know every version of Apache Kafka 4.3; `USED` says which of them this client fills in. The
-upper ends stop where topic names became topic ids (Produce 13, Fetch 13, OffsetCommit and OffsetFetch 10, and the
+upper ends stop where topic names became topic ids (Produce 13, OffsetCommit and OffsetFetch 10, and the
 broker-to-broker versions of AddPartitionsToTxn): names are what users have, and both brokers serve these versions.
+Fetch goes one further, to 13, for a caller that names the id of each topic; other fetches stop at 12 (`reading.py`).
 The lower ends are what Kafka 2.1 spoke, where the form needs no other shape for them.
 """
 
@@ -26,7 +27,7 @@ class Range(NamedTuple):
 
 USED: Final[Mapping[ApiKey, Range]] = {
     ApiKey.PRODUCE: Range(3, 12),
-    ApiKey.FETCH: Range(4, 12),
+    ApiKey.FETCH: Range(4, 13),
     ApiKey.LIST_OFFSETS: Range(2, 10),
     ApiKey.METADATA: Range(4, 12),
     ApiKey.OFFSET_COMMIT: Range(2, 9),

@@ -33,9 +33,10 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         positions = Positions(self._options)
-        found = positions.partitions()
-        start, end = positions.starting(found), positions.ending(found)
-        ranges = [OffsetRange(tp, start[tp], end[tp]) for tp in found]
+        found, (start, end) = positions.settle(
+            lambda found: (positions.starting(found), positions.ending(found))
+        )
+        ranges = [found.range_of(tp, start[tp], end[tp]) for tp in found.partitions]
         for wanted in ranges:
             if wanted.size < 0:
                 self._report_backwards(wanted)
@@ -44,7 +45,10 @@ class BatchReader(DataSourceReader):
     def _report_backwards(self, wanted: OffsetRange) -> None:
         """A start behind the end: of the options' own making, or because records are gone."""
         sentence = f"{wanted.partition} would be read from {wanted.start} and ends at {wanted.end}"
-        if self._options.ending.word is None:
+        starting, ending = self._options.starting, self._options.ending
+        # Two sets of offsets were compared when the options were read; the end has been cut since.
+        is_cut = starting.offsets is not None and ending.offsets is not None
+        if ending.word is None and not is_cut:
             raise ConfigError(f"{sentence}: correct the starting or the ending offsets or times")
         report_loss(self._options, sentence)
 

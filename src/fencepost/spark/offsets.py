@@ -1,21 +1,87 @@
 """Source offsets in the JSON that Spark's own Kafka source writes: {"topic": {"0": 42}}.
 
 Spark compares offsets as strings, so keys are always written in order: topics by name, partitions by number. A key
-that begins with "@" is ours ("@start", see `stream.py`): no topic can be called that.
+that begins with "@" is ours, because no topic can have that name:
+
+    "@start": {...}, "@initial": true      in the first batch only, see `stream.py`
+    "@id:TOPIC:ID": {}                     the id of a topic, so that one that was deleted and created again is noticed
+    "@gone:TOPIC:ID:0=42,1=7": {}          how far a topic was read that is missing now; ID may be empty
+
+The last two carry everything in the key and an empty object as the value. Spark's own source reads the JSON as a map
+from topics to partitions, takes these for topics without partitions, and drops them. So both sources can continue
+each other's checkpoints.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import TopicPartition, parse_topic_id, topic_id_text
 
 START: Final = "@start"
 INITIAL: Final = "@initial"
+_ID: Final = "@id"
+_GONE: Final = "@gone"
 
 PartitionOffsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """How far a query has read, and which topics those offsets belong to."""
+
+    offsets: PartitionOffsets
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    """Empty for topics that Spark's own source has read, and on brokers that give topics no id."""
+    gone: PartitionOffsets = field(default_factory=dict)
+    """Offsets of topics that are missing now. If one comes back with the same id, reading resumes there."""
+
+    @property
+    def reached(self) -> PartitionOffsets:
+        """How far every partition was read, missing or not."""
+        return self.offsets | self.gone
+
+    def recreated(self, topic_ids: Mapping[str, bytes]) -> set[str]:
+        """Topics that have another id now, so their offsets here mean nothing any more."""
+        return {
+            topic
+            for topic, known in self.topic_ids.items()
+            if topic in topic_ids and topic_ids[topic] != known
+        }
+
+    def layout(self) -> dict[str, Any]:
+        """The JSON form."""
+        topics = {topic for topic, _ in self.gone}
+        ids = {topic: topic_id_text(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
+        written: dict[str, Any] = {
+            f"{_ID}:{topic}:{ids[topic]}": {} for topic in ids if topic not in topics
+        }
+        for topic, partitions in to_layout(self.gone).items():
+            left = ",".join(f"{index}={offset}" for index, offset in partitions.items())
+            written[f"{_GONE}:{topic}:{ids.get(topic, '')}:{left}"] = {}
+        return written | to_layout(self.offsets)
+
+
+def parse_offsets(layout: Any) -> SourceOffsets:
+    """The reverse of `SourceOffsets.layout`, and of what Spark's own source writes; ValueError for anything else."""
+    offsets = from_layout(layout)
+    topic_ids: dict[str, bytes] = {}
+    gone: PartitionOffsets = {}
+    for key in layout:
+        kind, *words = key.split(":")
+        if kind == _ID and len(words) == 2:
+            topic_ids[words[0]] = parse_topic_id(words[1])
+        elif kind == _GONE and len(words) == 3:
+            topic, text, left = words
+            if text:
+                topic_ids[topic] = parse_topic_id(text)
+            for pair in left.split(","):
+                index, _, offset = pair.partition("=")
+                gone[TopicPartition(topic, int(index))] = int(offset)
+    return SourceOffsets(offsets, topic_ids, gone)
 
 
 def to_layout(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

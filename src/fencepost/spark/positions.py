@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 from fencepost.client import reading
 from fencepost.client.blocking import Cluster
-from fencepost.client.failures import Refused
+from fencepost.client.failures import Refused, UnknownTopicOrPartition
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import DataLost, RowRefused
 from fencepost.spark.offsets import PartitionOffsets
+from fencepost.spark.ranges import OffsetRange
 from fencepost.spark.source_options import LATEST, Bound, SourceOptions
 
 if TYPE_CHECKING:
     from fencepost.client.admin import TopicView
 
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """What the options speak of and exists now."""
+
+    partitions: list[TopicPartition]
+    topic_ids: dict[str, bytes]
+    """Without topics that have none: brokers before Kafka 2.8 do not give ids."""
+    missing: frozenset[str] = frozenset()
+    """Topics that the options name and that do not exist."""
+
+    def range_of(self, tp: TopicPartition, start: int, end: int) -> OffsetRange:
+        """A range of offsets of the topic that has this name now."""
+        return OffsetRange(tp, start, end, self.topic_ids.get(tp.topic))
 
 
 class Positions:
@@ -35,24 +54,63 @@ class Positions:
     def cluster(self) -> Cluster:
         return cluster_of(self._options.client)
 
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions that the options speak of and that exist now."""
-        found = {
-            TopicPartition(view.name, p.index) for view in self._topics() for p in view.partitions
-        }
-        assigned = self._options.assigned
-        return sorted(found if assigned is None else found & set(assigned))
+    def subscribed(
+        self, known: Collection[str] = (), known_missing: Collection[str] = ()
+    ) -> Subscribed:
+        """The partitions that the options speak of and that exist now.
 
-    def _topics(self) -> list[TopicView]:
-        """By name, whatever is named; by pattern, all but the cluster's own. A pattern may match a part of a name."""
+        `known` are topics that were read before: one of those that is missing is lost data, and whoever plans a batch
+        without it says so. `known_missing` are topics that were found missing before, which need no second warning.
+        """
         options = self._options
         if options.pattern is not None:
-            matches = re.compile(options.pattern).search
-            views = self.cluster.metadata().topics.values()
-            return [view for view in views if matches(view.name) and not view.is_internal]
-        topics = options.topics or {tp.topic for tp in options.assigned or ()}
+            views, missing = self._matching(options.pattern), frozenset[str]()
+        else:
+            views, missing = self._named(known_missing)
+        for topic in sorted(missing - set(known_missing)):
+            if topic not in known:
+                _report_missing(options, topic)
+            elif options.fail_on_data_loss:
+                report_loss(options, f"topic {topic!r} cannot be found any more")
+        if missing and not views and not known:
+            raise ConfigError(f"the cluster has no topic {', '.join(sorted(missing))}")
+        found = {TopicPartition(view.name, p.index) for view in views for p in view.partitions}
+        if options.assigned is not None:
+            found &= set(options.assigned)
+        ids = {view.name: view.topic_id for view in views if view.topic_id != ZERO_TOPIC_ID}
+        return Subscribed(sorted(found), ids, missing)
+
+    def _matching(self, pattern: str) -> list[TopicView]:
+        """All topics but the cluster's own. A pattern may match a part of a name."""
+        matches = re.compile(pattern).search
+        views = self.cluster.metadata().topics.values()
+        return [view for view in views if matches(view.name) and not view.is_internal]
+
+    def _named(self, known_missing: Collection[str]) -> tuple[list[TopicView], frozenset[str]]:
+        options = self._options
+        topics = frozenset(options.topics or {tp.topic for tp in options.assigned or ()})
         with explaining():
-            return list(self.cluster.metadata(sorted(topics)).topics.values())
+            found = self.cluster.metadata(
+                sorted(topics), missing_ok=True, known_missing=known_missing
+            ).topics
+        return list(found.values()), topics - found.keys()
+
+    def settle(
+        self,
+        ask: Callable[[Subscribed], T],
+        known: Collection[str] = (),
+        known_missing: Collection[str] = (),
+    ) -> tuple[Subscribed, T]:
+        """What exists, and what `ask` finds out about it; asks again where a topic was deleted meanwhile."""
+        found = self.subscribed(known, known_missing)
+        while True:
+            try:
+                return found, ask(found)
+            except UnknownTopicOrPartition:
+                again = self.subscribed(known, known_missing)
+                if again.partitions == found.partitions:
+                    raise
+                found = again
 
     def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
         return self._at(dict.fromkeys(partitions, reading.EARLIEST))
@@ -67,34 +125,52 @@ class Positions:
         found = self.cluster.list_offsets(times, isolation="read_uncommitted") if times else {}
         return {tp: listed.offset for tp, listed in found.items()}
 
-    def starting(self, partitions: list[TopicPartition] | None = None) -> PartitionOffsets:
-        """Where the options want to begin: these partitions, or all that there are."""
-        found = self.partitions() if partitions is None else partitions
-        for absent in sorted(set(self._options.assigned or ()) - set(found)):
+    def starting(self, found: Subscribed) -> PartitionOffsets:
+        """Where the options want to begin."""
+        for absent in sorted(set(self._options.assigned or ()) - set(found.partitions)):
             log.warning("assign names %s, which does not exist: it is not read", absent)
         return self._resolve(self._options.starting, found, "startingOffsets")
 
-    def ending(self, partitions: list[TopicPartition]) -> PartitionOffsets:
-        """Where the options want to end."""
-        return self._resolve(self._options.ending, partitions, "endingOffsets")
+    def ending(self, found: Subscribed) -> PartitionOffsets:
+        """Where the options want to end, which must be there: nobody waits for it."""
+        wanted = self._resolve(self._options.ending, found, "endingOffsets")
+        if self._options.ending.offsets is None:
+            return wanted
+        latest = self.latest(found.partitions)
+        for tp in sorted(tp for tp in wanted if wanted[tp] > latest[tp]):
+            sentence = self._explain_short(tp, wanted[tp], latest[tp])
+            if self._options.fail_on_data_loss:
+                raise ConfigError(
+                    f"{sentence}. Take -1 for the end, or set failOnDataLoss to false to read what is there"
+                )
+            log.warning("%s; reading what is there, because failOnDataLoss is false", sentence)
+        return {tp: min(offset, latest[tp]) for tp, offset in wanted.items()}
+
+    def _explain_short(self, tp: TopicPartition, wanted: int, latest: int) -> str:
+        written = self.high_watermarks([tp])[tp]
+        if wanted <= written:
+            return (
+                f"endingOffsets of {tp} is {wanted}, and an open transaction hides the records from offset {latest} on "
+                "until it ends (fencepost txn list shows whose it is)"
+            )
+        return f"endingOffsets of {tp} is {wanted}, and the partition ends at {written}"
 
     def _at(self, times: Mapping[TopicPartition, int]) -> PartitionOffsets:
         if not times:
             return {}
         return {tp: listed.offset for tp, listed in self.cluster.list_offsets(times).items()}
 
-    def _resolve(
-        self, bound: Bound, partitions: list[TopicPartition], name: str
-    ) -> PartitionOffsets:
+    def _resolve(self, bound: Bound, found: Subscribed, name: str) -> PartitionOffsets:
+        partitions = found.partitions
         if bound.timestamp_ms is not None:
             times = dict.fromkeys(partitions, bound.timestamp_ms)
             return self._by_time(times, partitions, name)
         if bound.timestamps is not None:
-            _require_all(bound.timestamps, partitions, f"{name}ByTimestamp")
+            _require_all(bound.timestamps, found, f"{name}ByTimestamp")
             return self._by_time(bound.timestamps, partitions, name)
         if bound.offsets is not None:
-            _require_all(bound.offsets, partitions, name)
-            return self._by_offsets(bound.offsets)
+            _require_all(bound.offsets, found, name)
+            return self._by_offsets({tp: bound.offsets[tp] for tp in partitions})
         match bound.word:
             case "committed":
                 return self._committed(partitions)
@@ -135,12 +211,15 @@ class Positions:
         return found | self.earliest([tp for tp in partitions if tp not in found])
 
 
-def _require_all(
-    given: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str
-) -> None:
-    """JSON must speak of exactly the partitions that are read: a forgotten one would be a silent hole."""
-    missing = sorted(set(partitions) - given.keys())
-    unknown = sorted(given.keys() - set(partitions))
+def _require_all(given: Mapping[TopicPartition, int], found: Subscribed, name: str) -> None:
+    """JSON must speak of exactly the partitions that are read: a forgotten one would be a silent hole.
+
+    Topics that are missing, and left out with a warning, may be in it.
+    """
+    missing = sorted(set(found.partitions) - given.keys())
+    unknown = sorted(
+        tp for tp in given.keys() - set(found.partitions) if tp.topic not in found.missing
+    )
     if missing:
         raise ConfigError(
             f"{name} says nothing about {missing[0]}: name every partition, -2 is earliest, -1 latest"
@@ -162,6 +241,18 @@ def explaining() -> Iterator[None]:
         raise RowRefused(
             f"{problem.about}: this user may not read the topic: grant READ on it"
         ) from problem
+
+
+def _report_missing(options: SourceOptions, topic: str) -> None:
+    """A topic that was never there: a wrong name most likely."""
+    if options.fail_on_data_loss:
+        raise ConfigError(
+            f"the cluster has no topic {topic!r}: create it, or correct the name. With failOnDataLoss=false a topic "
+            "that is missing is left out"
+        )
+    log.warning(
+        "the cluster has no topic %r; going on without it, because failOnDataLoss is false", topic
+    )
 
 
 def report_loss(options: SourceOptions, sentence: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fencepost.base.ids import TopicPartition
@@ -18,6 +18,8 @@ class OffsetRange:
     partition: TopicPartition
     start: int
     end: int
+    topic_id: bytes | None = None
+    """Which topic of that name is meant; None where the broker gives topics no id."""
 
     @property
     def size(self) -> int:
@@ -82,4 +84,4 @@ def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
     cuts = [whole.start]
     for left in range(count, 0, -1):
         cuts.append(cuts[-1] + (whole.end - cuts[-1]) // left)
-    return [OffsetRange(whole.partition, begin, stop) for begin, stop in pairwise(cuts)]
+    return [replace(whole, start=begin, end=stop) for begin, stop in pairwise(cuts)]

@@ -30,8 +30,13 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
     position = wanted.start
     deadline = _deadline(options)
     while position < wanted.end:
-        fetched = _fetch(options, wanted, position)
-        if fetched is None:
+        try:
+            fetched = _fetch(options, wanted, position)
+        except UnknownTopicOrPartition as problem:
+            report_loss(options, f"{wanted.partition}: {problem}")
+            return
+        except OffsetOutOfRange as problem:
+            report_loss(options, f"{wanted.partition}: {problem}")
             position = _skip_lost(options, wanted, position)
             continue
         batches = [
@@ -70,15 +75,12 @@ def _deadline(options: SourceOptions) -> float:
     return time.monotonic() + options.poll_timeout_ms / 1000
 
 
-def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> FetchedPartition | None:
-    """One answer; None when the records at this position are gone."""
-    try:
-        with explaining():
-            found = cluster_of(options.client).fetch({wanted.partition: position})
-        return found[wanted.partition]
-    except (OffsetOutOfRange, UnknownTopicOrPartition) as problem:
-        report_loss(options, f"{wanted.partition}: {problem}")
-        return None
+def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> FetchedPartition:
+    """One answer."""
+    topic_ids = None if wanted.topic_id is None else {wanted.partition.topic: wanted.topic_id}
+    with explaining():
+        found = cluster_of(options.client).fetch({wanted.partition: position}, topic_ids=topic_ids)
+    return found[wanted.partition]
 
 
 def _skip_lost(options: SourceOptions, wanted: OffsetRange, position: int) -> int:

@@ -29,6 +29,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 COMMITTED: Final = "committed"
 
+_LARGEST: Final = 2**63 - 1
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
 """What stands for the two words where offsets are given as JSON."""
@@ -234,7 +235,11 @@ def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
     if (text := values.get(f"{which}Timestamp")) is not None:
         return Bound(timestamp_ms=_parse_number(f"{which}Timestamp", text, least=0))
     if (text := values.get(f"{which}OffsetsByTimestamp")) is not None:
-        return Bound(timestamps=_layout(f"{which}OffsetsByTimestamp", text))
+        name = f"{which}OffsetsByTimestamp"
+        times = _layout(name, text)
+        for tp, time_ms in times.items():
+            _require_between(f"{name} of {tp}", time_ms, "a time in milliseconds, 0 or later", 0)
+        return Bound(timestamps=times)
     name = f"{which}Offsets"
     text = values.get(name, default).strip()
     words = (EARLIEST, LATEST, COMMITTED) if which == "starting" else (LATEST,)
@@ -242,7 +247,21 @@ def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
         return Bound(word=text.lower())
     if not text.startswith("{"):
         raise ConfigError(f"{name} must be {', '.join(words)} or JSON, not {text!r}")
-    return Bound(offsets=_layout(name, text))
+    offsets = _layout(name, text)
+    for tp, offset in offsets.items():
+        # Below that are stand-ins of ListOffsets (-3 is the newest record by its time), which no offset is.
+        _require_between(
+            f"{name} of {tp}",
+            offset,
+            "an offset, -2 for earliest or -1 for latest",
+            EARLIEST_OFFSET,
+        )
+    return Bound(offsets=offsets)
+
+
+def _require_between(what: str, number: int, meant: str, least: int) -> None:
+    if not least <= number <= _LARGEST:
+        raise ConfigError(f"{what} is {number}; it must be {meant}")
 
 
 def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
@@ -325,6 +344,8 @@ def _parse_number(name: str, text: str, *, least: int) -> int:
         raise ConfigError(f"{name} must be a whole number, not {text!r}") from None
     if number < least:
         raise ConfigError(f"{name} must be at least {least}, not {number}")
+    if number > _LARGEST:
+        raise ConfigError(f"{name} must be at most {_LARGEST}, not {number}")
     return number
 
 

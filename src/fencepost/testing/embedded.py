@@ -31,6 +31,7 @@ from fencepost.broker.process import (
     parse_overrides,
     refuse_optimised_python,
     refuse_remote,
+    refuse_taken_address,
     stop_on_failed_callback,
 )
 
@@ -192,6 +193,7 @@ class Broker:
             data=data,
             durability=self._durability,
         )
+        refuse_taken_address(config)
         lock = DirectoryLock(data)
         try:
             node = make_node(config, trace_file=self._trace, on_fatal=self._on_fatal)
@@ -202,7 +204,10 @@ class Broker:
             finally:
                 await node.stop(clean=self._failure is None and not self._discard)
         finally:
-            lock.release()
+            if ready.done():
+                lock.release()
+            else:
+                lock.release_unused()
 
     def _on_fatal(self, reason: str) -> None:
         log.critical("%s", reason)
