@@ -52,6 +52,9 @@ APIS: Final[dict[str, int]] = {
     "end_txn": 26,
     "write_txn_markers": 27,
     "txn_offset_commit": 28,
+    "describe_acls": 29,
+    "create_acls": 30,
+    "delete_acls": 31,
     "describe_configs": 32,
     "alter_configs": 33,
     "describe_log_dirs": 35,
@@ -62,12 +65,16 @@ APIS: Final[dict[str, int]] = {
     "incremental_alter_configs": 44,
     "list_partition_reassignments": 46,
     "offset_delete": 47,
+    "describe_client_quotas": 48,
+    "describe_user_scram_credentials": 50,
+    "describe_quorum": 55,
     "describe_cluster": 60,
     "describe_producers": 61,
     "describe_transactions": 65,
     "list_transactions": 66,
     "consumer_group_heartbeat": 68,
     "consumer_group_describe": 69,
+    "list_config_resources": 74,
     "describe_topic_partitions": 75,
 }
 """The APIs of which we speak, by kio's names."""
@@ -102,6 +109,12 @@ NULL_BY_DEFAULT: Final = {
     ("ConsumerGroupHeartbeatRequest", "topic_partitions"),
 }
 """Arrays whose default is null in Kafka's schema, which kio does not say."""
+
+RENAMED: Final = {
+    ("describe_quorum", "response", "PartitionData"): "DescribedPartition",
+    ("describe_quorum", "response", "TopicData"): "DescribedTopic",
+}
+"""Structs of a response whose name its request gives to a struct with other fields."""
 
 
 @dataclass(frozen=True)
@@ -186,17 +199,17 @@ def fold_struct(
             order.append(name)
             facets.setdefault(name, {})[version] = facet
             if struct is not None:
-                inner.setdefault(struct.__name__, {})[version] = struct
+                inner.setdefault(form_name(struct), {})[version] = struct
         orders.append(order)
     for inner_versions in inner.values():
         fold_struct(inner_versions, found)
     versions = tuple(by_version)
     flexible = [version for version, cls in by_version.items() if cls.__flexible__]
     assert flexible == list(versions[len(versions) - len(flexible) :])
-    any_class = next(iter(by_version.values()))
-    found[any_class.__name__] = FoldedStruct(
-        any_class.__name__,
-        [FoldedField(name, facets[name], versions) for name in merge_orders(orders)],
+    name = form_name(next(iter(by_version.values())))
+    found[name] = FoldedStruct(
+        name,
+        [FoldedField(each, facets[each], versions) for each in merge_orders(orders)],
         versions,
         flexible[0] if flexible else None,
         is_message,
@@ -210,7 +223,7 @@ def read_field(field: Any, owner: type[Any]) -> tuple[str, Facet, type[Any] | No
     inner = typing.get_args(outer)[0] if is_array else outer
     struct = inner if dataclasses.is_dataclass(inner) else None
     assert isinstance(struct, type) or struct is None
-    kafka_type = struct.__name__ if struct else field.metadata["kafka_type"]
+    kafka_type = form_name(struct) if struct else field.metadata["kafka_type"]
     kind = WIRE_KINDS.get(kafka_type, kafka_type)
     if is_array and strip_none(inner)[1]:
         assert kind == "uuid", "only ids are None for what is zero on the wire"
@@ -227,6 +240,12 @@ def read_field(field: Any, owner: type[Any]) -> tuple[str, Facet, type[Any] | No
         Facet("[]" * is_array + kind, nullable, tag, default),
         struct,
     )
+
+
+def form_name(struct: type[Any]) -> str:
+    """What the form of one of kio's classes is called."""
+    _, _, api, _, entity = struct.__module__.split(".")
+    return RENAMED.get((api, entity, struct.__name__), struct.__name__)
 
 
 def strip_none(annotation: Any) -> tuple[Any, bool]:

@@ -20,7 +20,7 @@ PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of \2 -
 
 _ONE_COPY: Final = "there is one copy of every partition, so there is nothing to move or elect"
 _CONTROLLER: Final = "spoken between Kafka's controllers and brokers; fencepost has no such quorum"
-_OPEN_TO_ALL: Final = "there is no authentication: whoever can connect may do everything"
+_OPEN_TO_ALL: Final = "there is no authentication: any client that can connect may do everything"
 _SHARE: Final = "share groups (KIP-932) are not built"
 _STREAMS: Final = "streams groups (KIP-1071) are not built; Kafka Streams uses classic groups"
 _NEW_GROUPS: Final = "the consumer protocol of KIP-848 is not built; clients use the classic one"
@@ -29,17 +29,12 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "sasl_handshake": _OPEN_TO_ALL,
         "sasl_authenticate": _OPEN_TO_ALL,
-        "describe_acls": _OPEN_TO_ALL,
-        "create_acls": _OPEN_TO_ALL,
-        "delete_acls": _OPEN_TO_ALL,
         "create_delegation_token": _OPEN_TO_ALL,
         "renew_delegation_token": _OPEN_TO_ALL,
         "expire_delegation_token": _OPEN_TO_ALL,
         "describe_delegation_token": _OPEN_TO_ALL,
-        "describe_user_scram_credentials": _OPEN_TO_ALL,
         "alter_user_scram_credentials": _OPEN_TO_ALL,
-        "describe_client_quotas": "nobody is held back: there are no quotas",
-        "alter_client_quotas": "nobody is held back: there are no quotas",
+        "alter_client_quotas": "clients are not throttled: there are no quotas",
         "alter_replica_log_dirs": _ONE_COPY,
         "elect_leaders": _ONE_COPY,
         "alter_partition_reassignments": _ONE_COPY,
@@ -48,7 +43,6 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         "vote": _CONTROLLER,
         "begin_quorum_epoch": _CONTROLLER,
         "end_quorum_epoch": _CONTROLLER,
-        "describe_quorum": _CONTROLLER,
         "envelope": _CONTROLLER,
         "fetch_snapshot": _CONTROLLER,
         "broker_registration": _CONTROLLER,
@@ -65,7 +59,6 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         "consumer_group_describe": _NEW_GROUPS,
         "get_telemetry_subscriptions": "metrics that clients push (KIP-714) are not collected",
         "push_telemetry": "metrics that clients push (KIP-714) are not collected",
-        "list_config_resources": "lists resources of client metrics, which are not collected",
         "share_group_heartbeat": _SHARE,
         "share_group_describe": _SHARE,
         "share_fetch": _SHARE,

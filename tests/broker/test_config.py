@@ -143,7 +143,7 @@ def test_every_setting_says_what_it_is() -> None:
         ("log.cleaner.min.cleanable.ratio", "1e-1", 0.1),
         ("log.cleanup.policy", " compact , delete ", ("compact", "delete")),
         ("log.cleanup.policy", "", ()),
-        ("broker.rack", " r ", " r "),
+        ("broker.rack", " r ", "r"),
     ],
 )
 def test_a_text_is_read_as_kafka_reads_it(name: str, text: str, value: object) -> None:

@@ -164,8 +164,10 @@ def test_the_settings_of_all_brokers_are_the_dynamic_ones(node: StubNode) -> Non
         ("", TOPIC, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("2", BROKER, ErrorCode.INVALID_REQUEST),
         ("x", BROKER, ErrorCode.INVALID_REQUEST),
-        ("1", 8, ErrorCode.INVALID_REQUEST),
-        ("g", 32, ErrorCode.INVALID_REQUEST),
+        ("2", 8, ErrorCode.INVALID_REQUEST),
+        ("", 8, ErrorCode.INVALID_REQUEST),
+        ("", 16, ErrorCode.INVALID_REQUEST),
+        ("", 32, ErrorCode.INVALID_REQUEST),
         ("?", 99, ErrorCode.INVALID_REQUEST),
     ],
 )

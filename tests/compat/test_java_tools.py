@@ -80,6 +80,68 @@ def test_all_configs_of_the_broker_are_described(side: Side) -> None:
     assert "message.max.bytes=1048588" in described
 
 
+def test_configs_of_a_group_are_altered_and_described(side: Side, topic: str) -> None:
+    of_group = ["--entity-type", "groups", "--entity-name", topic]
+    side.tool(
+        "kafka-configs", "--alter", "--add-config", "consumer.session.timeout.ms=50000", *of_group
+    )
+    change_is_seen = "consumer.session.timeout.ms=50000"
+    while change_is_seen not in side.tool("kafka-configs", "--describe", *of_group):
+        pass
+    assert f"for group {topic} are" in side.tool("kafka-configs", "--describe", *of_group[:2])
+    refused = side.attempt(
+        "kafka-configs", "--alter", "--add-config", "consumer.session.timeout.ms=1", *of_group
+    )
+    assert refused.code == 1
+    assert "InvalidConfigurationException" in refused.err
+
+
+def test_levels_of_loggers_are_altered_and_described(side: Side) -> None:
+    of_broker = ["--entity-type", "broker-loggers", "--entity-name", "1"]
+    for level in ("WARN", "ERROR"):
+        side.tool("kafka-configs", "--alter", "--add-config", f"root={level}", *of_broker)
+        described = side.tool("kafka-configs", "--describe", *of_broker)
+        assert f"  root={level} sensitive" in described
+    unknown = ["--alter", "--add-config", "nonsense=INFO", *of_broker]
+    assert "Invalid broker logger(s): nonsense" in side.attempt("kafka-configs", *unknown).err
+
+
+def test_a_subscription_to_client_metrics_is_kept_and_deleted(side: Side, topic: str) -> None:
+    metrics = ["--metrics", "org.apache.kafka.", "--interval", "10000"]
+    side.tool("kafka-client-metrics", "--alter", "--name", topic, *metrics)
+    while topic not in side.tool("kafka-client-metrics", "--list").splitlines():
+        pass
+    described = side.tool("kafka-client-metrics", "--describe", "--name", topic)
+    assert "interval.ms=10000" in described
+    side.tool("kafka-client-metrics", "--delete", "--name", topic)
+    while topic in side.tool("kafka-client-metrics", "--list").splitlines():
+        pass
+
+
+@pytest.mark.parametrize("entity_type", ["users", "clients", "ips", "client-metrics", "groups"])
+def test_what_has_no_configs_is_described_as_empty(side: Side, entity_type: str) -> None:
+    assert "Error" not in side.tool("kafka-configs", "--describe", "--entity-type", entity_type)
+
+
+# --- kafka-acls and kafka-metadata-quorum -----------------------------------------------------
+
+
+def test_there_are_no_acls(side: Side, topic: str) -> None:
+    of_reader = ["--allow-principal", "User:a", "--operation", "read", "--topic", topic]
+    for action in (["--list"], ["--add", *of_reader], ["--remove", "--force", *of_reader]):
+        refused = side.attempt("kafka-acls", *action)
+        assert refused.code == 1
+        assert "SecurityDisabledException: No Authorizer is configured" in refused.out
+
+
+def test_the_quorum_is_one_voter(side: Side) -> None:
+    status = side.tool("kafka-metadata-quorum", "describe", "--status")
+    assert re.search(r"^LeaderId: +1$", status, re.MULTILINE)
+    assert re.search(r"^MaxFollowerLag: +0$", status, re.MULTILINE)
+    (voter,) = rows(side.tool("kafka-metadata-quorum", "describe", "--replication"))
+    assert (voter["NodeId"], voter["Lag"], voter["Status"]) == ("1", "0", "Leader")
+
+
 # --- kafka-console-producer and -consumer -----------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from fencepost.wire.plan import Plan, plan_of
 from fencepost.wire.schema import FIXED, versions_of
 from tests.wire.kio_oracle import kio_bytes, kio_class, kio_read, messages, to_kio
 from tests.wire.samples import Dice, fill
-from tools.fold_schema import WIRE_KINDS, kafka_name, strip_none
+from tools.fold_schema import WIRE_KINDS, form_name, kafka_name, strip_none
 
 if TYPE_CHECKING:
     from kio.static.constants import EntityType
@@ -77,7 +77,7 @@ def assert_same_fields(plan: Plan, cls: type[Any]) -> None:
         if place.kind == "struct":
             struct = inner.__args__[0] if place.is_array else inner
             assert place.struct is not None
-            assert place.struct.__name__ == struct.__name__
+            assert place.struct.__name__ == form_name(struct)
             assert_same_fields(plan.inner(place), struct)
 
 

@@ -1,36 +1,62 @@
 """Changes to settings as clients ask for them: checked as a whole, or refused with a sentence.
 
 IncrementalAlterConfigs names an operation for each setting; the older AlterConfigs names the settings that shall
-be there, and all others go. Both become one `AlterSettings` event per resource.
+be there, and all others go. Both become one `AlterSettings` event per resource. Levels of loggers are not settings
+of the cluster: they are changed in this process at once, and not kept.
 """
 
 from __future__ import annotations
 
+import logging
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
+from fencepost.broker.client_metrics import SubscriptionError, check_client_metrics
 from fencepost.broker.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
     check_dynamic,
     check_topic_overrides,
 )
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.group_settings import GROUP_SETTINGS, check_group_settings
+from fencepost.broker.loggers import LEVELS, ROOT, level_of, logger_names, set_level
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.setting import Kind
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.names import refuse_name
-from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
+from fencepost.records.metadata_log import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    CLUSTER_DEFAULT,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fencepost.broker.context import Context
     from fencepost.broker.node import Node
+    from fencepost.broker.setting import Setting
     from fencepost.wire.forms.alter_configs import AlterConfigsRequest
     from fencepost.wire.forms.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+log = logging.getLogger(__name__)
+
+LOGGER_RESOURCE: Final = 8
+"""The type of resource that is the loggers of one broker."""
+
+_TABLES: Final[Mapping[int, Mapping[str, Setting[Any]]]] = {
+    TOPIC_RESOURCE: TOPIC_SETTINGS,
+    BROKER_RESOURCE: BROKER_SETTINGS,
+    GROUP_RESOURCE: GROUP_SETTINGS,
+    # Kafka's controller does not know which settings of client metrics are lists, and neither do we then.
+    CLIENT_METRICS_RESOURCE: {},
+}
+"""The settings of which it is known here whether they are lists."""
 
 
 class Operation(IntEnum):
@@ -64,12 +90,22 @@ class Resource(NamedTuple):
     name: str
 
 
-Checked = AlterSettings | Refusal
+class AlterLoggers(NamedTuple):
+    """Loggers of this process get these levels; None for the level of the logger above."""
+
+    levels: Mapping[str, str | None]
+
+
+Checked = AlterSettings | AlterLoggers | Refusal
 
 
 def check_changes(node: Node, resource: Resource, changes: Sequence[Change]) -> Checked:
     """The event that makes these changes, or why they cannot be made."""
-    if refused := _refuse_form(changes) or _refuse_resource(node, resource):
+    if refused := _refuse_form(changes):
+        return refused
+    if resource.kind == LOGGER_RESOURCE:
+        return refuse_logger_owner(node, resource.name) or _check_loggers(changes)
+    if refused := _refuse_resource(node, resource):
         return refused
     present = node.topics.state.settings_of(*resource)
     try:
@@ -111,10 +147,20 @@ def _refuse_resource(node: Node, resource: Resource) -> Refusal | None:
         return _refuse_topic(node, resource.name)
     if resource.kind == BROKER_RESOURCE:
         return refuse_broker(node, resource.name)
+    if resource.kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        return refuse_nameless(resource)
     return Refusal(
         ErrorCode.INVALID_REQUEST,
-        f"Resources of type {resource.kind} have no settings here; topics (2) and brokers (4) do.",
+        f"Resources of type {resource.kind} have no settings that this request could change.",
     )
+
+
+def refuse_nameless(resource: Resource) -> Refusal | None:
+    """A group or a subscription is there as soon as it has settings; all that it needs is a name."""
+    if resource.name:
+        return None
+    what = "group" if resource.kind == GROUP_RESOURCE else "client metrics subscription"
+    return Refusal(ErrorCode.INVALID_REQUEST, f"A {what} needs a name.")
 
 
 def _refuse_topic(node: Node, name: str) -> Refusal | None:
@@ -135,6 +181,41 @@ def refuse_broker(node: Node, name: str) -> Refusal | None:
     return Refusal(ErrorCode.INVALID_REQUEST, f"{what}, not {name!r}.")
 
 
+def refuse_logger_owner(node: Node, name: str) -> Refusal | None:
+    """Loggers belong to one broker, never to all of them."""
+    if name == CLUSTER_DEFAULT:
+        return Refusal(ErrorCode.INVALID_REQUEST, "Loggers are those of one broker: name it.")
+    return refuse_broker(node, name)
+
+
+def _check_loggers(changes: Sequence[Change]) -> Checked:
+    known = set(logger_names())
+    for change in changes:
+        if refused := _refuse_level(change, known):
+            return refused
+    # What is deleted has no value, whatever the client sent.
+    return AlterLoggers(
+        {each.name: each.value if each.operation == Operation.SET else None for each in changes}
+    )
+
+
+def _refuse_level(change: Change, known: set[str]) -> Refusal | None:
+    if change.operation not in (Operation.SET, Operation.DELETE):
+        return Refusal(ErrorCode.INVALID_REQUEST, "A level is set or deleted; it is not a list.")
+    if change.name not in known:
+        return Refusal(ErrorCode.INVALID_CONFIG, f"There is no logger {change.name!r}.")
+    if change.operation == Operation.DELETE:
+        if change.name == ROOT:
+            return Refusal(ErrorCode.INVALID_REQUEST, "The root logger must keep a level.")
+        return None
+    if change.value not in LEVELS:
+        return Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"{change.value!r} is not a level; the levels are {', '.join(sorted(LEVELS))}.",
+        )
+    return None
+
+
 def _new_value(resource: Resource, change: Change, present: str | None) -> str | None:
     """The text that a setting has afterwards; None when it has none of its own any more."""
     if change.operation == Operation.DELETE:
@@ -142,8 +223,7 @@ def _new_value(resource: Resource, change: Change, present: str | None) -> str |
     assert change.value is not None, "only DELETE goes without a value"
     if change.operation == Operation.SET:
         return change.value
-    table = TOPIC_SETTINGS if resource.kind == TOPIC_RESOURCE else BROKER_SETTINGS
-    setting = table.get(change.name)
+    setting = _TABLES[resource.kind].get(change.name)
     if setting is None or setting.kind is not Kind.LIST:
         raise ConfigError(f"{change.name} is not a list, so nothing can be added or taken away")
     before = setting.default if present is None else setting.parse(present)
@@ -159,17 +239,21 @@ def _combine(operation: int, before: list[str], words: list[str]) -> list[str]:
 def _check_values(
     node: Node, resource: Resource, present: Mapping[str, str], wanted: Mapping[str, str | None]
 ) -> Checked:
-    is_topic = resource.kind == TOPIC_RESOURCE
+    merged = {**present, **wanted}
+    settings = {name: value for name, value in merged.items() if value is not None}
     try:
-        if is_topic:
-            merged = {**present, **wanted}
-            settings = {name: value for name, value in merged.items() if value is not None}
+        if resource.kind == TOPIC_RESOURCE:
             check_topic_overrides(node.config, settings)
+        elif resource.kind == GROUP_RESOURCE:
+            check_group_settings(node.config, settings)
+        elif resource.kind == CLIENT_METRICS_RESOURCE:
+            check_client_metrics(settings)
         else:
             _check_broker(resource, present, wanted)
     except ConfigError as problem:
         # Kafka answers a broker setting that will not do with INVALID_REQUEST (KAFKA-13609).
-        error = ErrorCode.INVALID_CONFIG if is_topic else ErrorCode.INVALID_REQUEST
+        is_request = resource.kind == BROKER_RESOURCE or isinstance(problem, SubscriptionError)
+        error = ErrorCode.INVALID_REQUEST if is_request else ErrorCode.INVALID_CONFIG
         return Refusal(error, str(problem))
     return AlterSettings(resource.kind, resource.name, wanted)
 
@@ -205,7 +289,9 @@ def alter(
         left = iter(errors)
         responses = []
         for resource, outcome in zip(resources, outcomes, strict=True):
-            refused = outcome if isinstance(outcome, Refusal) else _refuse_disk(next(left))
+            refused = outcome if isinstance(outcome, Refusal) else None
+            if isinstance(outcome, AlterSettings):
+                refused = _refuse_disk(next(left))
             responses.append(
                 result(
                     error_code=ErrorCode.NONE if refused is None else refused.error,
@@ -219,8 +305,17 @@ def alter(
     if request.validate_only:
         altered([ErrorCode.NONE] * len(events))
     else:
+        for outcome in outcomes:
+            if isinstance(outcome, AlterLoggers):
+                _set_levels(outcome, context)
         context.node.topics.alter_settings(events, altered)
     return parked
+
+
+def _set_levels(event: AlterLoggers, context: Context) -> None:
+    for name, level in event.levels.items():
+        set_level(name, level)
+        log.warning("%s set the level of logger %s to %s", context.principal, name, level_of(name))
 
 
 def _refuse_disk(error: ErrorCode) -> Refusal | None:
@@ -242,6 +337,16 @@ def _refuse_unauthorized(resource: Resource, context: Context) -> Refusal | None
         return Refusal(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to alter {resource.name!r}."
         )
+    if resource.kind == GROUP_RESOURCE:
+        if context.authorize("ALTER_CONFIGS", GROUP, resource.name):
+            return None
+        return Refusal(
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            f"Not authorized to alter group {resource.name!r}.",
+        )
     if context.authorize("ALTER_CONFIGS", CLUSTER, CLUSTER_NAME):
         return None
-    return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not authorized to alter brokers.")
+    return Refusal(
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        "Not authorized to alter the settings of the cluster.",
+    )

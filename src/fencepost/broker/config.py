@@ -52,6 +52,9 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class Synonym(NamedTuple):
@@ -282,7 +285,7 @@ def is_known(name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    return f"there is no broker setting {name!r}{_closest(name, BROKER_SETTINGS)}"
+    return f"there is no broker setting {name!r}{closest(name, BROKER_SETTINGS)}"
 
 
 def why_ignored(name: str) -> str | None:
@@ -293,7 +296,8 @@ def why_ignored(name: str) -> str | None:
     return None
 
 
-def _closest(name: str, known: Iterable[str]) -> str:
+def closest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: what was probably meant."""
     from difflib import get_close_matches  # Only a typing error pays for the import.
 
     found = get_close_matches(name, list(known), n=1)
@@ -352,7 +356,7 @@ def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) ->
         if name == INTERNAL_SEGMENT_BYTES:
             _INTERNAL_SEGMENT_SIZE.parse(value)
         elif name not in TOPIC_SETTINGS:
-            raise ConfigError(f"there is no topic setting {name!r}{_closest(name, TOPIC_SETTINGS)}")
+            raise ConfigError(f"there is no topic setting {name!r}{closest(name, TOPIC_SETTINGS)}")
     config = TopicConfig(broker, overrides)
     if config.remote_storage_enable:
         raise ConfigError("remote.storage.enable must stay false: all storage is local")
@@ -363,9 +367,9 @@ def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) ->
         )
 
 
-def warnings_of_topic(overrides: Mapping[str, str]) -> list[str]:
-    """A sentence for each setting of a topic that does nothing here."""
-    known = ((TOPIC_SETTINGS.get(name), value) for name, value in overrides.items())
+def warnings_of(table: Mapping[str, Setting[Any]], overrides: Mapping[str, str]) -> list[str]:
+    """A sentence for each setting that does nothing here."""
+    known = ((table.get(name), value) for name, value in overrides.items())
     return [warning for setting, value in known if setting and (warning := setting.warn_of(value))]
 
 

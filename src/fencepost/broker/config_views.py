@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from fencepost.broker.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -11,6 +12,8 @@ from fencepost.broker.config import (
     Synonym,
     TopicConfig,
 )
+from fencepost.broker.group_settings import GROUP_SETTINGS, group_synonyms
+from fencepost.broker.loggers import level_of, logger_names
 from fencepost.broker.setting import Kind, Update
 from fencepost.broker.settings import BROKER_SYNONYMS
 
@@ -28,7 +31,8 @@ class Row(NamedTuple):
     source: Source
     read_only: bool
     synonyms: list[Synonym]
-    kind: Kind
+    kind: Kind | None
+    """None for the level of a logger, for which Kafka tells no type."""
     doc: str
 
 
@@ -60,6 +64,38 @@ def describe_cluster_default(broker: BrokerConfig) -> list[Row]:
         row = _broker_row(broker, name, [Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER)])
         rows.append(row._replace(value=value))
     return rows
+
+
+def describe_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[Row]:
+    """All settings of a group, whether the group exists or not."""
+    rows = []
+    for name, setting in GROUP_SETTINGS.items():
+        synonyms = group_synonyms(broker, overrides, name)
+        strongest = synonyms[0]
+        rows.append(
+            Row(name, strongest.text, strongest.source, False, synonyms, setting.kind, setting.doc)
+        )
+    return rows
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[Row]:
+    """All settings of a subscription to client metrics, whether it exists or not."""
+    rows = []
+    for name, setting in CLIENT_METRICS_SETTINGS.items():
+        given = overrides.get(name)
+        value = setting.show(setting.default if given is None else setting.parse(given))
+        own = [Synonym(name, value, Source.CLIENT_METRICS)] if name in overrides else []
+        source = own[0].source if own else Source.DEFAULT
+        rows.append(Row(name, value, source, False, own, setting.kind, setting.doc))
+    return rows
+
+
+def describe_loggers() -> list[Row]:
+    """The loggers of this broker and the levels at which they speak."""
+    return [
+        Row(name, level_of(name), Source.BROKER_LOGGER, False, [], None, "")
+        for name in logger_names()
+    ]
 
 
 def _broker_row(broker: BrokerConfig, name: str, synonyms: list[Synonym]) -> Row:

@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import CorruptError, StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.config import topic_log_config, warnings_of_topic
+from fencepost.broker.client_metrics import CLIENT_METRICS_SETTINGS
+from fencepost.broker.config import TOPIC_SETTINGS, topic_log_config, warnings_of
+from fencepost.broker.group_settings import GROUP_SETTINGS
 from fencepost.coordinator.metadata.events import (
     LeadersChanged,
     PartitionsCreated,
     SettingsChanged,
     TopicRemoved,
 )
-from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
+from fencepost.records.metadata_log import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    CLUSTER_DEFAULT,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fencepost.broker.node import Node
+    from fencepost.broker.setting import Setting
     from fencepost.coordinator.metadata.events import Effect
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.log.config import LogConfig
@@ -38,6 +47,13 @@ RETRY_OPEN_MS: Final = 5_000
 
 OPENED_AT_ONCE: Final = 100
 """New logs that are opened in one turn of the loop, at about a millisecond each: others want to be served."""
+
+_WARNED_OF: Final[Mapping[int, tuple[str, Mapping[str, Setting[Any]]]]] = {
+    TOPIC_RESOURCE: ("topic", TOPIC_SETTINGS),
+    GROUP_RESOURCE: ("group", GROUP_SETTINGS),
+    CLIENT_METRICS_RESOURCE: ("client metrics", CLIENT_METRICS_SETTINGS),
+}
+"""Resources with settings that may have no effect: what they are called, and their tables."""
 
 
 class MetadataEffects:
@@ -62,15 +78,16 @@ class MetadataEffects:
         done()
 
     def _warn_of_settings(self, effect: Effect) -> None:
-        """Whoever gives a topic a setting that does nothing here can read of it in the log, once."""
+        """Whoever sets something that does nothing here can read of it in the log, once."""
         if isinstance(effect, PartitionsCreated) and effect.first_index == 0:
-            topic = effect.topic
-        elif isinstance(effect, SettingsChanged) and effect.resource_type == TOPIC_RESOURCE:
-            topic = effect.resource_name
+            resource = TOPIC_RESOURCE, effect.topic
+        elif isinstance(effect, SettingsChanged) and effect.resource_type in _WARNED_OF:
+            resource = effect.resource_type, effect.resource_name
         else:
             return
-        for warning in warnings_of_topic(self._state.settings_of(TOPIC_RESOURCE, topic)):
-            log.warning("topic %s: %s", topic, warning)
+        what, table = _WARNED_OF[resource[0]]
+        for warning in warnings_of(table, self._state.settings_of(*resource)):
+            log.warning("%s %s: %s", what, resource[1], warning)
 
     def _open_by_and_by(self, effect: PartitionsCreated, then: Callable[[], None]) -> None:
         name, first, count = effect
@@ -165,9 +182,12 @@ class MetadataEffects:
         return topic_log_config(self._node.config, self._state.settings_of(TOPIC_RESOURCE, name))
 
     def _reconfigure(self, resource_type: int, name: str) -> None:
-        if resource_type == BROKER_RESOURCE:
+        affected: list[str] = []
+        if resource_type == TOPIC_RESOURCE:
+            affected = [name]
+        elif resource_type == BROKER_RESOURCE:
             self.settle_broker_settings()
-        affected = [name] if resource_type == TOPIC_RESOURCE else list(self._state.topics)
+            affected = list(self._state.topics)
         for topic in affected:
             config = self.log_config(topic)
             for index in range(self._state.partition_count(topic)):

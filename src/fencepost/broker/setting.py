@@ -4,8 +4,8 @@ A table of settings is a class (`broker/settings.py`): each attribute is a `Sett
 attribute's with dots for underscores. An object with values keeps them in its `__dict__` under the same
 attribute, so reading one costs what any attribute costs, and mypy knows its type.
 
-Texts are read as Kafka's ConfigDef reads them: numbers, booleans and lists are trimmed, `+5` is a number and
-`0x10` or `1_000` are not, a list is split at commas, TRUE is true and yes is not.
+Texts are read as Kafka's ConfigDef reads them: they are trimmed, `+5` is a number and `0x10` or `1_000` are not,
+a list is split at commas, TRUE is true and yes is not.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ def _parse_list(name: str, given: str) -> tuple[str, ...]:
 
 _PARSERS: Final[dict[Kind, Callable[[str, str], Any]]] = {
     Kind.BOOLEAN: _parse_boolean,
-    Kind.STRING: lambda name, given: given,
+    Kind.STRING: lambda name, given: given.strip(),
     Kind.SHORT: _parse_whole(Kind.SHORT),
     Kind.INT: _parse_whole(Kind.INT),
     Kind.LONG: _parse_whole(Kind.LONG),

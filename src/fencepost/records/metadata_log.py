@@ -8,7 +8,7 @@
     1     UnregisterBrokerRecord        it is gone for good
     2     TopicRecord                   a topic exists, under this id
     3     PartitionRecord               one of its partitions: copies, leader, epochs
-    4     ConfigRecord                  a setting of a topic or broker; a null value takes it away
+    4     ConfigRecord                  a setting of a resource; a null value takes it away
     5     PartitionChangeRecord         what changed of a partition; naming a leader raises its leader epoch
     9     RemoveTopicRecord             the topic, its partitions and its settings are gone
     12    FeatureLevelRecord            a feature of the cluster and its level
@@ -32,6 +32,8 @@ FRAME_VERSION: Final = 1
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
+CLIENT_METRICS_RESOURCE: Final = 16
+GROUP_RESOURCE: Final = 32
 """Types of resources that have settings, by the numbers of ConfigRecord and the config requests."""
 
 CLUSTER_DEFAULT: Final = ""

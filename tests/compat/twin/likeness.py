@@ -36,10 +36,17 @@ DROPPED: Final = frozenset(
     }
 )
 PRODUCER_IDS: Final = frozenset({"producer_id"})
-NODES: Final = frozenset({"node_id", "leader_id", "controller_id", "broker_id"})
+NODES: Final = frozenset({"node_id", "leader_id", "controller_id", "broker_id", "replica_id"})
 NODE_LISTS: Final = frozenset({"replica_nodes", "isr_nodes", "offline_replicas"})
 TIMES: Final = frozenset(
-    {"transaction_start_time_ms", "last_timestamp", "log_append_time_ms", "timestamp"}
+    {
+        "transaction_start_time_ms",
+        "last_timestamp",
+        "log_append_time_ms",
+        "timestamp",
+        "last_fetch_timestamp",
+        "last_caught_up_timestamp",
+    }
 )
 UUID_TEXT: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 SENTINELS: Final = (-2, -1, 0)

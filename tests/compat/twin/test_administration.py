@@ -397,7 +397,7 @@ SIZES = (1023, 1024, 2**20 - 1, 2**20, 2**31 - 1, 2**31, 2**63 - 1, 2**63)
 NUMBERS = [str(number) for number in (*BOUNDS, *SIZES, 0.5, 1.0, 1.1)]
 SPELLINGS = ("", " 7 ", "0x10", "1_000", "1e3", "NaN", "Infinity", "true", "FALSE", "none", "*")
 LISTS = ("0:1", "0:1,1:2", "0:x", "0:1,", ",", "delete", "compact,delete", "Compact")
-WORDS = ("producer", "uncompressed", "zstd", "ZSTD", "CreateTime", "logappendtime")
+WORDS = ("producer", "uncompressed", " zstd ", "ZSTD", " CreateTime ", "logappendtime")
 
 
 def test_every_setting_of_a_topic_takes_and_refuses_what_kafka_does(twins: Twins) -> None:

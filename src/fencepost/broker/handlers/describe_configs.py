@@ -1,11 +1,14 @@
 """DescribeConfigs (32): v1-4
 
-Behaviour: the settings of topics (2), of this broker (4, by its number) or of all brokers (4, no name): each with its
-           value, where the value came from and, on request, what it hides and what it means. Settings of Kafka
-           that have no effect here are shown where somebody set them.
+Behaviour: the settings of topics (2), of this broker (4, by its number) or of all brokers (4, no name), of client
+           metrics (16) and of groups (32), and the levels of this broker's loggers (8): each with its value, where the
+           value came from and, on request, what it hides and what it means. Settings of Kafka that have no effect
+           here are shown where somebody set them; those of groups and client metrics are always shown and never
+           have an effect.
 Versions:  v3 types and documentation; v4 flexible.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, a kind of
-           resource that has no settings here), TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, an empty name, an
+           unknown type of resource), TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
+           CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations
@@ -13,15 +16,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.altering import Refusal, refuse_broker
+from fencepost.broker.altering import (
+    LOGGER_RESOURCE,
+    Refusal,
+    Resource,
+    refuse_broker,
+    refuse_logger_owner,
+    refuse_nameless,
+)
 from fencepost.broker.config_views import (
     describe_broker,
+    describe_client_metrics,
     describe_cluster_default,
+    describe_group,
+    describe_loggers,
     describe_topic,
 )
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, TOPIC
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.coordinator.metadata.names import refuse_name
-from fencepost.records.metadata_log import BROKER_RESOURCE, CLUSTER_DEFAULT, TOPIC_RESOURCE
+from fencepost.records.metadata_log import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    CLUSTER_DEFAULT,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
 from fencepost.wire.forms.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -58,16 +77,27 @@ def describe(
     return result
 
 
-def rows_of(resource: DescribeConfigsResource, context: Context) -> list[Row] | Refusal:
-    if resource.resource_type == TOPIC_RESOURCE:
-        return topic_rows(resource.resource_name, context)
-    if resource.resource_type == BROKER_RESOURCE:
-        return broker_rows(resource.resource_name, context)
-    return Refusal(
-        ErrorCode.INVALID_REQUEST,
-        f"Resources of type {resource.resource_type} have no settings here; topics (2) and "
-        "brokers (4) do.",
-    )
+def rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] | Refusal:
+    resource = Resource(described.resource_type, described.resource_name)
+    if resource.kind == TOPIC_RESOURCE:
+        return topic_rows(resource.name, context)
+    if resource.kind == GROUP_RESOURCE:
+        return group_rows(resource, context)
+    if resource.kind not in (BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE):
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, f"There are no resources of type {resource.kind}."
+        )
+    if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
+        return Refusal(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            "Not authorized to describe the settings of the cluster.",
+        )
+    if resource.kind == BROKER_RESOURCE:
+        return broker_rows(resource.name, context)
+    if resource.kind == LOGGER_RESOURCE:
+        return refuse_logger_owner(context.node, resource.name) or describe_loggers()
+    own = context.node.topics.state.settings_of(*resource)
+    return refuse_nameless(resource) or describe_client_metrics(own)
 
 
 def topic_rows(name: str, context: Context) -> list[Row] | Refusal:
@@ -83,11 +113,16 @@ def topic_rows(name: str, context: Context) -> list[Row] | Refusal:
     return describe_topic(context.node.config, state.settings_of(TOPIC_RESOURCE, name))
 
 
-def broker_rows(name: str, context: Context) -> list[Row] | Refusal:
-    if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
+def group_rows(group: Resource, context: Context) -> list[Row] | Refusal:
+    if not context.authorize("DESCRIBE_CONFIGS", GROUP, group.name):
         return Refusal(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not authorized to describe brokers."
+            ErrorCode.GROUP_AUTHORIZATION_FAILED, f"Not authorized to describe {group.name!r}."
         )
+    own = context.node.topics.state.settings_of(*group)
+    return refuse_nameless(group) or describe_group(context.node.config, own)
+
+
+def broker_rows(name: str, context: Context) -> list[Row] | Refusal:
     if refused := refuse_broker(context.node, name):
         return refused
     if name == CLUSTER_DEFAULT:
@@ -108,6 +143,6 @@ def encode(row: Row, request: DescribeConfigsRequest) -> DescribeConfigsResource
         read_only=row.read_only,
         config_source=row.source,
         synonyms=synonyms,
-        config_type=row.kind.value,
+        config_type=0 if row.kind is None else row.kind.value,
         documentation=row.doc if request.include_documentation else None,
     )

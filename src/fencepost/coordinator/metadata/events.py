@@ -50,7 +50,7 @@ class CreatePartitions(NamedTuple):
 
 
 class AlterSettings(NamedTuple):
-    """Somebody changes settings of a topic or a broker; None takes one away."""
+    """Somebody changes settings of a resource; None takes one away."""
 
     resource_type: int
     resource_name: str

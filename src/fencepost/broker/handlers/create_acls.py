@@ -1,0 +1,26 @@
+"""CreateAcls (30): v1-3
+
+Behaviour: creates nothing, and says so for each ACL as a Kafka broker without an authorizer does.
+Versions:  v2 flexible; v3 resources of type USER.
+Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.broker.acls import refuse_acls
+from fencepost.wire.forms.create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+    refused = refuse_acls(context, "ALTER")
+    result = AclCreationResult(error_code=refused.error, error_message=refused.message)
+    return CreateAclsResponse(results=[result] * len(request.creations))

@@ -1,0 +1,26 @@
+"""DeleteAcls (31): v1-3
+
+Behaviour: deletes nothing, and says so for each filter as a Kafka broker without an authorizer does.
+Versions:  v2 flexible; v3 resources of type USER.
+Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.broker.acls import refuse_acls
+from fencepost.wire.forms.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
+    refused = refuse_acls(context, "ALTER")
+    result = DeleteAclsFilterResult(error_code=refused.error, error_message=refused.message)
+    return DeleteAclsResponse(filter_results=[result] * len(request.filters))

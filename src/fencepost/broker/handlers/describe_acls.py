@@ -1,0 +1,21 @@
+"""DescribeAcls (29): v1-3
+
+Behaviour: says that there are no ACLs to describe, in the words of a Kafka broker without an authorizer.
+Versions:  v2 flexible; v3 resources of type USER.
+Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.broker.acls import refuse_acls
+from fencepost.wire.forms.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
+    refused = refuse_acls(context, "DESCRIBE")
+    return DescribeAclsResponse(error_code=refused.error, error_message=refused.message)

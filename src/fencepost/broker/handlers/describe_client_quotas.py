@@ -1,0 +1,70 @@
+"""DescribeClientQuotas (48): v0-1
+
+Behaviour: finds nothing, because clients are not throttled and no quota can be set; a filter is checked as in Kafka.
+Versions:  v1 flexible.
+Errors:    INVALID_REQUEST, UNSUPPORTED_VERSION (an unknown type of entity), CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.altering import Refusal
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.wire.forms.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+    from fencepost.wire.forms.describe_client_quotas import ComponentData
+
+ENTITY_TYPES: Final = ("user", "client-id", "ip")
+EXACT, DEFAULT, SPECIFIED = range(3)
+
+
+def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
+    if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
+        refused: Refusal | None = Refusal(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not authorized to describe quotas."
+        )
+    else:
+        refused = refuse_filter(request.components)
+    if refused is None:
+        return DescribeClientQuotasResponse(error_message=None, entries=[])
+    return DescribeClientQuotasResponse(
+        error_code=refused.error, error_message=refused.message, entries=None
+    )
+
+
+def refuse_filter(components: list[ComponentData]) -> Refusal | None:
+    types: set[str] = set()
+    for component in components:
+        if refused := refuse_component(component):
+            return refused
+        if component.entity_type in types:
+            return refuse(f"{component.entity_type} is named twice.")
+        types.add(component.entity_type)
+    if "ip" in types and len(types) > 1:
+        return refuse("An address has quotas of its own: it goes with no user or client id.")
+    return None
+
+
+def refuse_component(component: ComponentData) -> Refusal | None:
+    if not component.entity_type:
+        return refuse("A type of entity is empty.")
+    if component.entity_type not in ENTITY_TYPES:
+        return Refusal(
+            ErrorCode.UNSUPPORTED_VERSION, f"There is no type of entity {component.entity_type!r}."
+        )
+    if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
+        return refuse(f"There is no match type {component.match_type}.")
+    if (component.match_type == EXACT) == (component.match is None):
+        return refuse("A name belongs to match type 0, and to no other.")
+    return None
+
+
+def refuse(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)

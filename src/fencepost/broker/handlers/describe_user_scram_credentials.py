@@ -1,0 +1,43 @@
+"""DescribeUserScramCredentials (50): v0
+
+Behaviour: finds no user, because there is no authentication and nobody has credentials.
+Versions:  one.
+Errors:    RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.wire.forms.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+
+
+def handle(
+    request: DescribeUserScramCredentialsRequest, context: Context
+) -> DescribeUserScramCredentialsResponse:
+    if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
+        return DescribeUserScramCredentialsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            error_message="Not authorized to describe the cluster.",
+        )
+    named = Counter(user.name for user in request.users or ())
+    results = [describe(user, count) for user, count in named.items()]
+    return DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+
+def describe(user: str, count: int) -> DescribeUserScramCredentialsResult:
+    if count > 1:
+        error, message = ErrorCode.DUPLICATE_RESOURCE, f"User {user!r} is named twice."
+    else:
+        error, message = ErrorCode.RESOURCE_NOT_FOUND, f"User {user!r} has no credentials."
+    return DescribeUserScramCredentialsResult(user=user, error_code=error, error_message=message)

@@ -1,0 +1,64 @@
+"""ListConfigResources (74): v0-1
+
+Behaviour: the names of everything that has settings: all topics, brokers (once for their settings, once for their
+           loggers), and those groups and subscriptions to client metrics that have settings of their own.
+Versions:  v0 lists client metrics only; v1 the types that are named, or all for an empty list (KIP-1142).
+Errors:    UNSUPPORTED_VERSION (an unknown type of resource), CLUSTER_AUTHORIZATION_FAILED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.altering import LOGGER_RESOURCE
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.records.metadata_log import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from fencepost.wire.forms.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.context import Context
+    from fencepost.coordinator.metadata.state import MetadataState
+
+TYPES: Final = (
+    TOPIC_RESOURCE,
+    BROKER_RESOURCE,
+    LOGGER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+)
+
+
+def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
+    if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    types = set(request.resource_types) or set(TYPES)
+    if context.api_version == 0:
+        types = {CLIENT_METRICS_RESOURCE}
+    if not types <= set(TYPES):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    state = context.node.topics.state
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(types)
+            for name in names_of(kind, state)
+        ]
+    )
+
+
+def names_of(kind: int, state: MetadataState) -> list[str]:
+    if kind == TOPIC_RESOURCE:
+        return sorted(state.topics)
+    if kind in (BROKER_RESOURCE, LOGGER_RESOURCE):
+        return [str(broker.node_id) for broker in state.live_brokers()]
+    return sorted(name for each, name in state.settings if each == kind)

@@ -1,0 +1,438 @@
+"""Goal: ACLs, quotas, the quorum, and the settings of groups, client metrics and loggers are answered as by Apache Kafka.
+
+Method: twin runs (see the package's docstring) against an Apache Kafka without an authorizer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.broker.client_metrics import CLIENT_METRICS_SETTINGS
+from fencepost.broker.group_settings import GROUP_SETTINGS
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
+from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from fencepost.wire.forms.describe_acls import DescribeAclsRequest
+from fencepost.wire.forms.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from fencepost.wire.forms.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from fencepost.wire.forms.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from fencepost.wire.forms.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from fencepost.wire.forms.list_config_resources import ListConfigResourcesRequest
+from tests.compat.twin.administered import (
+    APPEND,
+    BROKER,
+    DELETE,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    alter,
+    replace,
+    settings_of,
+)
+from tests.compat.twin.talk import Ask
+
+if TYPE_CHECKING:
+    from tests.compat.twin.talk import Talk, Twins
+
+LOGGER, CLIENT_METRICS, GROUP = 8, 16, 32
+METADATA = "__cluster_metadata"
+UNKNOWN_PART = "a request about ACLs with an UNKNOWN (0) part"
+
+
+def versions(api: ApiKey) -> range:
+    return range(API[api].min_version, API[api].max_version + 1)
+
+
+# -- ACLs -----------------------------------------------------------------------------------------------------
+
+
+def creation(**changed: Any) -> AclCreation:
+    plain: dict[str, Any] = {
+        "resource_type": TOPIC,
+        "resource_name": "t",
+        "resource_pattern_type": 3,
+        "principal": "User:a",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    return AclCreation(**(plain | changed))
+
+
+def acl_filter(form: type[Any], **changed: Any) -> Any:
+    plain = {
+        "resource_type_filter": 1,
+        "pattern_type_filter": 1,
+        "operation": 1,
+        "permission_type": 1,
+        "resource_name_filter": None,
+        "principal_filter": None,
+        "host_filter": None,
+    }
+    return form(**(plain | changed))
+
+
+def test_there_are_no_acls_without_an_authorizer(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        for version in versions(ApiKey.DESCRIBE_ACLS):
+            for changed in ({}, {"resource_type_filter": 99}, {"pattern_type_filter": 2}):
+                ask = Ask(ApiKey.DESCRIBE_ACLS, acl_filter(DescribeAclsRequest, **changed))
+                talk.ask(f"described {changed}, v{version}", ask, version)
+        for version in versions(ApiKey.CREATE_ACLS):
+            odd = [creation(principal="x"), creation(resource_name=""), creation(operation=1)]
+            request = CreateAclsRequest(creations=[creation(), *odd])
+            talk.ask(f"created, v{version}", Ask(ApiKey.CREATE_ACLS, request), version)
+        for version in versions(ApiKey.DELETE_ACLS):
+            filters = [acl_filter(DeleteAclsFilter), acl_filter(DeleteAclsFilter, operation=99)]
+            ask = Ask(ApiKey.DELETE_ACLS, DeleteAclsRequest(filters=filters))
+            talk.ask(f"deleted, v{version}", ask, version)
+        talk.ask("none created", Ask(ApiKey.CREATE_ACLS, CreateAclsRequest(creations=[])))
+        talk.ask("none deleted", Ask(ApiKey.DELETE_ACLS, DeleteAclsRequest(filters=[])))
+
+    twins.compare(script)
+
+
+def test_acls_with_an_unknown_part(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        unknown = acl_filter(DescribeAclsRequest, operation=0)
+        talk.ask("described", Ask(ApiKey.DESCRIBE_ACLS, unknown), differs=UNKNOWN_PART)
+        request = CreateAclsRequest(creations=[creation(resource_type=0)])
+        talk.ask("created", Ask(ApiKey.CREATE_ACLS, request), differs=UNKNOWN_PART)
+        filters = [acl_filter(DeleteAclsFilter, pattern_type_filter=0)]
+        ask = Ask(ApiKey.DELETE_ACLS, DeleteAclsRequest(filters=filters))
+        talk.ask("deleted", ask, differs=UNKNOWN_PART)
+
+    twins.compare(script)
+
+
+# -- quotas and credentials -----------------------------------------------------------------------------------
+
+EXACT, DEFAULT, SPECIFIED = range(3)
+FILTERS: list[list[tuple[str, int, str | None]]] = [
+    [],
+    [("user", EXACT, "a")],
+    [("user", DEFAULT, None)],
+    [("user", SPECIFIED, None)],
+    [("client-id", EXACT, "a"), ("user", SPECIFIED, None)],
+    [("ip", EXACT, "127.0.0.1")],
+    [("ip", EXACT, "no address")],
+    [("nonsense", EXACT, "a")],
+    [("nonsense", 9, "a")],
+    [("", EXACT, "a")],
+    [("user", 9, None)],
+    [("user", EXACT, None)],
+    [("user", DEFAULT, "x")],
+    [("user", SPECIFIED, "x")],
+    [("user", SPECIFIED, None), ("user", EXACT, "a")],
+    [("ip", SPECIFIED, None), ("user", SPECIFIED, None)],
+    [("ip", SPECIFIED, None), ("client-id", SPECIFIED, None), ("nonsense", EXACT, "a")],
+]
+
+
+def test_there_are_no_quotas(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        for version in versions(ApiKey.DESCRIBE_CLIENT_QUOTAS):
+            for number, components in enumerate(FILTERS):
+                for strict in (False, True):
+                    request = DescribeClientQuotasRequest(
+                        components=[
+                            ComponentData(entity_type=entity, match_type=kind, match=match)
+                            for entity, kind, match in components
+                        ],
+                        strict=strict,
+                    )
+                    ask = Ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, request)
+                    talk.ask(f"{number} {components} {strict}, v{version}", ask, version)
+
+    twins.compare(script)
+
+
+def test_nobody_has_credentials(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        for users in (None, [], ["a"], ["a", "a"], ["a", "b"], [""]):
+            named = None if users is None else [UserName(name=user) for user in users]
+            request = DescribeUserScramCredentialsRequest(users=named)
+            talk.ask(f"{users}", Ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, request))
+
+    twins.compare(script)
+
+
+# -- the quorum -----------------------------------------------------------------------------------------------
+
+
+def quorum_of(*topics: tuple[str, list[int]]) -> Ask:
+    asked = [
+        TopicData(topic_name=name, partitions=[PartitionData(partition_index=i) for i in indexes])
+        for name, indexes in topics
+    ]
+    return Ask(ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=asked))
+
+
+def without_own_numbers(reply: Any) -> Any:
+    """The log has its own length and epoch on each side, and Kafka's controller a listener of its own."""
+    for partition in (each for topic in reply.topics for each in topic.partitions):
+        if partition.error_code == 0:
+            ends = {replica.log_end_offset for replica in partition.current_voters}
+            assert ends == {partition.high_watermark}
+        partition.leader_epoch = partition.high_watermark = 0
+        for replica in partition.current_voters:
+            replica.log_end_offset = 0
+    for node in reply.nodes:
+        node.listeners = ["one"] * len(node.listeners)
+    return reply
+
+
+def test_the_quorum_is_one_voter_that_has_everything(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        asks = {
+            "the metadata": quorum_of((METADATA, [0])),
+            "another topic": quorum_of(("x", [0])),
+            "another topic beside it": quorum_of(("x", [0]), (METADATA, [0])),
+            "another partition": quorum_of((METADATA, [1])),
+            "another partition beside it": quorum_of((METADATA, [0, 1])),
+            "nothing": quorum_of(),
+            "no partition": quorum_of((METADATA, [])),
+            "the topic twice": quorum_of((METADATA, [0]), (METADATA, [0])),
+            "the partition twice": quorum_of((METADATA, [0, 0])),
+        }
+        for version in versions(ApiKey.DESCRIBE_QUORUM):
+            for name, ask in asks.items():
+                talk.ask(f"{name}, v{version}", ask, version, see=without_own_numbers)
+
+    twins.compare(script)
+
+
+# -- what has settings ----------------------------------------------------------------------------------------
+
+
+def test_resources_are_listed(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        talk.topic("r-a")
+
+        def of_this_script(reply: Any) -> Any:
+            reply.config_resources = [
+                each
+                for each in reply.config_resources
+                if each.resource_name.startswith(("r-", "1"))
+            ]
+            return reply
+
+        def listing(step: str) -> None:
+            ask = Ask(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest())
+            talk.ask(f"{step}, v0", ask, 0, see=of_this_script)
+            lists: tuple[list[int], ...] = (
+                [],
+                [TOPIC],
+                [BROKER],
+                [LOGGER],
+                [CLIENT_METRICS],
+                [GROUP],
+                [TOPIC, GROUP],
+            )
+            for types in (*lists, [GROUP, GROUP], [0], [1], [99], [-1], [TOPIC, 99]):
+                ask = Ask(
+                    ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest(resource_types=types)
+                )
+                talk.ask(f"{step} {types}", ask, see=of_this_script)
+
+        def change(kind: int, *changes: tuple[str, int, str | None]) -> None:
+            talk.ask(f"{kind} {changes}", alter(kind, "r-one", *changes))
+            is_set = changes[0][1] == SET
+            talk.until(
+                settings_of(kind, "r-one", [changes[0][0]]),
+                lambda reply: (reply.results[0].configs[0].config_source != 5) == is_set,
+            )
+
+        listing("at first")
+        change(GROUP, ("consumer.session.timeout.ms", SET, "50000"))
+        change(CLIENT_METRICS, ("interval.ms", SET, "60000"))
+        listing("with settings")
+        change(GROUP, ("consumer.session.timeout.ms", DELETE, None))
+        change(CLIENT_METRICS, ("interval.ms", DELETE, None))
+        listing("without them")
+
+    twins.compare(script)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [(GROUP, "consumer.session.timeout.ms", "50000"), (CLIENT_METRICS, "interval.ms", "60000")],
+)
+def test_settings_of_groups_and_client_metrics(
+    twins: Twins, kind: int, key: str, value: str
+) -> None:
+    def script(talk: Talk) -> None:
+        def change(step: str, *changes: tuple[str, int, str | None], **more: Any) -> None:
+            talk.ask(step, alter(kind, "one", *changes, **more))
+
+        def show(step: str, name: str = "one") -> None:
+            for synonyms in (False, True):
+                ask = settings_of(kind, name, synonyms=synonyms)
+                talk.ask(f"{step}, synonyms {synonyms}", ask)
+
+        def await_value(wanted: str | None) -> None:
+            talk.until(
+                settings_of(kind, "one", [key]),
+                lambda reply: (reply.results[0].configs[0].value == wanted) == (wanted is not None),
+            )
+
+        for name in ("one", "a b", "x" * 300, ""):
+            show(f"{name!r} at first", name)
+        talk.ask("some", settings_of(kind, "one", [key, "nonsense"]))
+        talk.ask("none", settings_of(kind, "one", []))
+        change("set", (key, SET, value))
+        await_value(value)
+        show("set")
+        change("unknown", ("nonsense", SET, "1"))
+        change("delete unknown", ("nonsense", DELETE, None))
+        change("append", (key, APPEND, "1"))
+        change("append to nothing known", ("nonsense", APPEND, "1"))
+        change("subtract", (key, SUBTRACT, "1"))
+        change("append to a list", ("metrics", APPEND, "a"))
+        change("null", (key, SET, None))
+        change("no number", (key, SET, "x"))
+        change("one twice", (key, SET, value), (key, SET, value))
+        change("only looking", (key, SET, value), validate_only=True)
+        change("only looking at nonsense", (key, SET, "x"), validate_only=True)
+        change("nothing")
+        talk.ask("without a name", alter(kind, "", (key, SET, value)))
+        for version in versions(ApiKey.ALTER_CONFIGS):
+            talk.ask(f"replaced, v{version}", replace(kind, "one", {key: value}), version)
+            talk.ask(f"by null, v{version}", replace(kind, "one", {key: None}), version)
+            talk.ask(f"by nonsense, v{version}", replace(kind, "one", {"nonsense": "1"}), version)
+            talk.ask(f"nameless, v{version}", replace(kind, "", {key: value}), version)
+        change("deleted", (key, DELETE, None))
+        talk.until(
+            settings_of(kind, "one", [key]),
+            lambda reply: reply.results[0].configs[0].value != value,
+        )
+        show("deleted")
+        for version in versions(ApiKey.DESCRIBE_CONFIGS):
+            talk.ask(f"described, v{version}", settings_of(kind, "one"), version)
+
+    twins.compare(script)
+
+
+NUMBERS = (-1, 0, 1, 2, 10, 11, 99, 100, 1000, 4000, 4001, 4999, 5000, 14_999, 15_000, 15_001)
+LARGE = (44_999, 45_000, 60_000, 60_001, 3_600_000, 3_600_001, 2**31 - 1, 2**31)
+DURATIONS = ("PT1H", "P1DT2H3M4.5S", "PT", "P", "-PT1H", "PT-1H", "pt1h", "P1W", "PT1.5H", "")
+WORDS = (
+    "",
+    " 100 ",
+    "x",
+    "true",
+    "FALSE",
+    "earliest",
+    "Latest",
+    "latest",
+    "none",
+    "read_committed",
+)
+PATTERNS = ("client_id=a", "client_id=[", "x=a", "client_id", "client_id=a,x=b", "client_id=", "*")
+SELECTORS = ("client_source_port=1", "client_software_name=a.*", "client_instance_id=b", "match=1")
+SHOUTED = (
+    "READ_COMMITTED",
+    "EARLIEST",
+    " earliest",
+    " read_committed",
+    " by_duration:PT1H ",
+    "by_duration:PT1H,x",
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [(GROUP, GROUP_SETTINGS), (CLIENT_METRICS, CLIENT_METRICS_SETTINGS)]
+)
+def test_each_setting_takes_and_refuses_what_kafka_does(
+    twins: Twins, kind: int, names: dict[str, Any]
+) -> None:
+    values = [str(number) for number in (*NUMBERS, *LARGE)]
+    durations = [f"by_duration:{duration}" for duration in DURATIONS]
+
+    def script(talk: Talk) -> None:
+        for name in names:
+            for value in (*values, *durations, *WORDS, *PATTERNS, *SELECTORS, *SHOUTED):
+                ask = alter(kind, "edges", (name, SET, value), validate_only=True)
+                talk.ask(f"{name}={value}", ask)
+
+    twins.compare(script)
+
+
+# -- loggers --------------------------------------------------------------------------------------------------
+
+
+def test_levels_of_loggers(twins: Twins) -> None:
+    """Each side has loggers of its own; both have a root."""
+
+    def script(talk: Talk) -> None:
+        def show(step: str, name: str = "1") -> None:
+            talk.ask(step, settings_of(LOGGER, name, ["root", "nonsense"]))
+
+        def change(step: str, *changes: tuple[str, int, str | None], **more: Any) -> None:
+            talk.ask(step, alter(LOGGER, "1", *changes, **more))
+
+        for name in ("2", "", "x"):
+            show(f"of {name!r}", name)
+            talk.ask(f"{name!r} set", alter(LOGGER, name, ("root", SET, "INFO")))
+        for level in ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"):
+            change(level, ("root", SET, level))
+            show(f"{level} shown")
+        for level in ("info", "OFF", "ALL", "WARNING", "", " INFO"):
+            change(f"no level {level!r}", ("root", SET, level))
+        change("a level is missing", ("root", SET, None))
+        change("without a level", ("root", DELETE, None))
+        change("nobody", ("nonsense", SET, "INFO"))
+        change("nobody, no level", ("nonsense", SET, "LOUD"))
+        change("nobody without a level", ("nonsense", DELETE, None))
+        for name in ("root", "nonsense"):
+            change(f"append to {name}", (name, APPEND, "INFO"))
+            change(f"subtract from {name}", (name, SUBTRACT, "INFO"))
+        change("one twice", ("root", SET, "INFO"), ("root", SET, "INFO"))
+        change("one of two", ("root", SET, "INFO"), ("nonsense", SET, "INFO"))
+        show("nothing has changed")
+        change("only looking", ("root", SET, "DEBUG"), validate_only=True)
+        change("nothing")
+        show("and still has not")
+        for version in versions(ApiKey.ALTER_CONFIGS):
+            talk.ask(f"replaced, v{version}", replace(LOGGER, "1", {"root": "INFO"}), version)
+        for version in versions(ApiKey.DESCRIBE_CONFIGS):
+            ask = settings_of(LOGGER, "1", ["root"], synonyms=True)
+            talk.ask(f"described, v{version}", ask, version)
+        change("back", ("root", SET, "ERROR"))
+
+    twins.compare(script)
+
+
+def test_resources_of_several_types_in_one_request(twins: Twins) -> None:
+    def script(talk: Talk) -> None:
+        def several(*resources: tuple[int, str, list[tuple[str, str]]]) -> Ask:
+            named = [
+                AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        AlterableConfig(name=key, config_operation=SET, value=value)
+                        for key, value in settings
+                    ],
+                )
+                for kind, name, settings in resources
+            ]
+            request = IncrementalAlterConfigsRequest(resources=named, validate_only=True)
+            return Ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+
+        level = (LOGGER, "1", [("root", "ERROR")])
+        group = (GROUP, "several", [("consumer.session.timeout.ms", "50000")])
+        metrics = (CLIENT_METRICS, "several", [("interval.ms", "x")])
+        talk.ask("good and bad", several(level, group, metrics, (99, "x", []), (GROUP, "", [])))
+        talk.ask("one twice", several(level, group, level, metrics, metrics))
+
+    twins.compare(script)
