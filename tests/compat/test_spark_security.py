@@ -22,7 +22,9 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.reading import LATEST
 from fencepost.records.opened import Record
-from fencepost.spark.ledger import group_of, read_page
+from fencepost.spark.ledger import group_of
+from fencepost.spark.ledger_reader import read_page
+from fencepost.spark.ledger_topic import create_topic
 from fencepost.spark.sink import TransactionalSink
 from tests.compat.test_client_security import PASSWORD, Secured, secured
 from tests.spark.pipeline import finish
@@ -83,7 +85,11 @@ class SecretCopy:
 
     def run(self, source: str, target: str) -> str | None:
         sink = TransactionalSink(
-            self.bootstrap, transactional_id=target, topic=target, options=self.options
+            self.bootstrap,
+            transactional_id=target,
+            topic=target,
+            ledger_topic=f"{target}-ledger",
+            options=self.options,
         )
         rows = (
             self.spark.readStream.format("fencepost")
@@ -169,8 +175,12 @@ def test_a_query_over_sasl_ssl_shows_its_secrets_nowhere(
     with spark_log(connector_spark, tmp_path / "spark.log"):
         assert copy.run(topic, f"{topic}-copy") is None
     committed = plain_door.offset_fetch(group_of(f"{topic}-copy"))
-    page = read_page(committed, "")
-    assert page.sources == {TopicPartition(topic, 0): 3}
+    assert {place: found.offset for place, found in committed.items()} == {
+        TopicPartition(topic, 0): 3
+    }
+    page = read_page(plain_door, f"{topic}-copy", f"{topic}-copy-ledger")
+    assert page.entry is not None
+    assert page.entry.sources == {TopicPartition(topic, 0): 3}
     values = [
         record.value
         for partition in range(2)
@@ -179,7 +189,7 @@ def test_a_query_over_sasl_ssl_shows_its_secrets_nowhere(
     assert sorted(filter(None, values)) == [b"a", b"b", b"c"]
     logged = (tmp_path / "spark.log").read_text(errors="replace")
     assert topic in logged
-    copy.seen += [logged, caplog.text, str(committed)]
+    copy.seen += [logged, caplog.text, str(committed), str(page)]
     copy.assert_unseen(SCRAM_PASSWORD, PASSWORD, 'pass\\"word')
 
 
@@ -228,7 +238,17 @@ LACKING = {
         [],
         r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED .* grant this user WRITE and DESCRIBE on the transactional id",
     ),
-    "to use the group of the ledger": (
+    "to see the topic of the ledger": (
+        ["--topic", "{target}-ledger"],
+        [],
+        r"may not use the ledger's topic '{target}-ledger': grant READ, WRITE and DESCRIBE on it",
+    ),
+    "to write to the topic of the ledger": (
+        ["--topic", "{target}-ledger"],
+        ["--topic", "{target}-ledger"],
+        r"may not use the ledger's topic '{target}-ledger': grant READ, WRITE and DESCRIBE on it",
+    ),
+    "to use the group of the sink": (
         ["--group", "fencepost-{target}"],
         [],
         r"group 'fencepost-{target}' was refused with GROUP_AUTHORIZATION_FAILED .* grant this user READ on the group",
@@ -249,6 +269,7 @@ def test_a_query_that_lacks_a_permission_says_which_and_writes_nothing(
 ) -> None:
     source, target = topic, f"{topic}-copy"
     write(plain_door, source, [b"a", b"b", b"c"])
+    create_topic(plain_door, f"{target}-ledger", replication_factor=1)
     closed, seen, sentence = (
         [part.format(source=source, target=target) for part in parts]
         for parts in (lacking[0], lacking[1], [lacking[2]])

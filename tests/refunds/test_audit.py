@@ -163,28 +163,24 @@ def test_a_refusal_before_the_limit_is_reached_is_found(spark: SparkSession) -> 
 
 
 P0, P1 = TopicPartition("settlements", 0), TopicPartition("settlements", 1)
-PAGE = Page(TopicPartition("refund-audit", 0), LedgerEntry("query", 7), {P0: 10, P1: 12})
+PAGE = Page(TopicPartition("fencepost-ledger", 0), LedgerEntry("query", 7))
 ENDS = {P0: 10, P1: 12}
 
 
 def test_offsets_that_agree_are_right() -> None:
-    assert not any(compare_offsets(PAGE, ENDS, ENDS, 7).values())
+    assert not any(compare_offsets(PAGE, ENDS, ENDS, ENDS, 7).values())
 
 
 @pytest.mark.parametrize(
-    ("page", "output", "last_batch", "wrong"),
+    ("page", "committed", "output", "last_batch", "wrong"),
     [
-        (PAGE, {P0: 10, P1: 11}, 7, {audit.OFFSETS_AND_OUTPUT: 1}),
-        (PAGE, {P0: 10}, 7, {audit.OFFSETS_AND_OUTPUT: 1}),
+        (PAGE, ENDS, {P0: 10, P1: 11}, 7, {audit.OFFSETS_AND_OUTPUT: 1}),
+        (PAGE, ENDS, {P0: 10}, 7, {audit.OFFSETS_AND_OUTPUT: 1}),
+        (PAGE, {P0: 10, P1: 9}, {P0: 10, P1: 9}, 7, {audit.OFFSETS_AND_INPUT: 3}),
+        (PAGE, ENDS, ENDS, 8, {audit.LEDGER_AND_CHECKPOINT: 1}),
         (
-            PAGE._replace(sources={P0: 10, P1: 9}),
-            {P0: 10, P1: 9},
-            7,
-            {audit.OFFSETS_AND_INPUT: 3},
-        ),
-        (PAGE, ENDS, 8, {audit.LEDGER_AND_CHECKPOINT: 1}),
-        (
-            Page(None, None, {}),
+            Page(),
+            {},
             ENDS,
             7,
             {
@@ -197,9 +193,13 @@ def test_offsets_that_agree_are_right() -> None:
     ids=["output ends before", "a partition is missing", "behind", "ledger behind", "no ledger"],
 )
 def test_offsets_that_differ_are_found(
-    page: Page, output: dict[TopicPartition, int], last_batch: int, wrong: dict[str, int]
+    page: Page,
+    committed: dict[TopicPartition, int],
+    output: dict[TopicPartition, int],
+    last_batch: int,
+    wrong: dict[str, int],
 ) -> None:
-    answers = compare_offsets(page, output, ENDS, last_batch)
+    answers = compare_offsets(page, committed, output, ENDS, last_batch)
     assert {question: count for question, count in answers.items() if count} == wrong
 
 

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
+from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import RetriesExhausted
-from fencepost.spark.checks import check_ledger, check_session, claim_id
+from fencepost.spark.checks import check_ledger, check_session, check_timeout, claim_id
 from fencepost.spark.failures import SinkRefused, sentence_of
-from fencepost.spark.ledger import Batch, LedgerEntry, encode_entry
+from fencepost.spark.ledger import Batch, LedgerEntry, Page, Permits
 from fencepost.spark.settings import read_settings
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from pyspark.errors import PySparkAttributeError
 
+from fencepost.spark.keeper import LedgerKeeper
 from fencepost.spark.moment import Moment
 from fencepost.spark.sink import TransactionalSink
 
@@ -108,61 +110,102 @@ def test_two_live_queries_cannot_share_a_transactional_id() -> None:
     claim_id("shared", settings, Moment("two", "r", 0))
 
 
-class PlayedCluster:
+class PlayedKeeper(LedgerKeeper):
     """A ledger as it is now, as it is when everything is settled, and the state of the transactional id."""
 
     def __init__(
         self, now: LedgerEntry | None, settled: LedgerEntry | None = None, state: str = ""
     ) -> None:
+        super().__init__(read_settings("localhost:9092", {}).client, "id")
         self._now, self._settled, self._state = now, settled, state
 
-    def offset_fetch(self, group: str, *, require_stable: bool = True) -> dict[Any, Any]:
-        entry = self._settled if require_stable else self._now
-        if entry == UNSETTLED:
+    @property
+    def patience_seconds(self) -> float:
+        return 0.0
+
+    def look(self, query_id: str, *, stable: bool) -> Page:
+        entry = self._settled if stable else self._now
+        if entry == OFFSETS_UNSETTLED:
             raise RetriesExhausted("OffsetFetch", 60_000, "UNSTABLE_OFFSET_COMMIT")
-        return {TopicPartition("out", 0): encode_entry(entry)} if entry else {}
+        if entry == UNSETTLED:
+            return Page(PLACE, self._now, is_settled=False)
+        return Page(None if entry is None else PLACE, entry)
 
-    def describe_transactions(self, names: list[str]) -> dict[str, Any]:
-        return {name: SimpleNamespace(state=self._state) if self._state else None for name in names}
+    def state_of_id(self) -> str | None:
+        return self._state or None
 
 
-UNSETTLED = LedgerEntry("nobody", 0)
+PLACE = TopicPartition("fencepost-ledger", 0)
+UNSETTLED = LedgerEntry("somebody who has not ended its transaction", 0)
+OFFSETS_UNSETTLED = LedgerEntry("somebody of an older version", 0)
 
 
 @pytest.mark.parametrize(
-    ("cluster", "batch", "named"),
+    ("keeper", "batch", "named"),
     [
-        (PlayedCluster(LedgerEntry("p", 3), LedgerEntry("p", 3)), 0, "belongs to query p"),
-        (PlayedCluster(LedgerEntry("q", 7), LedgerEntry("q", 8)), 4, "hold batch 8 of this query"),
-        (PlayedCluster(None, None), 4, "has no ledger of this transactional_id"),
-        (PlayedCluster(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
+        (PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("p", 3)), 0, "belongs to query p"),
+        (PlayedKeeper(LedgerEntry("q", 7), LedgerEntry("q", 8)), 4, "hold batch 8 of this query"),
+        (PlayedKeeper(None, None), 4, "has no ledger of this transactional_id"),
+        (PlayedKeeper(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
     ],
 )
 def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
-    cluster: Any, batch: int, named: str
+    keeper: PlayedKeeper, batch: int, named: str
 ) -> None:
     with pytest.raises(SinkRefused, match=named):
-        check_ledger(cluster, "id", Batch("q", batch))
+        check_ledger(keeper, "id", Batch("q", batch))
 
 
 @pytest.mark.parametrize(
-    ("cluster", "batch"),
+    ("keeper", "batch"),
     [
         # Committed, and the markers were on their way.
-        (PlayedCluster(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
-        (PlayedCluster(None, LedgerEntry("q", 3)), 4),
-        (PlayedCluster(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
+        (PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
+        (PlayedKeeper(None, LedgerEntry("q", 3)), 4),
+        (PlayedKeeper(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
         # A driver has died with an entry of its own in an open transaction: the fence will end it.
-        (PlayedCluster(LedgerEntry("p", 3), UNSETTLED), 0),
+        (PlayedKeeper(LedgerEntry("p", 3), UNSETTLED), 0),
+        (PlayedKeeper(LedgerEntry("p", 3), OFFSETS_UNSETTLED), 0),
         # A driver has died before its first commit.
-        (PlayedCluster(None, None, "Empty"), 0),
-        (PlayedCluster(None, None, "Ongoing"), 0),
-        (PlayedCluster(None, None, "CompleteAbort"), 0),
-        (PlayedCluster(None, None), 0),
+        (PlayedKeeper(None, None, "Empty"), 0),
+        (PlayedKeeper(None, None, "Ongoing"), 0),
+        (PlayedKeeper(None, None, "CompleteAbort"), 0),
+        (PlayedKeeper(None, None), 0),
     ],
 )
-def test_what_the_fence_may_still_change_is_not_refused_before_it(cluster: Any, batch: int) -> None:
-    check_ledger(cluster, "id", Batch("q", batch))
+def test_what_the_fence_may_still_change_is_not_refused_before_it(
+    keeper: PlayedKeeper, batch: int
+) -> None:
+    check_ledger(keeper, "id", Batch("q", batch))
+
+
+def test_who_adopts_is_not_asked_whether_a_ledger_was_lost() -> None:
+    keeper = PlayedKeeper(None, None, "CompleteCommit")
+    check_ledger(keeper, "id", Batch("q", 0), permits=Permits(adopt=True))
+
+
+def test_a_stateful_query_that_adopts_is_refused_before_the_owner_is_fenced() -> None:
+    keeper = PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("p", 3))
+    batch = Batch("q", 0, is_stateful=True)
+    with pytest.raises(SinkRefused, match="allow_empty_state=True"):
+        check_ledger(keeper, "id", batch, permits=Permits(adopt=True))
+    check_ledger(keeper, "id", batch, permits=Permits(adopt=True, allow_empty_state=True))
+
+
+def test_a_timeout_below_the_last_batches_is_refused_and_says_how_to_forget_them() -> None:
+    settings = read_settings("localhost:9092", {"kafka.transaction.timeout.ms": "100"})
+    check_timeout("id", settings, None)
+    check_timeout("id", settings, LedgerEntry("q", 3, recent_ms=(99, 7)))
+    with pytest.raises(SinkRefused, match="`fencepost ledger forget --durations id`"):
+        check_timeout("id", settings, LedgerEntry("q", 3, recent_ms=(100, 7)))
+
+
+def test_a_ledger_where_the_rows_go_is_a_mistake() -> None:
+    for topic, ledger in [("fencepost-ledger", None), ("mine", "mine")]:
+        with pytest.raises(ConfigError, match="rows cannot go there"):
+            TransactionalSink(
+                "localhost:9092", transactional_id="id", topic=topic, ledger_topic=ledger
+            )
 
 
 def test_what_a_task_said_is_found_in_what_spark_makes_of_it() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.spark.ledger import group_of, read_page
+from fencepost.spark.ledger_reader import read_page
 from tests.spark import chaos
 from tests.spark.conftest import read_values, require_spark
 from tests.spark.crowd import FILES, Crowd, Point
@@ -126,7 +126,6 @@ def test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing(
     dead_crowd.assert_stopped(point)
     assert dead_crowd.pipeline(spark, point).run() is None
     dead_crowd.assert_whole(point)
-    committed = dead_crowd.cluster.offset_fetch(group_of(dead_crowd.queries[point].name))
-    entry = read_page(committed, "").entry
+    entry = read_page(dead_crowd.cluster, dead_crowd.queries[point].name, fenced=True).entry
     assert entry is not None
     assert entry.batch_id == FILES - 1

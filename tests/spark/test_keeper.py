@@ -1,88 +1,368 @@
-"""What the keeper of the ledger puts into the transaction of a batch, and where."""
+"""What the keeper of the ledger puts into the transaction of a batch, and what it finds after any end of it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
-from fencepost.base.ids import TopicPartition
-from fencepost.client.options import read_options
-from fencepost.client.transactions import ProducerIdentity
-from fencepost.spark import keeper as keeper_module
-from fencepost.spark.accounts import Account, PartitionReport
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.client.admin import NewTopic
+from fencepost.client.failures import refusal
+from fencepost.client.groups import CommittedOffset
 from fencepost.spark.failures import SinkRefused
+from fencepost.spark.former_ledger import encode_former, read_former, source_offsets
 from fencepost.spark.keeper import LedgerKeeper
-from fencepost.spark.ledger import Page, decode_entry
-from fencepost.spark.moment import Moment
+from fencepost.spark.ledger import NO_PERMITS, Batch, LedgerEntry, Page, Permits, Verdict, group_of
+from fencepost.spark.ledger_topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES
+from fencepost.spark.origins import SourceUse
+from tests.spark.ledgers import NO_ROWS, OURS, Home, PlayedMoment, embedded_home, rows_in
 
-IDENTITY = ProducerIdentity("id", 7, 1, 2)
-NO_PAGE = Page(None, None, {})
-NOTHING = Account(0, {})
-SOME = Account(1, {TopicPartition("rows", 2): PartitionReport(1, 1, 80, 0, 0)})
-
-
-class PlayedCluster:
-    """Takes offsets into a transaction."""
-
-    def __init__(self) -> None:
-        self.sent: list[dict[TopicPartition, Any]] = []
-
-    def txn_offset_commit(self, identity: Any, group: str, offsets: Any) -> None:
-        assert (identity, group) == (IDENTITY, "fencepost-id")
-        self.sent.append(offsets)
+SOURCE = TopicPartition("source", 0)
+ENDS = '{"source": {"0": 42}}'
+OLD_PLACE = TopicPartition("old-out", 0)
 
 
-class PlayedMoment(Moment):
-    """The third batch of a query that reads a topic."""
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with embedded_home() as found:
+        found.cluster.create_topics([NewTopic("source", 1, 1), NewTopic("old-out", 1, 1)])
+        yield found
 
-    def _offsets(self, which: str) -> tuple[str, ...]:
-        return ('{"source": {"0": 42}}',)
+
+def enter(
+    home: Home,
+    name: str,
+    batch_id: int = 0,
+    before: Page | None = None,
+    *,
+    query_id: str = "q",
+    ends: str = ENDS,
+    commit: bool | None = True,
+    version: int = 2,
+    **how: Any,
+) -> Page:
+    """One batch of a driver of its own; None leaves its transaction open."""
+    keeper = home.keeper(name)
+    identity = home.begin(name, version)
+    known = keeper.read(query_id) if before is None else before
+    fields: dict[str, Any] = {"open_ms": 50, "sources": OURS} | how
+    account = fields.pop("account", NO_ROWS)
+    moment = PlayedMoment(query_id, batch_id, ends)
+    page = keeper.enter(identity, moment, account, known, **fields)
+    if commit is not None:
+        home.cluster.end_txn(identity, commit=commit)
+    return page
+
+
+def committed(home: Home, name: str) -> dict[TopicPartition, CommittedOffset]:
+    return home.cluster.offset_fetch(group_of(name))
+
+
+@pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
+def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_at_all(
+    home: Home, version: int
+) -> None:
+    name = f"together-{version}"
+    page = enter(home, name, version=version, is_stateful=False, parts=["one"])
+    assert home.page(name) == page
+    entry = page.entry
+    assert entry is not None
+    assert entry.sources == {SOURCE: 42}
+    view = home.cluster.metadata(["source"]).topics["source"]
+    assert entry.topic_ids == {"source": topic_id_text(view.topic_id)}
+    assert (entry.sources_committed, entry.is_stateful, entry.parts) == (True, False, ["one"])
+    assert committed(home, name) == {SOURCE: CommittedOffset(42)}
+    enter(home, name, 1, ends='{"source": {"0": 50}}', commit=False, version=version)
+    assert home.page(name) == page
+    assert committed(home, name) == {SOURCE: CommittedOffset(42)}
+
+
+def test_offsets_that_are_not_committed_are_in_the_entry_all_the_same(home: Home) -> None:
+    page = enter(home, "uncommitted", sources=SourceUse(are_ours=True, commits=False))
+    assert page.entry is not None
+    assert (page.entry.sources, page.entry.sources_committed) == ({SOURCE: 42}, False)
+    assert page.entry.topic_ids
+    assert committed(home, "uncommitted") == {}
+
+
+def test_a_source_of_another_cluster_has_no_topic_ids(home: Home) -> None:
+    """A topic of that name here is another one."""
+    page = enter(home, "foreign", sources=SourceUse())
+    assert page.entry is not None
+    assert (page.entry.sources, page.entry.topic_ids) == ({SOURCE: 42}, {})
+
+
+def test_a_query_that_does_not_read_topics_has_an_entry_without_sources(home: Home) -> None:
+    page = enter(home, "files", ends='{"logOffset": 3}')
+    assert page.entry is not None
+    assert page.entry.sources is None
+    assert home.page("files") == page
+
+
+def test_an_empty_batch_is_entered_like_any_other_and_before_the_first_row(home: Home) -> None:
+    enter(home, "empty", 0)
+    enter(home, "empty", 1, account=None)
+    assert home.batch_in("empty") == 1
+
+
+def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
+    with embedded_home() as home:
+        home.create(1)
+        for name in ("a", "b", "c"):
+            enter(home, name, ends="")
+        home.add_partitions(5)
+        for name in ("a", "b", "c"):
+            page = enter(home, name, 1, ends="")
+            assert page.place == TopicPartition(LEDGER_TOPIC, 0)
+            assert home.batch_in(name) == 1
+
+
+def test_rows_for_the_ledgers_topic_are_refused(home: Home) -> None:
+    with pytest.raises(SinkRefused, match="which holds the ledger"):
+        enter(home, "rows", account=rows_in("out", LEDGER_TOPIC), commit=None)
+
+
+# The topic.
+
+
+def test_the_sink_makes_the_topic_where_there_is_none() -> None:
+    with embedded_home() as home:
+        home.keeper("id")
+        view = home.cluster.metadata([LEDGER_TOPIC]).topics[LEDGER_TOPIC]
+        assert len(view.partitions) == PARTITIONS
+        other = LedgerKeeper(home.cluster.options, "id", "a-teams-own")
+        other.prepare()
+        other.prepare()
+        assert home.cluster.find_topic("a-teams-own") is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"cleanup.policy": "delete"}, "has cleanup.policy=delete"),
+        ({"cleanup.policy": "compact,delete"}, "must be compact and nothing else"),
+        ({"segment.bytes": str(1024**3)}, f"set it to {SEGMENT_BYTES}"),
+    ],
+)
+def test_a_topic_that_would_not_keep_the_ledger_is_refused(
+    settings: dict[str, str], named: str
+) -> None:
+    with embedded_home() as home:
+        home.create(1, **settings)
+        with pytest.raises(SinkRefused, match=named):
+            home.keeper("id")
+
+
+class Guarded:
+    """A cluster whose brokers do not let this user create topics, or see settings."""
+
+    def __init__(self, home: Home, **codes: ErrorCode) -> None:
+        self._cluster = home.cluster
+        self._codes = codes
+        self.options = home.cluster.options
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._codes:
+            code = self._codes[name]
+
+            def refuse(*_: object, **__: object) -> None:
+                raise refusal(name, code)
+
+            return refuse
+        return getattr(self._cluster, name)
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> PlayedCluster:
-    played = PlayedCluster()
-    monkeypatch.setattr(keeper_module, "cluster_of", lambda options: played)
-    return played
+def guarded(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def guard(home: Home, **codes: ErrorCode) -> LedgerKeeper:
+        played = Guarded(home, **codes)
+        monkeypatch.setattr("fencepost.spark.keeper.cluster_of", lambda options: played)
+        return LedgerKeeper(home.cluster.options, "id", "guarded")
+
+    return guard
 
 
-def enter(topic: str | None, account: Account, *, must: bool = False) -> Page | None:
-    options = read_options("localhost:9092", {})
-    keeper = LedgerKeeper(options, "id", topic, must_commit_sources=must)
-    moment = PlayedMoment("query", "run", 2)
-    return keeper.enter(IDENTITY, moment, account, NO_PAGE, longest_ms=50, with_sources=True)
-
-
-def test_the_entry_and_the_offsets_of_the_sources_go_together(cluster: PlayedCluster) -> None:
-    page = enter("ledger", SOME)
-    place = TopicPartition("ledger", 0)
-    assert page is not None
-    assert (page.place, page.sources) == (place, {TopicPartition("source", 0): 42})
-    (sent,) = cluster.sent
-    assert decode_entry(sent[place]) == page.entry
-    assert sent[TopicPartition("source", 0)].offset == 42
-
-
-def test_without_a_topic_the_rows_give_the_ledger_its_place(cluster: PlayedCluster) -> None:
-    page = enter(None, SOME)
-    assert page is not None
-    assert page.place == TopicPartition("rows", 0)
-
-
-def test_without_rows_and_without_a_place_there_is_nothing_to_commit(
-    cluster: PlayedCluster,
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+    ],
+)
+def test_who_may_not_create_the_topic_is_told_the_command(
+    home: Home, guarded: Any, code: ErrorCode
 ) -> None:
-    assert enter(None, NOTHING) is None
-    assert not cluster.sent
+    keeper = guarded(home, create_topics=code)
+    with pytest.raises(SinkRefused, match="`fencepost ledger create --topic guarded`"):
+        keeper.prepare()
+    assert home.cluster.find_topic("guarded") is None
 
 
-def test_the_ledger_and_a_source_do_not_share_a_place(cluster: PlayedCluster) -> None:
-    page = enter("source", SOME)
-    assert page is not None
-    assert page.sources == {}
-    with pytest.raises(SinkRefused, match="pass ledger_topic="):
-        enter("source", SOME, must=True)
-    assert len(cluster.sent) == 1
+def test_who_may_not_see_the_topic_is_told_what_to_grant(home: Home, guarded: Any) -> None:
+    keeper = guarded(home, find_topic=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(SinkRefused, match="grant READ, WRITE and DESCRIBE"):
+        keeper.prepare()
+
+
+def test_settings_that_may_not_be_seen_are_warned_of(
+    home: Home, guarded: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper = guarded(home, describe_configs=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    keeper.prepare()
+    assert "grant this user DESCRIBE_CONFIGS" in caplog.text
+    home.cluster.delete_topics(["guarded"])
+
+
+def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
+    with embedded_home() as home:
+        keeper = home.keeper("id")
+        moment = PlayedMoment("q", 0)
+        identity = home.begin("id")
+        page = keeper.enter(identity, moment, NO_ROWS, Page(), open_ms=1, sources=SourceUse())
+        identity = home.cluster.end_txn(identity, commit=True)
+        home.cluster.delete_topics([LEDGER_TOPIC])
+        moment = PlayedMoment("q", 1)
+        page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=1, sources=SourceUse())
+        home.cluster.end_txn(identity, commit=True)
+        assert home.page("id") == page
+
+
+def test_a_topic_that_is_lost_while_the_query_is_stopped_is_missed() -> None:
+    with embedded_home() as home:
+        enter(home, "id", ends="")
+        home.cluster.delete_topics([LEDGER_TOPIC])
+        page = home.keeper("id").read("q")
+        assert page == Page()
+
+
+# The old place.
+
+
+def put_former(home: Home, name: str, *places: TopicPartition) -> None:
+    """As an older version has left it, with an offset of a source."""
+    identity = home.begin(name)
+    offsets = dict.fromkeys(places or [OLD_PLACE], encode_former(LedgerEntry("q", 6, "f")))
+    home.cluster.txn_offset_commit(identity, group_of(name), offsets | {SOURCE: CommittedOffset(9)})
+    home.cluster.end_txn(identity, commit=True)
+
+
+@pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
+def test_the_old_ledger_is_found_and_moves_with_the_first_entry(home: Home, version: int) -> None:
+    name = f"former-{version}"
+    put_former(home, name)
+    before = home.page(name)
+    assert before.place is None
+    assert before.entry == LedgerEntry("q", 6, "f")
+    # An aborted transaction moves nothing.
+    enter(home, name, 7, version=version, commit=False)
+    assert home.page(name) == before
+    after = enter(home, name, 7, version=version)
+    assert home.page(name) == after
+    assert after.entry is not None
+    assert after.entry.batch_id == 7
+    left = committed(home, name)
+    former = read_former(left, "q")
+    assert former is not None
+    assert former.entry is None
+    assert source_offsets(left) == {SOURCE: 42}
+
+
+def test_offsets_of_the_group_are_not_taken_for_the_old_entrys(home: Home) -> None:
+    put_former(home, "stale")
+    entry = home.page("stale").entry
+    assert entry is not None
+    assert entry.sources is None
+
+
+def test_the_mark_gives_way_to_the_offset_of_a_source(home: Home) -> None:
+    put_former(home, "shared", TopicPartition("source", 0))
+    page = enter(home, "shared", 7)
+    assert committed(home, "shared") == {SOURCE: CommittedOffset(42)}
+    assert home.page("shared").entry == page.entry
+
+
+def test_a_mark_without_a_record_is_a_lost_topic() -> None:
+    with embedded_home() as home:
+        home.cluster.create_topics([NewTopic("source", 1, 1), NewTopic("old-out", 1, 1)])
+        put_former(home, "id")
+        enter(home, "id", 7)
+        home.cluster.delete_topics([LEDGER_TOPIC])
+        keeper = home.keeper("id")
+        page = keeper.read("q")
+        decision = keeper.judge(page, Batch("q", 8), SourceUse())
+        assert decision.verdict is Verdict.REFUSE
+        assert "the topic has no record of it" in decision.reason
+        assert keeper.judge(page, Batch("q", 0), SourceUse()).verdict is Verdict.REFUSE
+        adopted = keeper.judge(page, Batch("q", 8), SourceUse(), Permits(adopt=True))
+        assert adopted.verdict is Verdict.WRITE
+
+
+def test_an_older_version_that_wrote_after_the_move_is_noticed_and_adopting_settles_it(
+    home: Home,
+) -> None:
+    put_former(home, "rival")
+    enter(home, "rival", 7)
+    put_former(home, "rival")
+    keeper = home.keeper("rival")
+    decision = keeper.judge(keeper.read("q"), Batch("q", 8), SourceUse())
+    assert decision.verdict is Verdict.REFUSE
+    assert "an older version of fencepost has written" in decision.reason
+    enter(home, "rival", 8)
+    assert keeper.judge(keeper.read("q"), Batch("q", 9), SourceUse()).verdict is Verdict.WRITE
+
+
+# Taking over.
+
+
+def test_a_query_continues_where_the_entry_ends_and_not_where_the_group_stands(home: Home) -> None:
+    """A run without commit_source_offsets in between leaves the group's offsets behind."""
+    enter(home, "gone", 0, query_id="p")
+    enter(
+        home, "gone", 1, query_id="p",
+        ends='{"source": {"0": 60}}', sources=SourceUse(are_ours=True, commits=False),
+    )  # fmt: skip
+    assert committed(home, "gone") == {SOURCE: CommittedOffset(42)}
+    keeper = home.keeper("gone")
+    page = keeper.read("q")
+
+    def judge(start: int, permits: Permits = NO_PERMITS, sources: SourceUse = OURS) -> Verdict:
+        return keeper.judge(page, Batch("q", 0, "", {SOURCE: start}), sources, permits).verdict
+
+    assert judge(42) is Verdict.REFUSE
+    assert judge(42, Permits(take_over="p")) is Verdict.REFUSE
+    assert judge(60) is Verdict.TAKE_OVER
+    # On another cluster the same numbers mean nothing.
+    assert judge(60, sources=SourceUse()) is Verdict.REFUSE
+    assert judge(60, Permits(take_over="p"), sources=SourceUse()) is Verdict.TAKE_OVER
+
+
+def test_a_topic_that_was_made_again_is_not_continued(home: Home) -> None:
+    home.cluster.create_topics([NewTopic("again", 1, 1)])
+    place = TopicPartition("again", 0)
+    enter(home, "anew", 0, query_id="p", ends='{"again": {"0": 3}}')
+    home.cluster.delete_topics(["again"])
+    home.cluster.create_topics([NewTopic("again", 1, 1)])
+    keeper = home.keeper("anew")
+    decision = keeper.judge(keeper.read("q"), Batch("q", 0, "", {place: 3}), OURS)
+    assert decision.verdict is Verdict.REFUSE
+    assert "was deleted and created again" in decision.reason
+
+
+def test_a_partition_that_is_new_since_begins_at_its_beginning() -> None:
+    with embedded_home() as home:
+        home.cluster.create_topics([NewTopic("source", 2, 1)])
+        enter(home, "id", 0, query_id="p")
+        keeper = home.keeper("id")
+        new = TopicPartition("source", 1)
+        page = keeper.read("q")
+        begins = {SOURCE: 42, new: 0}
+        assert keeper.judge(page, Batch("q", 0, "", begins), OURS).verdict is Verdict.TAKE_OVER
+        begins = {SOURCE: 42, new: 1}
+        assert keeper.judge(page, Batch("q", 0, "", begins), OURS).verdict is Verdict.REFUSE

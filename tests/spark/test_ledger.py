@@ -1,32 +1,50 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from fencepost.base.ids import TopicPartition
-from fencepost.client.groups import CommittedOffset
+from fencepost.spark.failures import EntryUnreadable
 from fencepost.spark.ledger import (
+    RECENT_BATCHES,
     Batch,
+    FormerLedger,
     LedgerEntry,
     Page,
+    Permits,
+    SourceOffsets,
     Verdict,
     decide,
     decode_entry,
     encode_entry,
     fingerprint_of,
-    read_page,
+    follow,
 )
 
-PLACE = TopicPartition("out", 0)
-SOURCE = TopicPartition("in", 0)
+PLACE = TopicPartition("fencepost-ledger", 3)
+OLD_PLACE = TopicPartition("out", 0)
+P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
+IDS = {"in": "one-topic"}
+
+NOTHING = Page()
+MOVED = FormerLedger((OLD_PLACE,), None)
+ADOPT = Permits(adopt=True)
 
 
-def page(
-    query: str, batch: int, fingerprint: str = "f", sources: dict[TopicPartition, int] | None = None
-) -> Page:
-    return Page(PLACE, LedgerEntry(query, batch, fingerprint), sources or {})
+def entry(query: str, batch: int, sources: SourceOffsets | None = None) -> LedgerEntry:
+    ids = IDS if sources else {}
+    return LedgerEntry(query, batch, "f", sources=sources, topic_ids=ids)
 
 
-NOTHING = Page(None, None, {})
+def page(query: str, batch: int, sources: SourceOffsets | None = None) -> Page:
+    return Page(PLACE, entry(query, batch, sources))
+
+
+def new_query(start: SourceOffsets | None, *, stateful: bool | None = None) -> Batch:
+    """The first batch of query q."""
+    return Batch("q", 0, "g", start, IDS if start else {}, is_stateful=stateful)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +58,20 @@ NOTHING = Page(None, None, {})
         (page("q", 5), Batch("q", 5, "g"), Verdict.REFUSE),
         (page("q", 5), Batch("q", 4, "f"), Verdict.REFUSE),
         (page("q", 5), Batch("q", 7, "f"), Verdict.REFUSE),
+        (page("q", -1), Batch("q", 0, "f"), Verdict.WRITE),
         (page("p", 5), Batch("q", 0, "f"), Verdict.REFUSE),
         (page("p", 5), Batch("q", 6, "f"), Verdict.REFUSE),
-        (page("p", 5, sources={SOURCE: 9}), Batch("q", 0, "f", {SOURCE: 9}), Verdict.TAKE_OVER),
-        (page("p", 5, sources={SOURCE: 9}), Batch("q", 0, "f", {SOURCE: 8}), Verdict.REFUSE),
-        (page("p", 5, sources={SOURCE: 9}), Batch("q", 0, "f", {}), Verdict.REFUSE),
+        # The old place: its entry counts while the topic has none.
+        (Page(None, entry("q", 4), FormerLedger((OLD_PLACE,), entry("q", 4))), Batch("q", 5), Verdict.WRITE),
+        (Page(None, entry("p", 4), FormerLedger((OLD_PLACE,), entry("p", 4))), Batch("q", 5), Verdict.REFUSE),
+        (Page(PLACE, entry("q", 4), MOVED), Batch("q", 5), Verdict.WRITE),
+        # The topic was lost.
+        (Page(None, None, MOVED), Batch("q", 0), Verdict.REFUSE),
+        (Page(None, None, MOVED), Batch("q", 5), Verdict.REFUSE),
+        # An older version has written since.
+        (Page(PLACE, entry("q", 4), FormerLedger((OLD_PLACE,), entry("q", 5))), Batch("q", 5), Verdict.REFUSE),
     ],
-)
+)  # fmt: skip
 def test_the_ledger_decides_what_happens_to_a_batch(
     found: Page, batch: Batch, verdict: Verdict
 ) -> None:
@@ -56,37 +81,160 @@ def test_the_ledger_decides_what_happens_to_a_batch(
 
 
 def test_adopting_overrides_a_missing_ledger_and_another_query_but_no_contradiction() -> None:
-    assert decide(NOTHING, Batch("q", 7), adopt=True).verdict is Verdict.WRITE
-    assert decide(page("p", 5), Batch("q", 0), adopt=True).verdict is Verdict.TAKE_OVER
-    assert decide(page("q", 5), Batch("q", 5, "g"), adopt=True).verdict is Verdict.REFUSE
-    assert decide(page("q", 5), Batch("q", 2, "f"), adopt=True).verdict is Verdict.REFUSE
+    rival = FormerLedger((OLD_PLACE,), entry("q", 5))
+    assert decide(NOTHING, Batch("q", 7), ADOPT).verdict is Verdict.WRITE
+    assert decide(Page(None, None, MOVED), Batch("q", 0), ADOPT).verdict is Verdict.WRITE
+    assert decide(Page(PLACE, entry("q", 4), rival), Batch("q", 6), ADOPT).verdict is Verdict.WRITE
+    assert decide(page("p", 5), Batch("q", 0), ADOPT).verdict is Verdict.TAKE_OVER
+    assert decide(page("q", 5), Batch("q", 5, "g"), ADOPT).verdict is Verdict.REFUSE
+    assert decide(page("q", 5), Batch("q", 2, "f"), ADOPT).verdict is Verdict.REFUSE
 
 
-def test_an_entry_survives_being_written_as_an_offset() -> None:
-    entry = LedgerEntry("q", 12, "abc", 345)
-    committed = encode_entry(entry)
-    assert committed.offset == 12
-    assert decode_entry(committed) == entry
+# Taking over.
 
 
 @pytest.mark.parametrize(
-    "metadata",
-    ["", "no json", "[]", "{}", '{"v":2}', '{"v":1,"batchId":3,"queryId":"q","fingerprint":""}'],
+    ("ended", "batch", "verdict"),
+    [
+        ({P0: 9}, new_query({P0: 9}), Verdict.TAKE_OVER),
+        ({P0: 9}, new_query({P0: 8}), Verdict.REFUSE),
+        ({P0: 9}, new_query({P0: 10}), Verdict.REFUSE),
+        ({P0: 9}, new_query({}), Verdict.REFUSE),
+        ({P0: 9}, new_query(None), Verdict.REFUSE),
+        (None, new_query({P0: 9}), Verdict.REFUSE),
+        # A partition that is new since begins at its beginning, wherever that is.
+        ({P0: 9}, new_query({P0: 9, P1: 0}), Verdict.TAKE_OVER),
+        ({P0: 9}, new_query({P0: 9, P1: 4}), Verdict.REFUSE),
+        ({P0: 9}, replace(new_query({P0: 9, P1: 4}), beginnings={P1: 4}), Verdict.TAKE_OVER),
+        # One that is gone was not forgotten by accident.
+        ({P0: 9, P1: 7}, new_query({P0: 9}), Verdict.REFUSE),
+        # Another topic of the same name, or one that we cannot tell.
+        ({P0: 9}, replace(new_query({P0: 9}), topic_ids={"in": "another"}), Verdict.REFUSE),
+        ({P0: 9}, replace(new_query({P0: 9}), topic_ids={}), Verdict.REFUSE),
+    ],
 )
-def test_an_offset_of_somebody_else_is_no_entry(metadata: str) -> None:
-    assert decode_entry(CommittedOffset(4, metadata)) is None
+def test_a_query_takes_over_by_itself_only_where_the_entry_proves_that_it_continues(
+    ended: SourceOffsets | None, batch: Batch, verdict: Verdict
+) -> None:
+    assert decide(page("p", 5, ended), batch).verdict is verdict
 
 
-def test_a_page_tells_the_entry_from_source_offsets_and_prefers_its_own_query() -> None:
-    other = TopicPartition("elsewhere", 0)
-    committed = {
-        PLACE: encode_entry(LedgerEntry("q", 3)),
-        other: encode_entry(LedgerEntry("p", 9)),
-        SOURCE: CommittedOffset(17),
-    }
-    found = read_page(committed, "q")
-    assert (found.place, found.entry) == (PLACE, LedgerEntry("q", 3))
-    assert found.sources == {SOURCE: 17}
+@pytest.mark.parametrize(
+    ("ended", "batch", "named", "verdict"),
+    [
+        ({P0: 9}, new_query({P0: 9}), "p", Verdict.TAKE_OVER),
+        # Nothing to compare: the user's word is enough.
+        (None, new_query({P0: 3}), "p", Verdict.TAKE_OVER),
+        ({P0: 9}, new_query(None), "p", Verdict.TAKE_OVER),
+        ({P0: 9}, replace(new_query({P0: 9}), topic_ids={}), "p", Verdict.TAKE_OVER),
+        # What can be compared must agree.
+        ({P0: 9}, new_query({P0: 3}), "p", Verdict.REFUSE),
+        ({P0: 9}, replace(new_query({P0: 9}), topic_ids={"in": "another"}), "p", Verdict.REFUSE),
+        # Another query than the one that is named.
+        ({P0: 9}, new_query({P0: 9}), "x", Verdict.REFUSE),
+    ],
+)
+def test_take_over_names_the_query_and_is_held_against_what_is_known(
+    ended: SourceOffsets | None, batch: Batch, named: str, verdict: Verdict
+) -> None:
+    assert decide(page("p", 5, ended), batch, Permits(take_over=named)).verdict is verdict
+
+
+def test_take_over_means_nothing_to_a_query_that_owns_the_ledger() -> None:
+    permits = Permits(take_over="p")
+    assert decide(page("q", 4), Batch("q", 5), permits).verdict is Verdict.WRITE
+    assert decide(page("q", 5), Batch("q", 5), permits).verdict is Verdict.DRAIN
+    assert decide(page("q", 5), Batch("q", 7), permits).verdict is Verdict.REFUSE
+    assert decide(NOTHING, Batch("q", 3), permits).verdict is Verdict.REFUSE
+
+
+@pytest.mark.parametrize("how", [Permits(), Permits(take_over="p"), ADOPT], ids=str)
+def test_a_stateful_query_with_a_new_checkpoint_does_not_take_over_unless_it_may_begin_empty(
+    how: Permits,
+) -> None:
+    found = page("p", 5, {P0: 9})
+    stateful = new_query({P0: 9}, stateful=True)
+    refused = decide(found, stateful, how)
+    assert refused.verdict is Verdict.REFUSE
+    assert "allow_empty_state=True" in refused.reason
+    allowed = replace(how, allow_empty_state=True)
+    assert decide(found, stateful, allowed).verdict is Verdict.TAKE_OVER
+    assert decide(found, new_query({P0: 9}, stateful=False), how).verdict is Verdict.TAKE_OVER
+
+
+def test_where_the_plan_cannot_be_seen_the_entry_tells_whether_there_was_state() -> None:
+    found = Page(PLACE, replace(entry("p", 5, {P0: 9}), is_stateful=True))
+    assert decide(found, new_query({P0: 9})).verdict is Verdict.REFUSE
+    # The query was changed, and needs none now.
+    assert decide(found, new_query({P0: 9}, stateful=False)).verdict is Verdict.TAKE_OVER
+
+
+def test_a_stateful_query_with_a_checkpoint_of_its_own_brings_its_state() -> None:
+    batch = Batch("q", 7, "g", {P0: 9}, IDS, is_stateful=True)
+    assert decide(page("p", 5, {P0: 9}), batch).verdict is Verdict.TAKE_OVER
+
+
+def test_a_refused_take_over_says_where_to_start_and_what_to_pass() -> None:
+    reason = decide(page("p", 5, {P0: 9}), new_query({P0: 3})).reason
+    assert """startingOffsets='{"in":{"0":9}}'""" in reason
+    assert 'take_over="p"' in reason
+    assert "in-0 ended at 9 and would begin at 3" in reason
+
+
+# The record.
+
+
+def test_an_entry_survives_being_written() -> None:
+    full = LedgerEntry(
+        "q",
+        12,
+        "abc",
+        (3, 45),
+        {P0: 9, P1: 0},
+        IDS,
+        sources_committed=True,
+        is_stateful=False,
+        parts=["a", "b"],
+        serial=7,
+    )
+    assert decode_entry(encode_entry(full)) == full
+    bare = LedgerEntry("q", -1)
+    assert decode_entry(encode_entry(bare)) == bare
+
+
+def test_a_record_with_more_than_we_know_is_read() -> None:
+    fields = json.loads(encode_entry(LedgerEntry("q", 3))) | {"later": {"deep": [1]}}
+    assert decode_entry(json.dumps(fields).encode()).batch_id == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b"", "no entry"),
+        (b"\xff\x00", "no entry"),
+        (b"[]", "no entry"),
+        (b"{}", "no entry"),
+        (b'{"v":2,"queryId":"q"}', "no entry"),
+        (b'{"v":2,"queryId":"q","batchId":1,"sources":{"in":7}}', "no entry"),
+        (b'{"v":3,"queryId":"q","batchId":1}', "a newer one has written it"),
+    ],
+)
+def test_a_record_that_is_no_entry_says_so(value: bytes, words: str) -> None:
+    with pytest.raises(EntryUnreadable, match=words):
+        decode_entry(value)
+
+
+def test_a_slow_batch_is_forgotten_after_some_others() -> None:
+    last = follow(None, LedgerEntry("q", 0), 90_000)
+    for number in range(1, RECENT_BATCHES):
+        last = follow(last, LedgerEntry("q", number), 5)
+        assert last.longest_ms == 90_000
+    assert follow(last, LedgerEntry("q", RECENT_BATCHES), 5).longest_ms == 5
+
+
+def test_every_entry_has_a_higher_serial_than_the_one_before() -> None:
+    first = follow(None, LedgerEntry("q", 0), 1)
+    assert follow(first, LedgerEntry("q", 1), None).serial == first.serial + 1
 
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_sources() -> None:

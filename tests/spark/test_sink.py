@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
@@ -17,11 +16,14 @@ from fencepost.client.failures import ProducerFenced
 from fencepost.client.partitioner import partition_for_key
 from fencepost.records.opened import Record
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.ledger import group_of, read_page
+from fencepost.spark.former_ledger import decode_former, encode_former, source_offsets
+from fencepost.spark.keeper import append_record
+from fencepost.spark.ledger import group_of
+from fencepost.spark.ledger_reader import read_page
+from fencepost.spark.ledger_topic import LEDGER_TOPIC, partition_of
 from fencepost.spark.sink import TransactionalSink
 from fencepost.testing.embedded import Broker
 from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
 from tests.spark import chaos
 from tests.spark.conftest import BrokerProcess, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
@@ -75,10 +77,11 @@ def test_every_row_is_written_once_to_the_partition_of_its_key(
     assert receipt is not None
     assert receipt.account is not None
     assert (receipt.batch_id, receipt.account.records) == (1, 40)
-    page = read_page(cluster.offset_fetch(sink.group), "")
-    assert page.place == TopicPartition(pipeline.topic, 0)
+    page = read_page(cluster, sink.transactional_id)
+    place = partition_of(sink.transactional_id, 16)
+    assert page.place == TopicPartition(LEDGER_TOPIC, place)
     assert page.entry is not None
-    assert page.entry.batch_id == 1
+    assert (page.entry.batch_id, page.entry.is_stateful) == (1, False)
 
 
 @pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])
@@ -215,11 +218,13 @@ def test_a_new_checkpoint_is_refused_unless_it_is_adopted(
     assert len(read_values(cluster, pipeline.topic)) == 80
 
 
-def delete_ledger(cluster: Cluster, transactional_id: str) -> None:
-    reply = cluster.ask(
-        ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group_of(transactional_id)])
-    )
-    assert [result.error_code for result in reply.results] == [ErrorCode.NONE]
+def delete_ledger(pipeline: Pipeline, cluster: Cluster) -> None:
+    cluster.delete_topics([ledger_of(pipeline)])
+
+
+def ledger_of(pipeline: Pipeline) -> str:
+    """A topic of its own, for a test that deletes it."""
+    return f"{pipeline.topic}-ledger"
 
 
 def at(step: str, batch_id: int, act: Callable[[], None]) -> Callable[[str, int], None]:
@@ -233,17 +238,18 @@ def at(step: str, batch_id: int, act: Callable[[], None]) -> Callable[[str, int]
 def test_a_ledger_that_is_deleted_while_the_query_is_stopped_is_missed(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
+    own = {"ledger_topic": ledger_of(pipeline)}
     pipeline.add(numbered(0))
-    assert pipeline.run() is None
-    delete_ledger(cluster, pipeline.transactional_id)
+    assert pipeline.run(pipeline.sink(**own)) is None
+    delete_ledger(pipeline, cluster)
     pipeline.add(numbered(1))
     for _ in range(2):
-        failure = pipeline.run()
+        failure = pipeline.run(pipeline.sink(**own))
         assert failure is not None
         assert "the cluster has no ledger of this transactional_id" in failure
         assert "adopt=True" in failure
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
-    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    assert pipeline.run(pipeline.sink(adopt=True, **own)) is None
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
@@ -251,11 +257,12 @@ def test_a_first_batch_whose_ledger_is_deleted_is_not_written_again(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     """Spark repeats it, because the driver died before Spark heard of its end."""
+    own = {"ledger_topic": ledger_of(pipeline)}
     pipeline.add(numbered(0))
-    assert pipeline.run(pipeline.sink(on_step=crash_at("ended", 0))) is not None
-    delete_ledger(cluster, pipeline.transactional_id)
+    assert pipeline.run(pipeline.sink(on_step=crash_at("ended", 0), **own)) is not None
+    delete_ledger(pipeline, cluster)
     for _ in range(2):
-        failure = pipeline.run()
+        failure = pipeline.run(pipeline.sink(**own))
         assert failure is not None
         assert "seen a committed transaction of this id, but has no ledger of it" in failure
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
@@ -264,11 +271,12 @@ def test_a_first_batch_whose_ledger_is_deleted_is_not_written_again(
 def test_a_ledger_that_is_deleted_while_the_query_runs_is_written_again(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
+    own = {"ledger_topic": ledger_of(pipeline)}
     pipeline.add(numbered(0), numbered(1))
-    delete = at("writing", 1, lambda: delete_ledger(cluster, pipeline.transactional_id))
-    assert pipeline.run(pipeline.sink(on_step=delete)) is None
+    delete = at("writing", 1, lambda: delete_ledger(pipeline, cluster))
+    assert pipeline.run(pipeline.sink(on_step=delete, **own)) is None
     pipeline.add(numbered(2))
-    assert pipeline.run() is None
+    assert pipeline.run(pipeline.sink(**own)) is None
     expected = numbered(0) + numbered(1) + numbered(2)
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
@@ -276,18 +284,82 @@ def test_a_ledger_that_is_deleted_while_the_query_runs_is_written_again(
 def test_a_query_whose_ledger_is_deleted_from_under_its_transaction_is_refused_after_a_crash(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
+    own = {"ledger_topic": ledger_of(pipeline)}
     pipeline.add(numbered(0), numbered(1))
 
     def on_step(step: str, batch_id: int) -> None:
         if (step, batch_id) == ("entered", 1):
-            delete_ledger(cluster, pipeline.transactional_id)
+            delete_ledger(pipeline, cluster)
         crash_at("ended", 1)(step, batch_id)
 
-    assert pipeline.run(pipeline.sink(on_step=on_step)) is not None
-    failure = pipeline.run()
-    # Whether an offset that waits for its transaction is deleted too is the broker's choice.
-    assert failure is None or "the cluster has no ledger of this transactional_id" in failure
+    assert pipeline.run(pipeline.sink(on_step=on_step, **own)) is not None
+    failure = pipeline.run(pipeline.sink(**own))
+    assert failure is not None
+    assert "the cluster has no ledger of this transactional_id" in failure
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_a_topic_that_rows_went_to_may_be_deleted_without_the_ledger(
+    pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    """With a topic column any topic may come first; the ledger depends on none of them."""
+    first, second = pipeline.topic, new_topic()
+
+    def to(topic: str) -> Callable[[DataFrame], DataFrame]:
+        return lambda lines: lines.selectExpr("value", f"'{topic}' AS topic")
+
+    pipeline.add(numbered(0))
+    assert pipeline.run(pipeline.sink(topic=None), to(first)) is None
+    cluster.delete_topics([first])
+    pipeline.add(numbered(1))
+    assert pipeline.run(pipeline.sink(topic=None), to(second)) is None
+    assert sorted(read_values(cluster, second)) == sorted(numbered(1))
+
+
+def test_a_query_without_a_row_yet_is_started_again(pipeline: Pipeline, cluster: Cluster) -> None:
+    def nothing_yet(lines: DataFrame) -> DataFrame:
+        return lines.where("value NOT LIKE '0-%'").selectExpr(
+            "value", f"'{pipeline.topic}' AS topic"
+        )
+
+    for batch in range(2):
+        pipeline.add(numbered(batch))
+        assert pipeline.run(pipeline.sink(topic=None), nothing_yet) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1))
+
+
+def test_rows_for_the_topic_of_the_ledger_are_refused_and_never_seen(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(["x"])
+    failure = pipeline.run(
+        pipeline.sink(topic=None),
+        lambda lines: lines.selectExpr("value AS key", "value", f"'{LEDGER_TOPIC}' AS topic"),
+    )
+    assert failure is not None
+    assert "which holds the ledger" in failure
+    assert read_page(cluster, "x", fenced=False).entry is None
+
+
+def test_an_old_ledger_is_continued_and_an_older_version_finds_none(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    """As if an older version had written batch 0, and then this one came."""
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    page = read_page(cluster, pipeline.transactional_id)
+    assert page.entry is not None
+    identity = cluster.init_producer_id(pipeline.transactional_id)
+    append_record(cluster, identity, page.place or TopicPartition("", 0), None)
+    old_place = TopicPartition(pipeline.topic, 0)
+    offsets = {old_place: encode_former(page.entry)}
+    cluster.txn_offset_commit(identity, group_of(pipeline.transactional_id), offsets)
+    cluster.end_txn(identity, commit=True)
+    pipeline.add(numbered(1))
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+    left = cluster.offset_fetch(group_of(pipeline.transactional_id))
+    assert decode_former(left[old_place]) is None
 
 
 def test_a_transaction_timeout_that_the_brokers_do_not_allow_is_named(pipeline: Pipeline) -> None:
@@ -305,7 +377,7 @@ def test_a_transaction_timeout_below_the_longest_batch_is_refused(
     pipeline.add(numbered(1))
     failure = pipeline.run(pipeline.sink(options={"kafka.transaction.timeout.ms": "1"}))
     assert failure is not None
-    assert "raise kafka.transaction.timeout.ms, or make batches smaller" in failure
+    assert "raise kafka.transaction.timeout.ms; or, where batches are smaller now" in failure
     assert pipeline.run() is None
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
@@ -458,8 +530,12 @@ def test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction(
     copy: Copy, cluster: Cluster
 ) -> None:
     assert copy.run(copy.bootstrap) is None
-    page = read_page(cluster.offset_fetch(group_of(copy.target)), "")
-    assert page.sources == {TopicPartition(copy.source, 0): 2, TopicPartition(copy.source, 1): 0}
+    ends = {TopicPartition(copy.source, 0): 2, TopicPartition(copy.source, 1): 0}
+    assert source_offsets(cluster.offset_fetch(group_of(copy.target))) == ends
+    entry = read_page(cluster, copy.target).entry
+    assert entry is not None
+    assert (entry.sources, entry.sources_committed) == (ends, True)
+    assert entry.topic_ids.keys() == {copy.source}
     assert read_values(cluster, copy.target) == ["a", "b"]
 
 
@@ -473,22 +549,11 @@ def test_offsets_of_a_source_of_another_cluster_are_not(
         assert "the query reads from cluster" in failure
         assert "Leave commit_source_offsets out" in failure
         assert copy.run(own_broker.bootstrap_servers) is None
-        page = read_page(other.offset_fetch(group_of(copy.target)), "")
-        assert page.entry is not None
-        assert page.sources == {}
+        assert other.offset_fetch(group_of(copy.target)) == {}
+        entry = read_page(other, copy.target).entry
+        assert entry is not None
+        assert entry.topic_ids == {}
         assert read_values(other, copy.target) == ["a", "b"]
-
-
-def test_a_ledger_that_stands_where_a_source_is_leaves_the_offsets_of_sources_out(
-    copy: Copy, cluster: Cluster
-) -> None:
-    failure = copy.run(copy.bootstrap, ledger_topic=copy.source, commit_source_offsets=True)
-    assert failure is not None
-    assert "is both read by the query and the place of its ledger: pass ledger_topic=" in failure
-    assert copy.run(copy.bootstrap, ledger_topic=copy.source) is None
-    page = read_page(cluster.offset_fetch(group_of(copy.target)), "")
-    assert (page.place, page.sources) == (TopicPartition(copy.source, 0), {})
-    assert read_values(cluster, copy.target) == ["a", "b"]
 
 
 def test_offsets_of_files_are_not_asked_of_the_cluster(pipeline: Pipeline) -> None:

@@ -207,6 +207,19 @@ def metadata(
     return ClusterView(form.cluster_id, form.controller_id, brokers, views)
 
 
+def find_topic(core: Core, name: str) -> Steps[TopicView | None]:
+    """A topic as one broker knows it now, or None: for callers that create it if it is not there."""
+    attempt = Attempt(core, ApiKey.METADATA, f"topic {name!r}")
+    while True:
+        form = yield from refresh_metadata(core, [name], attempt)
+        (topic,) = form.topics
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        if attempt.judge(ApiKey.METADATA, topic.error_code) is Reaction.SUCCEED:
+            return _topic_view(topic)
+        yield from attempt.pause()
+
+
 def _topic_view(topic: MetadataResponseTopic) -> TopicView:
     partitions = (
         PartitionView(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ListedTransaction,
         NewTopic,
         ResourceType,
+        TopicView,
         TransactionView,
     )
     from fencepost.client.fetched import FetchedPartition
@@ -253,6 +254,10 @@ class Cluster:
     def begin_metadata(self, topics: Collection[str] | None = None) -> Begun[ClusterView]:
         """The same, without waiting for the answer."""
         return self.begin(admin.metadata(self._core, topics))
+
+    def find_topic(self, name: str) -> TopicView | None:
+        """A topic, or None at once where the broker that answers does not know it (yet)."""
+        return self.run(admin.find_topic(self._core, name))
 
     def describe_cluster(self) -> ClusterView:
         """Who belongs to the cluster."""

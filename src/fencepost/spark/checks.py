@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Final
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark import PYTHON_SET_HERE
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.ledger import Verdict, decide, group_of, read_page
+from fencepost.spark.ledger import NO_PERMITS, RECENT_BATCHES, Verdict
+from fencepost.spark.origins import SourceUse
 from fencepost.spark.session import concurrent_tasks, is_on, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fencepost.client.blocking import Cluster
-    from fencepost.spark.ledger import Batch, Decision
+    from fencepost.spark.keeper import LedgerKeeper
+    from fencepost.spark.ledger import Batch, Decision, LedgerEntry, Page, Permits
     from fencepost.spark.moment import Moment
     from fencepost.spark.settings import SinkSettings
 
@@ -32,6 +33,11 @@ LEAST_SPARK: Final = (4, 2)
 
 EXECUTORS_PATIENCE_SECONDS: Final = 120.0
 """How long the first executor may take to come: a cluster starts them while the query starts."""
+
+SETTLING_SECONDS: Final = 0.1
+"""How often an undecided ledger is looked at again: markers come within milliseconds, or not before a timeout."""
+
+NO_SOURCES: Final = SourceUse()
 
 _COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 """States of a transactional id whose last transaction was committed."""
@@ -102,40 +108,63 @@ def claim_id(transactional_id: str, settings: SinkSettings, moment: Moment) -> N
     _claims[key] = moment
 
 
-def check_ledger(cluster: Cluster, transactional_id: str, batch: Batch) -> None:
+def check_ledger(
+    keeper: LedgerKeeper,
+    transactional_id: str,
+    batch: Batch,
+    sources: SourceUse = NO_SOURCES,
+    permits: Permits = NO_PERMITS,
+) -> None:
     """Refuses what the fence would not change, so that whoever writes with this id is not stopped for nothing.
 
     A transaction that is committed but whose markers are on their way may still change the ledger, so a refusal is given
     on a settled one.
     """
-    group = group_of(transactional_id)
-    page = read_page(cluster.offset_fetch(group, require_stable=False), batch.query_id)
-    if decide(page, batch).verdict is Verdict.REFUSE:
-        try:
-            page = read_page(cluster.offset_fetch(group), batch.query_id)
-        except RetriesExhausted as problem:
-            # Somebody died in the middle of a transaction. Fence it; the ledger will be read again.
-            log.info("the ledger of %r is not settled: %s", transactional_id, problem)
+
+    def judge(page: Page) -> Decision:
+        return keeper.judge(page, batch, sources, permits)
+
+    page = keeper.look(batch.query_id, stable=False)
+    if judge(page).verdict is Verdict.REFUSE:
+        settled = _settled_page(keeper, transactional_id, batch)
+        if settled is None:
             return
-        decision = decide(page, batch)
+        page = settled
+        decision = judge(page)
         if decision.verdict is Verdict.REFUSE:
             raise refusal_of(transactional_id, decision)
-    if page.entry is None and batch.batch_id == 0:
-        _refuse_lost_ledger(cluster, transactional_id, batch)
+    if page.entry is None and batch.batch_id == 0 and not permits.adopt:
+        _refuse_lost_ledger(keeper, transactional_id, batch)
 
 
-def _refuse_lost_ledger(cluster: Cluster, transactional_id: str, batch: Batch) -> None:
+def _settled_page(keeper: LedgerKeeper, transactional_id: str, batch: Batch) -> Page | None:
+    """The page when no transaction of the id is open; None when one stays open for longer than we wait."""
+    deadline = time.monotonic() + keeper.patience_seconds
+    try:
+        while not (page := keeper.look(batch.query_id, stable=True)).is_settled:
+            if time.monotonic() >= deadline:
+                log.info("an entry of %r is in an open transaction", transactional_id)
+                return None
+            time.sleep(SETTLING_SECONDS)
+    except RetriesExhausted as problem:
+        # Somebody died in the middle of a transaction. Fence it; the ledger will be read again.
+        log.info("the ledger of %r is not settled: %s", transactional_id, problem)
+        return None
+    return page
+
+
+def _refuse_lost_ledger(keeper: LedgerKeeper, transactional_id: str, batch: Batch) -> None:
     """A first batch without a ledger is a new query, unless the id has committed something: then a ledger is missing."""
-    view = cluster.describe_transactions([transactional_id])[transactional_id]
-    if view is None or view.state not in _COMMITTED:
+    if keeper.state_of_id() not in _COMMITTED:
         return
-    page = read_page(cluster.offset_fetch(group_of(transactional_id)), batch.query_id)
-    if page.entry is None:
+    page = _settled_page(keeper, transactional_id, batch)
+    if page is not None and page.entry is None:
         raise SinkRefused(
             f"transactional_id {transactional_id!r}: the cluster has seen a committed transaction of this id, but has no "
-            "ledger of it: the ledger expired (offsets.retention.minutes) or was deleted, or another producer uses the "
-            "id. Whether batch 0 is in the topics cannot be known. Look at the end of the topics; if the batch is not "
-            "there, pass adopt=True once, or give this query a transactional_id that nobody has used. Nothing was written."
+            "ledger of it: the record or its topic was deleted, ledger_topic= names another topic, or another producer "
+            "uses the id. Whether batch 0 is in the topics cannot be known. Look at the end of the topics; if the batch "
+            "is not there, pass adopt=True once, or give this query a transactional_id that nobody has used. Nothing was "
+            "written."
         )
 
 
@@ -146,11 +175,13 @@ def refusal_of(transactional_id: str, decision: Decision) -> SinkRefused:
     )
 
 
-def check_timeout(transactional_id: str, settings: SinkSettings, longest_ms: int) -> None:
-    """Refuses a timeout that a transaction of this id would have exceeded before."""
+def check_timeout(transactional_id: str, settings: SinkSettings, entry: LedgerEntry | None) -> None:
+    """Refuses a timeout that one of the last transactions of this id would have exceeded."""
     timeout_ms = settings.transaction_timeout_ms
+    longest_ms = 0 if entry is None else entry.longest_ms
     if longest_ms >= timeout_ms:
         raise SinkRefused(
-            f"a transaction of {transactional_id!r} has been open for {longest_ms} ms, and the timeout is "
-            f"{timeout_ms} ms: raise kafka.transaction.timeout.ms, or make batches smaller"
+            f"one of the last {RECENT_BATCHES} transactions of {transactional_id!r} was open for {longest_ms} ms, and the "
+            f"timeout is {timeout_ms} ms: raise kafka.transaction.timeout.ms; or, where batches are smaller now, run "
+            f"`fencepost ledger forget --durations {transactional_id}`. Nothing was written"
         )

@@ -28,6 +28,10 @@ class NeighbourLost(FencepostError):
     """Another task of the write stage cannot be reached any more: the transaction is aborted."""
 
 
+class EntryUnreadable(FencepostError):
+    """A record of the ledger that this version cannot read."""
+
+
 class DataLost(FencepostError):
     """Records that the query has not read yet are gone (failOnDataLoss)."""
 

@@ -2,73 +2,225 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from fencepost.base.ids import TopicPartition
+from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.client.failures import Refused, UnknownTopicOrPartition
 from fencepost.client.groups import CommittedOffset
+from fencepost.client.reading import EARLIEST
+from fencepost.records.builder import build_batch
+from fencepost.records.opened import Record
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.ledger import LedgerEntry, Page, encode_entry, group_of, read_page
+from fencepost.spark.former_ledger import moved_to
+from fencepost.spark.ledger import (
+    NO_PERMITS,
+    Batch,
+    Decision,
+    FormerLedger,
+    LedgerEntry,
+    Page,
+    Permits,
+    decide,
+    encode_entry,
+    follow,
+    group_of,
+)
+from fencepost.spark.ledger_reader import read_page
+from fencepost.spark.ledger_topic import (
+    LEDGER_TOPIC,
+    ensure_topic,
+    key_of,
+    partition_of,
+    refusal_of,
+)
 from fencepost.spark.offsets import parse_sources
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from fencepost.client.blocking import Cluster
     from fencepost.client.options import ClientOptions
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.accounts import Account
     from fencepost.spark.moment import Moment
+    from fencepost.spark.origins import SourceUse
 
 
 class LedgerKeeper:
-    """The ledger of one transactional id. `must_commit_sources`: it is an error when their offsets cannot be entered."""
+    """The ledger of one transactional id."""
 
     def __init__(
-        self,
-        options: ClientOptions,
-        transactional_id: str,
-        topic: str | None,
-        *,
-        must_commit_sources: bool,
+        self, options: ClientOptions, transactional_id: str, topic: str | None = None
     ) -> None:
+        self.topic = topic or LEDGER_TOPIC
         self.group = group_of(transactional_id)
         self._options = options
-        self._topic = topic
-        self._must_commit_sources = must_commit_sources
+        self._transactional_id = transactional_id
+        self._partition_count = 0
+        self._topic_ids: dict[str, str] = {}
+
+    @property
+    def _cluster(self) -> Cluster:
+        return cluster_of(self._options)
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long to wait for a transaction of somebody else."""
+        return self._options.default_api_timeout_ms / 1_000
+
+    # Before the batch.
+
+    def state_of_id(self) -> str | None:
+        """What the coordinator says of the transactional id; None for one that it does not know."""
+        view = self._cluster.describe_transactions([self._transactional_id])[self._transactional_id]
+        return None if view is None else view.state
+
+    def prepare(self) -> None:
+        """Makes and checks the topic, at the start of a run; SinkRefused says what to do."""
+        self._partition_count = len(ensure_topic(self._cluster, self.topic).partitions)
+        self._topic_ids = {}
+
+    def look(self, query_id: str, *, stable: bool) -> Page:
+        """What is in the ledger now, while somebody else may be writing to it."""
+        return self._read(query_id, fenced=False, stable=stable)
 
     def read(self, query_id: str) -> Page:
         """What is in the ledger, once every transaction that may change it is over."""
-        return read_page(cluster_of(self._options).offset_fetch(self.group), query_id)
+        return self._read(query_id, fenced=True, stable=True)
+
+    def _read(self, query_id: str, *, fenced: bool, stable: bool) -> Page:
+        return read_page(
+            self._cluster,
+            self._transactional_id,
+            self.topic,
+            query_id=query_id,
+            fenced=fenced,
+            stable=stable,
+        )
+
+    def judge(
+        self, page: Page, batch: Batch, sources: SourceUse, permits: Permits = NO_PERMITS
+    ) -> Decision:
+        """What to do with the batch, with all that the cluster knows of its sources."""
+        entry = page.entry
+        if entry is not None and entry.query_id != batch.query_id and sources.are_ours:
+            batch = self._with_topics(batch, entry.sources or {})
+        return decide(page, batch, permits)
+
+    def _with_topics(self, batch: Batch, ended: Collection[TopicPartition]) -> Batch:
+        """The ids of its topics, and where partitions begin that are new since the entry."""
+        if not batch.start:
+            return batch
+        ids = self._ids_of({place.topic for place in batch.start})
+        new = [place for place in batch.start if place not in ended]
+        listed = self._cluster.list_offsets(dict.fromkeys(new, EARLIEST)) if new else {}
+        beginnings = {place: found.offset for place, found in listed.items()}
+        return replace(batch, topic_ids=ids, beginnings=beginnings)
+
+    def _ids_of(self, topics: Iterable[str]) -> dict[str, str]:
+        """Topics that are gone, or that we may not see, are left out."""
+        wanted = set(topics)
+        for topic in sorted(wanted - self._topic_ids.keys()):
+            try:
+                view = self._cluster.find_topic(topic)
+            except Refused:
+                continue
+            if view is not None:
+                self._topic_ids[topic] = topic_id_text(view.topic_id)
+        return {topic: self._topic_ids[topic] for topic in wanted & self._topic_ids.keys()}
+
+    # In the transaction of the batch.
 
     def enter(
         self,
         identity: ProducerIdentity,
         moment: Moment,
-        account: Account,
+        account: Account | None,
         before: Page,
         *,
-        longest_ms: int,
-        with_sources: bool,
-    ) -> Page | None:
+        open_ms: int | None,
+        sources: SourceUse,
+        is_stateful: bool | None = None,
+        parts: Any = None,
+    ) -> Page:
         """Writes the batch's entry, and the sources' offsets if wanted, into the transaction: the page that follows.
 
-        None when nothing was written and no topic is known to hold a ledger: then there is nothing to commit.
+        A batch without rows (or that was skipped: no account) is entered like any other.
         """
-        place = before.place or self._place(account)
-        if place is None:
-            return None
-        entry = LedgerEntry(moment.query_id, moment.batch_id, moment.fingerprint, longest_ms)
-        sources = parse_sources(moment.end_offsets) if with_sources else None
-        if sources and place in sources:
-            if self._must_commit_sources:
-                raise SinkRefused(
-                    f"{place} is both read by the query and the place of its ledger: pass ledger_topic="
-                )
-            sources = None
-        offsets = {tp: CommittedOffset(offset) for tp, offset in (sources or {}).items()}
-        offsets[place] = encode_entry(entry)
-        cluster_of(self._options).txn_offset_commit(identity, self.group, offsets)
-        return Page(place, entry, sources or before.sources)
+        self._refuse_own_rows(account)
+        ended = parse_sources(moment.end_offsets)
+        commits = sources.commits and ended is not None
+        entry = LedgerEntry(
+            moment.query_id,
+            moment.batch_id,
+            moment.fingerprint,
+            sources=ended,
+            topic_ids=self._ids_of({p.topic for p in ended}) if ended and sources.are_ours else {},
+            sources_committed=commits,
+            is_stateful=is_stateful,
+            parts=parts,
+        )
+        entry = follow(before.entry, entry, open_ms)
+        offsets = self._offsets(ended if commits else None, before.former)
+        if offsets:
+            self._cluster.txn_offset_commit(identity, self.group, offsets)
+        return self.write(identity, entry, before)
 
-    def _place(self, account: Account) -> TopicPartition | None:
-        if self._topic is not None:
-            return TopicPartition(self._topic, 0)
-        return TopicPartition(min(account.partitions).topic, 0) if account.partitions else None
+    def write(self, identity: ProducerIdentity, entry: LedgerEntry, before: Page) -> Page:
+        """The record of an entry, into the transaction of this identity, which writes no other to the topic."""
+        try:
+            place = self._append(identity, entry, before.place)
+        except UnknownTopicOrPartition:
+            # Somebody has deleted the topic under us. We hold the id and know the entry, so nothing is lost.
+            self.prepare()
+            place = self._append(identity, entry, None)
+        except Refused as problem:
+            raise refusal_of(self.topic, problem) from problem
+        former = before.former and FormerLedger(before.former.places, None)
+        return Page(place, entry, former)
+
+    def _append(
+        self, identity: ProducerIdentity, entry: LedgerEntry, place: TopicPartition | None
+    ) -> TopicPartition:
+        if place is None:
+            index = partition_of(self._transactional_id, self._partition_count)
+            place = TopicPartition(self.topic, index)
+        append_record(self._cluster, identity, place, encode_entry(entry))
+        return place
+
+    def _offsets(
+        self, sources: dict[TopicPartition, int] | None, former: FormerLedger | None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group commits: a source's offset takes the place of an old entry by itself, too."""
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        if former is not None and former.entry is not None:
+            offsets = dict.fromkeys(former.places, moved_to(self.topic))
+        return offsets | {p: CommittedOffset(offset) for p, offset in (sources or {}).items()}
+
+    def _refuse_own_rows(self, account: Account | None) -> None:
+        if account is not None and any(place.topic == self.topic for place in account.partitions):
+            raise SinkRefused(
+                f"rows went to topic {self.topic!r}, which holds the ledger: write them to another topic. The transaction "
+                "was aborted"
+            )
+
+
+def append_record(
+    cluster: Cluster, identity: ProducerIdentity, place: TopicPartition, value: bytes | None
+) -> None:
+    """Writes one record of the ledger; None forgets the id. An identity writes once to a partition."""
+    assert identity.transactional_id is not None
+    batch = build_batch(
+        [Record(key=key_of(identity.transactional_id), value=value)],
+        timestamp_ms=time.time_ns() // 1_000_000,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    with cluster.writer(identity) as writer:
+        writer.write(place, batch)
+        writer.flush()

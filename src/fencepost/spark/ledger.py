@@ -1,26 +1,31 @@
 """The ledger: which micro-batch is in the topics, written by the very transaction that put it there.
 
-Theory of operation. A Kafka transaction can commit offsets of a consumer group together with records. The sink owns
-the group `fencepost-<transactional id>` and commits in every transaction one offset of it, on partition 0 of a topic
-that it writes to: the offset is the batch id, and the metadata says which query it was and what the batch was made
-from (a fingerprint of its source offsets). So after any crash the question "is batch 7 in Kafka?" has one answer, and
-Kafka itself gives it, whatever Spark's checkpoint believes.
+Theory of operation. Every transaction of the sink also writes one record to a compacted topic (`ledger_topic.py`): the
+key is the transactional id, the value is this module's `LedgerEntry` as JSON. So after any crash the question "is batch 7
+in Kafka?" has one answer, and Kafka gives it, whatever Spark's checkpoint believes. `ledger_reader.py` finds the newest
+committed record of an id, `keeper.py` reads and writes it for the sink, and `former_ledger.py` knows the place where
+older versions of this package kept it.
 
 Spark repeats the newest batch whose end it has not logged, with the same id and the same source offsets, and never an
-older one. `decide` is the table of what to do then:
+older one. `decide` is the table of what to do then; the first line that fits decides:
 
     ledger                                   batch b of query q
-    none                                     write if b is 0, else refuse (expired or deleted)
+    an older fencepost has written since     refuse; adopt: write
+      the ledger moved to its topic
+    none, but the old place says "moved"     refuse: the topic was lost; adopt: write
+    none                                     write if b is 0, else refuse; adopt: write
     q, b, same fingerprint                   drain: run the query's plan for its state, write nothing
     q, b, other fingerprint                  refuse: the checkpoint was changed under the query
     q, b - 1                                 write
     q, anything else                         refuse: the checkpoint is older or newer than the topics
-    another query, its sources end where     take over: a new checkpoint that continues where the old one ended
-      this batch begins
-    another query otherwise                  refuse
+    another query p                          take over if `take_over` names p or this batch begins exactly where the
+                                             entry's sources end, else refuse; adopt: take over
 
-With `adopt` the sink writes where the reason to refuse is a missing ledger or another query. It never overrides a
-contradiction within one query.
+A take-over is refused, in spite of `take_over`, where the source offsets in the entry contradict the start of the batch:
+they were written in the same transaction as the rows, so they are exact. Offsets of the consumer group are not
+consulted: a run with commit_source_offsets=False leaves them behind. A partition that is new since the entry must begin
+at its beginning, and topic ids must agree, or offsets of two different topics would be compared. A stateful query that
+takes over with a new checkpoint has lost its state, so it is refused unless `allow_empty_state`.
 """
 
 from __future__ import annotations
@@ -28,27 +33,55 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fencepost.base.ids import TopicPartition
-from fencepost.client.groups import CommittedOffset
+from fencepost.spark.failures import EntryUnreadable
+from fencepost.spark.offsets import from_layout, to_layout
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of the record's JSON. Fields may be added without a new one: readers ignore what they do not know."""
+
 GROUP_PREFIX: Final = "fencepost-"
+
+RECENT_BATCHES: Final = 16
+"""How many batches the longest time counts: a batch that was slow once is forgotten after so many others."""
 
 SourceOffsets = Mapping[TopicPartition, int]
 
 
-class LedgerEntry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
     """What the last committed transaction said about itself."""
 
     query_id: str
     batch_id: int
+    """The last batch in the topics; -1 before the first one of a query that was let in by hand."""
     fingerprint: str = ""
-    longest_ms: int = 0
-    """The longest time that a transaction of this id was open: what its timeout must exceed."""
+    recent_ms: tuple[int, ...] = ()
+    """How long the last transactions were open, the newest last."""
+    sources: SourceOffsets | None = None
+    """Where the sources of this batch end; None where they are not topics, or it is not known."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the topics in `sources`; empty where they are topics of another cluster."""
+    sources_committed: bool = False
+    """Whether the same transaction committed `sources` in the group of the transactional id."""
+    is_stateful: bool | None = None
+    """Whether the query keeps state; None where it is not known."""
+    parts: Any = None
+    """What the batch consisted of, where it was written in several parts; any JSON."""
+    serial: int = 0
+    """One more than in the entry before: tells which of two records is newer, in whatever partition they are."""
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest time that one of the last transactions was open: what the timeout must exceed."""
+        return max(self.recent_ms, default=0)
+
+    def recent_with(self, open_ms: int) -> tuple[int, ...]:
+        return (*self.recent_ms, open_ms)[-RECENT_BATCHES:]
 
 
 class Verdict(Enum):
@@ -80,10 +113,47 @@ class Batch:
     fingerprint: str = ""
     start: SourceOffsets | None = None
     """Where its sources begin, if all of them are topics; None if they are not, or it is not known."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids that the topics in `start` have now; empty where they are topics of another cluster."""
+    beginnings: SourceOffsets = field(default_factory=dict)
+    """Where partitions begin now, if not at 0."""
+    is_stateful: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """What the user has allowed, as arguments of the sink."""
+
+    adopt: bool = False
+    take_over: str | None = None
+    allow_empty_state: bool = False
+
+
+NO_PERMITS: Final = Permits()
+
+
+class FormerLedger(NamedTuple):
+    """What the group of a transactional id still says of the ledger that older versions kept there."""
+
+    places: tuple[TopicPartition, ...]
+    entry: LedgerEntry | None
+    """None when the entry has moved to the ledger's topic."""
+
+
+class Page(NamedTuple):
+    """All that the cluster knows of one transactional id's ledger."""
+
+    place: TopicPartition | None = None
+    """Where the record is; None when there is none."""
+    entry: LedgerEntry | None = None
+    """The record, or else the entry at its old place."""
+    former: FormerLedger | None = None
+    is_settled: bool = True
+    """False when a transaction of the id with another record may still be committed."""
 
 
 def group_of(transactional_id: str) -> str:
-    """The group in which the sink of this transactional id keeps its ledger."""
+    """The group in which the sink of this transactional id commits the offsets of its sources."""
     return GROUP_PREFIX + transactional_id
 
 
@@ -93,63 +163,89 @@ def fingerprint_of(end_offsets: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def encode_entry(entry: LedgerEntry) -> CommittedOffset:
-    """The entry as an offset with metadata."""
-    metadata = {
+# The record.
+
+
+def encode_entry(entry: LedgerEntry) -> bytes:
+    """The value of the entry's record."""
+    fields: dict[str, Any] = {
         "v": VERSION,
+        "serial": entry.serial,
         "queryId": entry.query_id,
         "batchId": entry.batch_id,
         "fingerprint": entry.fingerprint,
-        "longestMs": entry.longest_ms,
+        "recentMs": list(entry.recent_ms),
+        "stateful": entry.is_stateful,
     }
-    return CommittedOffset(entry.batch_id, json.dumps(metadata, separators=(",", ":")))
+    if entry.sources is not None:
+        fields["sources"] = {
+            topic: {"id": entry.topic_ids.get(topic), "offsets": offsets}
+            for topic, offsets in to_layout(entry.sources).items()
+        }
+        fields["sourcesCommitted"] = entry.sources_committed
+    if entry.parts is not None:
+        fields["parts"] = entry.parts
+    return json.dumps(fields, separators=(",", ":")).encode("utf-8")
 
 
-def decode_entry(committed: CommittedOffset) -> LedgerEntry | None:
-    """The entry behind an offset; None for an offset that is no ledger (of a source, or somebody else's)."""
+def decode_entry(value: bytes) -> LedgerEntry:
+    """The reverse; EntryUnreadable for anything else."""
     try:
-        metadata = json.loads(committed.metadata)
-        if metadata["v"] != VERSION or metadata["batchId"] != committed.offset:
-            return None
+        fields = json.loads(value)
+        version = fields["v"]
+        if version != VERSION:
+            raise EntryUnreadable(
+                f"its format has version {version!r}, and this fencepost reads version {VERSION}: a newer one has "
+                "written it, so use that one"
+            )
+        sources = fields.get("sources")
         return LedgerEntry(
-            str(metadata["queryId"]),
-            committed.offset,
-            str(metadata["fingerprint"]),
-            int(metadata.get("longestMs", 0)),
+            query_id=str(fields["queryId"]),
+            batch_id=int(fields["batchId"]),
+            fingerprint=str(fields.get("fingerprint", "")),
+            recent_ms=tuple(int(each) for each in fields.get("recentMs", ())),
+            sources=None if sources is None else _read_offsets(sources),
+            topic_ids={} if sources is None else _read_ids(sources),
+            sources_committed=bool(fields.get("sourcesCommitted")),
+            is_stateful=fields.get("stateful"),
+            parts=fields.get("parts"),
+            serial=int(fields.get("serial", 0)),
         )
-    except (ValueError, KeyError, TypeError):
-        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise EntryUnreadable(f"it is no entry of a ledger ({value[:80]!r})") from problem
 
 
-class Page(NamedTuple):
-    """Everything that the group has committed, told apart."""
-
-    place: TopicPartition | None
-    entry: LedgerEntry | None
-    sources: dict[TopicPartition, int]
+def _read_offsets(sources: Mapping[str, Any]) -> SourceOffsets:
+    return from_layout({topic: told["offsets"] for topic, told in sources.items()})
 
 
-def read_page(committed: Mapping[TopicPartition, CommittedOffset], query_id: str) -> Page:
-    """Finds the entry among the offsets of a group: this query's newest one, or any other."""
-    entries = {tp: entry for tp, value in committed.items() if (entry := decode_entry(value))}
-    sources = {tp: value.offset for tp, value in committed.items() if tp not in entries}
-    if not entries:
-        return Page(None, None, sources)
-    place = max(entries, key=lambda tp: (entries[tp].query_id == query_id, entries[tp].batch_id))
-    return Page(place, entries[place], sources)
+def _read_ids(sources: Mapping[str, Any]) -> dict[str, str]:
+    return {topic: str(told["id"]) for topic, told in sources.items() if told.get("id")}
 
 
-def decide(page: Page, batch: Batch, *, adopt: bool = False) -> Decision:
+def follow(before: LedgerEntry | None, entry: LedgerEntry, open_ms: int | None) -> LedgerEntry:
+    """The entry as the successor of the one before it; `open_ms` is how long its transaction was open."""
+    before = before or LedgerEntry("", -1)
+    recent_ms = before.recent_ms if open_ms is None else before.recent_with(open_ms)
+    return replace(entry, recent_ms=recent_ms, serial=before.serial + 1)
+
+
+# The table.
+
+
+def decide(page: Page, batch: Batch, permits: Permits = NO_PERMITS) -> Decision:
     """The table above."""
-    entry = page.entry
+    entry, former = page.entry, page.former
+    if page.place is not None and former is not None and former.entry is not None:
+        return _decide_rival(former.entry, permits)
     if entry is None:
-        return _decide_without_ledger(batch, adopt)
+        return _decide_without_entry(former, batch, permits)
     if entry.query_id != batch.query_id:
-        return _decide_other_query(page, entry, batch, adopt)
-    if entry.batch_id == batch.batch_id - 1:
-        return Decision(Verdict.WRITE, f"batch {entry.batch_id} is the last one in the topics")
+        return _decide_other_query(entry, batch, permits)
     if entry.batch_id == batch.batch_id:
         return _decide_repetition(entry, batch)
+    if entry.batch_id == batch.batch_id - 1:
+        return Decision(Verdict.WRITE, f"batch {entry.batch_id} is the last one in the topics")
     return Decision(
         Verdict.REFUSE,
         f"the topics hold batch {entry.batch_id} of this query as the last one, and the checkpoint "
@@ -159,17 +255,35 @@ def decide(page: Page, batch: Batch, *, adopt: bool = False) -> Decision:
     )
 
 
-def _decide_without_ledger(batch: Batch, adopt: bool) -> Decision:
-    if batch.batch_id == 0:
-        return Decision(Verdict.WRITE, "the first batch, and no ledger")
-    if adopt:
-        return Decision(Verdict.WRITE, "no ledger, adopted")
+def _decide_rival(former: LedgerEntry, permits: Permits) -> Decision:
+    if permits.adopt:
+        return Decision(Verdict.WRITE, "an older fencepost has written since; adopted")
     return Decision(
         Verdict.REFUSE,
-        f"batch {batch.batch_id} is not the first one, but the cluster has no ledger of this transactional_id: "
-        "it expired (offsets.retention.minutes), was deleted, or this is another cluster; or no batch before it had a "
-        "row, and neither topic= nor ledger_topic= names a place for a ledger. Whether the batch is in the topics cannot "
-        "be known. Look at the end of the topics; if the batch is not there, pass adopt=True once",
+        f"an older version of fencepost has written batch {former.batch_id} of query {former.query_id} after the ledger "
+        "had moved to its own topic, and its entry and the topic's disagree. Use one version for one transactional_id. "
+        "Look at the end of the topics; if this batch is not there, pass adopt=True once",
+    )
+
+
+def _decide_without_entry(former: FormerLedger | None, batch: Batch, permits: Permits) -> Decision:
+    if permits.adopt:
+        return Decision(Verdict.WRITE, "no ledger, adopted")
+    if former is not None:
+        return Decision(
+            Verdict.REFUSE,
+            "the ledger of this transactional_id has moved to a topic of its own, but the topic has no record of it: the "
+            "topic was deleted and made again, or ledger_topic= names another one. Whether the batch is in the topics "
+            "cannot be known. Correct ledger_topic=; or look at the end of the topics, and if the batch is not there, "
+            "pass adopt=True once",
+        )
+    if batch.batch_id == 0:
+        return Decision(Verdict.WRITE, "the first batch, and no ledger")
+    return Decision(
+        Verdict.REFUSE,
+        f"batch {batch.batch_id} is not the first one, but the cluster has no ledger of this transactional_id: its record "
+        "or its topic was deleted, ledger_topic= names another topic, or this is another cluster. Whether the batch is in "
+        "the topics cannot be known. Look at the end of the topics; if the batch is not there, pass adopt=True once",
     )
 
 
@@ -185,22 +299,98 @@ def _decide_repetition(entry: LedgerEntry, batch: Batch) -> Decision:
     return Decision(Verdict.DRAIN, f"batch {batch.batch_id} is in the topics already")
 
 
-def _decide_other_query(page: Page, entry: LedgerEntry, batch: Batch, adopt: bool) -> Decision:
-    if _continues(page.sources, batch.start):
+def _decide_other_query(entry: LedgerEntry, batch: Batch, permits: Permits) -> Decision:
+    difference = find_difference(entry, batch)
+    if permits.adopt:
+        reason = f"adopted from query {entry.query_id}"
+    elif permits.take_over is not None and permits.take_over != entry.query_id:
         return Decision(
-            Verdict.TAKE_OVER, f"continues where batch {entry.batch_id} of {entry.query_id} ended"
+            Verdict.REFUSE,
+            f"take_over names query {permits.take_over}, but the transactional_id belongs to query {entry.query_id} (last "
+            f"batch {entry.batch_id}), and this is query {batch.query_id}. Look at `fencepost ledger show`, and name the "
+            "query that this one continues",
         )
-    if adopt:
-        return Decision(Verdict.TAKE_OVER, f"adopted from query {entry.query_id}")
-    return Decision(
-        Verdict.REFUSE,
-        f"the transactional_id belongs to query {entry.query_id} (last batch {entry.batch_id}), and this is query "
-        f"{batch.query_id}: either two queries use one id, or the checkpoint is new and would write again what is in "
-        "the topics. Give this query its own transactional_id; or, after a lost checkpoint, start from the committed "
-        'offsets (startingOffsets="committed"), or pass adopt=True once if you know where it begins',
-    )
+    elif difference is None or (permits.take_over is not None and difference.is_unknown):
+        reason = f"continues where batch {entry.batch_id} of {entry.query_id} ended"
+    elif permits.take_over is not None:
+        return Decision(
+            Verdict.REFUSE,
+            f"take_over names query {entry.query_id}, but this query does not begin where batch {entry.batch_id} of it "
+            f"ended: {difference.words}. Start from there{_starting_offsets(entry)}, or pass adopt=True once if you know "
+            "that no row is written twice",
+        )
+    else:
+        return Decision(
+            Verdict.REFUSE,
+            f"the transactional_id belongs to query {entry.query_id} (last batch {entry.batch_id}), and this is query "
+            f"{batch.query_id}: either two queries use one id, or the checkpoint is new and would write again what is in "
+            f"the topics ({difference.words}). Give this query its own transactional_id; or, after a lost checkpoint, "
+            f"start from where the output ends{_starting_offsets(entry)} and pass "
+            f'take_over="{entry.query_id}"; or pass adopt=True once if you know where it begins',
+        )
+    return _decide_state(entry, batch, permits, reason)
 
 
-def _continues(committed: SourceOffsets, start: SourceOffsets | None) -> bool:
-    """Whether a batch begins exactly where the committed source offsets end."""
-    return bool(start) and bool(committed) and dict(committed) == dict(start or {})
+def _decide_state(entry: LedgerEntry, batch: Batch, permits: Permits, reason: str) -> Decision:
+    """A new checkpoint has no state; one that has come further brings its own."""
+    is_stateful = entry.is_stateful if batch.is_stateful is None else batch.is_stateful
+    if is_stateful and batch.batch_id == 0 and not permits.allow_empty_state:
+        return Decision(
+            Verdict.REFUSE,
+            f"this query keeps state, and its checkpoint is new: it would go on from query {entry.query_id} (last batch "
+            f"{entry.batch_id}) with empty state, and its counts, windows or duplicates would be wrong. Restore the "
+            "checkpoint; or read the source from its beginning into other topics with another transactional_id; or pass "
+            "allow_empty_state=True once if empty state is right",
+        )
+    return Decision(Verdict.TAKE_OVER, reason)
+
+
+def _starting_offsets(entry: LedgerEntry) -> str:
+    if not entry.sources:
+        return ""
+    return f" (startingOffsets='{starting_offsets(entry)}')"
+
+
+def starting_offsets(entry: LedgerEntry) -> str:
+    """The option of the source with which a query continues where the entry's batch ended."""
+    return json.dumps(to_layout(entry.sources or {}), separators=(",", ":"))
+
+
+class Difference(NamedTuple):
+    """Why a batch does not provably begin where an entry ends."""
+
+    words: str
+    is_unknown: bool = False
+    """Whether we could not compare, so that nothing is proven either way."""
+
+
+def find_difference(entry: LedgerEntry, batch: Batch) -> Difference | None:
+    """None when the batch begins exactly where the sources of the entry end."""
+    if not entry.sources:
+        return Difference("the entry does not say where its sources ended", is_unknown=True)
+    if not batch.start:
+        return Difference("where this query begins is not known", is_unknown=True)
+    return _find_other_topic(entry, batch) or _find_other_offset(entry.sources, batch)
+
+
+def _find_other_topic(entry: LedgerEntry, batch: Batch) -> Difference | None:
+    for topic in sorted({tp.topic for tp in entry.sources or ()}):
+        then, now = entry.topic_ids.get(topic), batch.topic_ids.get(topic)
+        if then is None or now is None:
+            words = f"whether topic {topic!r} is still the same one is not known"
+            return Difference(words, is_unknown=True)
+        if then != now:
+            return Difference(f"topic {topic!r} was deleted and created again since")
+    return None
+
+
+def _find_other_offset(ended: SourceOffsets, batch: Batch) -> Difference | None:
+    start = batch.start or {}
+    for tp in sorted(ended.keys() | start.keys()):
+        if tp not in start:
+            return Difference(f"it does not read {tp}")
+        # What is new since the entry was not read by it.
+        due = ended.get(tp, batch.beginnings.get(tp, 0))
+        if start[tp] != due:
+            return Difference(f"{tp} ended at {due} and would begin at {start[tp]}")
+    return None

@@ -28,6 +28,11 @@ log = logging.getLogger(__name__)
 _BETWEEN: Final = "\x00"
 """Between the offsets of two sources: no JSON has this character."""
 
+_KEEPING_STATE: Final = frozenset(
+    {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit"}
+)
+"""Nodes of a logical plan that keep state where they are streaming; so do those named `...WithState...`."""
+
 
 class Moment:
     """One call of the sink."""
@@ -63,7 +68,9 @@ class Moment:
         """What the ledger wants to know."""
         # Spark has no start offsets for the first batch; our source says them in its end offsets.
         start = parse_sources(self.start_offsets) or parse_starts(self.end_offsets)
-        return Batch(self.query_id, self.batch_id, self.fingerprint, start)
+        return Batch(
+            self.query_id, self.batch_id, self.fingerprint, start, is_stateful=self.is_stateful
+        )
 
     def next(self, batch_id: int) -> Moment:
         """A later call in the same run."""
@@ -84,6 +91,15 @@ class Moment:
         except Py4JError as problem:
             # A source of the older kind (files, rate) has no relation to ask.
             log.debug("the options of the sources are not known: %s", problem)
+            return None
+
+    @cached_property
+    def is_stateful(self) -> bool | None:
+        """Whether the query's plan has an operator that keeps state; None where we cannot know it."""
+        try:
+            return None if self._execution is None else _keeps_state(self._execution.logicalPlan())
+        except (Py4JError, AttributeError, TypeError) as problem:
+            log.debug("whether the query keeps state is not known: %s", problem)
             return None
 
     def is_running(self) -> bool:
@@ -108,6 +124,19 @@ class Moment:
             log.warning("the offsets of batch %d are not known: %s", self.batch_id, problem)
             return ()
         return tuple(sorted(text.split(_BETWEEN))) if text else ()
+
+
+def _keeps_state(node: Any) -> bool:
+    if not node.isStreaming():
+        return False
+    name = str(node.nodeName())
+    if name in _KEEPING_STATE or "WithState" in name:
+        return True
+    found = node.children()
+    children = [found.apply(index) for index in range(found.size())]
+    if name == "Join" and all(child.isStreaming() for child in children):
+        return True
+    return any(_keeps_state(child) for child in children)
 
 
 def _entries(options: Any) -> dict[str, str]:

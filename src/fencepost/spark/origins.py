@@ -1,13 +1,14 @@
 """Where a query reads, seen from the sink: are its sources topics of the sink's own cluster?
 
-Only then can their offsets be committed in the sink's transaction. Spark gives the options of every source in the
+Only then can their offsets be committed in the sink's transaction, and only then does the sink know which topics they
+are: an entry of the ledger has their ids. Spark gives the options of every source in the
 query's plan, for our source and for Spark's own; the cluster that they lead to says its id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.base.failures import FencepostError
 from fencepost.client.options import KNOWN, ClientOptions, read_options
@@ -19,17 +20,27 @@ if TYPE_CHECKING:
     from fencepost.spark.moment import Moment
 
 
-def wants_sources(commit_source_offsets: bool | None, moment: Moment, sink: ClientOptions) -> bool:
+class SourceUse(NamedTuple):
+    """What the sink does with the offsets of the sources."""
+
+    are_ours: bool = False
+    """Whether all sources are topics of the sink's cluster."""
+    commits: bool = False
+    """Whether their offsets go into the transaction."""
+
+
+def use_sources(
+    commit_source_offsets: bool | None, moment: Moment, sink: ClientOptions
+) -> SourceUse:
     """Whether the sources' offsets go into the transaction; SinkRefused when they must and cannot."""
-    if commit_source_offsets is False:
-        return False
     foreign = find_foreign_source(moment, sink)
     if foreign is not None and commit_source_offsets:
         raise SinkRefused(
             f"commit_source_offsets is True, but {foreign}: a transaction can hold only offsets of its own cluster. "
             "Leave commit_source_offsets out, and Spark's checkpoint alone keeps the place in the source"
         )
-    return foreign is None
+    are_ours = foreign is None
+    return SourceUse(are_ours, are_ours and commit_source_offsets is not False)
 
 
 def find_foreign_source(moment: Moment, sink: ClientOptions) -> str | None:

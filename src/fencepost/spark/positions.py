@@ -17,6 +17,8 @@ from fencepost.client.blocking import Cluster
 from fencepost.client.failures import Refused, UnknownTopicOrPartition
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import DataLost, RowRefused
+from fencepost.spark.former_ledger import source_offsets
+from fencepost.spark.ledger_topic import LEDGER_TOPIC
 from fencepost.spark.offsets import PartitionOffsets
 from fencepost.spark.ranges import OffsetRange
 from fencepost.spark.source_options import LATEST, Bound, SourceOptions
@@ -81,10 +83,15 @@ class Positions:
         return Subscribed(sorted(found), ids, missing)
 
     def _matching(self, pattern: str) -> list[TopicView]:
-        """All topics but the cluster's own. A pattern may match a part of a name."""
+        """All topics but the cluster's own and the ledger's. A pattern may match a part of a name."""
         matches = re.compile(pattern).search
         views = self.cluster.metadata().topics.values()
-        return [view for view in views if matches(view.name) and not view.is_internal]
+        return [
+            view
+            for view in views
+            # A query that read the record of each of its batches would never come to an end.
+            if matches(view.name) and not view.is_internal and view.name != LEDGER_TOPIC
+        ]
 
     def _named(self, known_missing: Collection[str]) -> tuple[list[TopicView], frozenset[str]]:
         options = self._options
@@ -207,7 +214,8 @@ class Positions:
                 "(fencepost-<transactional id> for the offsets that a TransactionalSink commits)"
             )
         committed = self.cluster.offset_fetch(group, partitions)
-        found = {tp: value.offset for tp, value in committed.items()}
+        # An old ledger is an offset of the same group, and stands for a batch and not for a record.
+        found = source_offsets(committed)
         return found | self.earliest([tp for tp in partitions if tp not in found])
 
 

@@ -80,10 +80,6 @@ class DriverProducer:
         self.is_fresh = False
         return self.identity
 
-    def take_back(self) -> None:
-        """Nobody has written anything: the identity is as good as before."""
-        self.is_fresh = True
-
     def commit(self) -> None:
         """Ends the transaction: UnknownOutcome when the answer is lost, SinkRefused when we are fenced."""
         try:

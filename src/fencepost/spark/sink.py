@@ -34,10 +34,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import ProducerFenced, RetriesExhausted, UnknownOutcome
-from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import RowRefused, SinkFailed, SinkRefused, sentence_of
 from fencepost.spark.keeper import LedgerKeeper
-from fencepost.spark.ledger import Page, Verdict, decide
+from fencepost.spark.ledger import Page, Permits, Verdict
 from fencepost.spark.producer import DriverProducer
 from fencepost.spark.settings import read_settings
 
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from fencepost.spark.few import FewRows
     from fencepost.spark.job import JobPlan
     from fencepost.spark.moment import Moment
+    from fencepost.spark.origins import SourceUse
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +74,8 @@ class Standing:
     producer: DriverProducer
     page: Page
     few: FewRows
-    longest_ms: int = 0
-    commits_sources: bool = False
-    """Whether the sources' offsets go into the transaction."""
+    sources: SourceUse
+    is_stateful: bool | None = None
     direct: bool = True
     """Whether batches may go from task to task; after a failure they go through the shuffle, which needs less."""
     last_batch: int | None = None
@@ -99,6 +98,8 @@ class TransactionalSink:
         ledger_topic: str | None = None,
         options: Mapping[str, Any] | None = None,
         adopt: bool = False,
+        take_over: str | None = None,
+        allow_empty_state: bool = False,
         commit_source_offsets: bool | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
@@ -109,13 +110,12 @@ class TransactionalSink:
         self.topic = topic
         self.settings = read_settings(bootstrap_servers, options or {})
         self.last_receipt: Receipt | None = None
-        self._ledger = LedgerKeeper(
-            self.settings.client,
-            transactional_id,
-            ledger_topic or topic,
-            must_commit_sources=bool(commit_source_offsets),
-        )
-        self._adopt = adopt
+        self._ledger = LedgerKeeper(self.settings.client, transactional_id, ledger_topic)
+        if topic == self._ledger.topic:
+            raise ConfigError(
+                f"topic {topic!r} holds the ledger, and rows cannot go there: correct topic= or ledger_topic="
+            )
+        self._permits = Permits(adopt, take_over, allow_empty_state)
         self._commit_source_offsets = commit_source_offsets
         self._max_attempts = max(1, max_attempts)
         self._on_step = on_step
@@ -126,7 +126,7 @@ class TransactionalSink:
 
     @property
     def group(self) -> str:
-        """The group that holds the ledger."""
+        """The group in which the sources' offsets are committed."""
         return self._ledger.group
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -159,14 +159,15 @@ class TransactionalSink:
         """A fresh start: look, fence, then read what is there."""
         from fencepost.spark.checks import check_ledger, check_start, check_timeout
         from fencepost.spark.few import FewRows
-        from fencepost.spark.origins import wants_sources
+        from fencepost.spark.origins import use_sources
 
         client = self.settings.client
         check_start(df.sparkSession, self.transactional_id, self.settings, moment)
         try:
-            if not self._adopt:
-                check_ledger(cluster_of(client), self.transactional_id, moment.as_batch())
-            commits_sources = wants_sources(self._commit_source_offsets, moment, client)
+            self._ledger.prepare()
+            sources = use_sources(self._commit_source_offsets, moment, client)
+            batch = moment.as_batch()
+            check_ledger(self._ledger, self.transactional_id, batch, sources, self._permits)
             self._step("fencing", moment)
             producer = DriverProducer(self.transactional_id, self.settings)
             self._step("fenced", moment)
@@ -178,17 +179,18 @@ class TransactionalSink:
                 "of the sink. Nothing of the batch was written"
             ) from problem
         self._step("ledger read", moment)
-        longest_ms = page.entry.longest_ms if page.entry else 0
-        check_timeout(self.transactional_id, self.settings, longest_ms)
+        check_timeout(self.transactional_id, self.settings, page.entry)
         few = FewRows(self.topic)
-        return Standing(moment, producer, page, few, longest_ms, commits_sources)
+        return Standing(moment, producer, page, few, sources, moment.is_stateful)
 
     def _decide(self, standing: Standing, moment: Moment) -> Verdict:
         from fencepost.spark.checks import refusal_of
 
         if standing.last_batch == moment.batch_id - 1:
             return Verdict.WRITE
-        decision = decide(standing.page, moment.as_batch(), adopt=self._adopt)
+        decision = self._ledger.judge(
+            standing.page, moment.as_batch(), standing.sources, self._permits
+        )
         log.info("batch %d: %s (%s)", moment.batch_id, decision.verdict.value, decision.reason)
         if decision.verdict is Verdict.REFUSE:
             raise refusal_of(self.transactional_id, decision)
@@ -219,8 +221,7 @@ class TransactionalSink:
                     raise
                 log.warning("batch %d, attempt %d: %s", moment.batch_id, attempt, problem)
                 continue
-            if page is None or self._end(moment, standing, page):
-                standing.longest_ms = max(standing.longest_ms, receipt.open_ms)
+            if self._end(moment, standing, page):
                 self.last_receipt = receipt
                 self._step("ended", moment)
                 return
@@ -231,8 +232,8 @@ class TransactionalSink:
 
     def _attempt(
         self, df: DataFrame, moment: Moment, standing: Standing, verdict: Verdict
-    ) -> tuple[Receipt, Page | None]:
-        """Everything but the end: rows and entry are in the transaction when this returns. No page: there is no end."""
+    ) -> tuple[Receipt, Page]:
+        """Everything but the end: rows and entry are in the transaction when this returns."""
         from fencepost.spark.few import few_after
         from fencepost.spark.job import JobPlan
 
@@ -257,11 +258,10 @@ class TransactionalSink:
             moment,
             account,
             standing.page,
-            longest_ms=max(standing.longest_ms, open_ms),
-            with_sources=standing.commits_sources,
+            open_ms=open_ms,
+            sources=standing.sources,
+            is_stateful=standing.is_stateful,
         )
-        if page is None:
-            standing.producer.take_back()
         self._step("entered", moment)
         return Receipt(moment.batch_id, verdict, account, open_ms), page
 

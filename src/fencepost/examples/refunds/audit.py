@@ -29,7 +29,9 @@ from fencepost.examples.refunds.settlements import (
     EXACTLY_ONCE,
     Topics,
 )
-from fencepost.spark.ledger import Page, group_of, read_page
+from fencepost.spark.former_ledger import source_offsets
+from fencepost.spark.ledger import Page, group_of
+from fencepost.spark.ledger_reader import read_page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,12 +151,12 @@ def output_ends(spark: SparkSession, topic: str) -> dict[TopicPartition, int]:
 
 def compare_offsets(
     page: Page,
+    committed: dict[TopicPartition, int],
     output: dict[TopicPartition, int],
     settlements: dict[TopicPartition, int],
     last_batch: int | None,
 ) -> dict[str, int]:
     """What was committed beside what was written, what was there to read, and what Spark believes."""
-    committed = page.sources
     wrong = {
         OFFSETS_AND_OUTPUT: sum(committed.get(p, 0) != output.get(p, 0) for p in settlements),
         OFFSETS_AND_INPUT: sum(end - committed.get(p, 0) for p, end in settlements.items()),
@@ -174,8 +176,13 @@ def last_batch_of(checkpoint: Path) -> int:
 
 
 def read_ledger(cluster: Cluster, prefix: str) -> Page:
-    """What the pipeline's transactions have committed."""
-    return read_page(cluster.offset_fetch(group_of(transactional_id(prefix))), "")
+    """What the pipeline's last transaction said of itself."""
+    return read_page(cluster, transactional_id(prefix))
+
+
+def read_offsets(cluster: Cluster, prefix: str) -> dict[TopicPartition, int]:
+    """How far the pipeline's transactions have committed its source."""
+    return source_offsets(cluster.offset_fetch(group_of(transactional_id(prefix))))
 
 
 def audit_side(spark: SparkSession, writing: str, options: argparse.Namespace) -> Findings:
@@ -190,6 +197,7 @@ def audit_side(spark: SparkSession, writing: str, options: argparse.Namespace) -
         with connect(options.bootstrap_servers) as cluster:
             findings.wrong |= compare_offsets(
                 read_ledger(cluster, options.prefix),
+                read_offsets(cluster, options.prefix),
                 output_ends(spark, topics.settlements),
                 committed_end(cluster, topics.settlements),
                 last_batch,

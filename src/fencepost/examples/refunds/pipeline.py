@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def transactional_id(prefix: str = "") -> str:
-    """The name under which the pipeline writes; its ledger and its offsets are those of the group of this name."""
+    """The name under which the pipeline writes, and the key of its record in the ledger."""
     return f"{prefix}refunds"
 
 
@@ -101,7 +101,6 @@ def make_sink(bootstrap: str, writing: str = EXACTLY_ONCE, prefix: str = "") -> 
     return TransactionalSink(
         bootstrap,
         transactional_id=transactional_id(prefix),
-        ledger_topic=Topics.of(writing, prefix).audit,
         commit_source_offsets=True,
         options={"kafka.compression.type": "lz4"},
     )
