@@ -90,11 +90,25 @@ def test_offsets_that_are_not_committed_are_in_the_entry_all_the_same(home: Home
     assert committed(home, "uncommitted") == {}
 
 
-def test_a_source_of_another_cluster_has_no_topic_ids(home: Home) -> None:
+def test_a_source_of_another_cluster_has_no_topic_ids_unless_it_says_them(home: Home) -> None:
     """A topic of that name here is another one."""
     page = enter(home, "foreign", sources=SourceUse())
     assert page.entry is not None
     assert (page.entry.sources, page.entry.topic_ids) == ({SOURCE: 42}, {})
+    text = topic_id_text(bytes(range(16)))
+    page = enter(
+        home, "foreign", 1, ends=f'{{"@id:source:{text}": {{}}, "source": {{"0": 42}}}}',
+        sources=SourceUse(),
+    )  # fmt: skip
+    assert page.entry is not None
+    assert page.entry.topic_ids == {"source": text}
+
+
+def test_a_topic_that_is_missing_is_in_the_entry_and_not_committed(home: Home) -> None:
+    page = enter(home, "missing", ends='{"@gone:lost::0=7": {}, "source": {"0": 42}}')
+    assert page.entry is not None
+    assert page.entry.sources == {SOURCE: 42, TopicPartition("lost", 0): 7}
+    assert committed(home, "missing") == {SOURCE: CommittedOffset(42)}
 
 
 def test_a_query_that_does_not_read_topics_has_an_entry_without_sources(home: Home) -> None:

@@ -12,9 +12,9 @@ from fencepost.spark.ledger import (
     Batch,
     FormerLedger,
     LedgerEntry,
+    Offsets,
     Page,
     Permits,
-    SourceOffsets,
     Verdict,
     decide,
     decode_entry,
@@ -33,16 +33,16 @@ MOVED = FormerLedger((OLD_PLACE,), None)
 ADOPT = Permits(adopt=True)
 
 
-def entry(query: str, batch: int, sources: SourceOffsets | None = None) -> LedgerEntry:
+def entry(query: str, batch: int, sources: Offsets | None = None) -> LedgerEntry:
     ids = IDS if sources else {}
     return LedgerEntry(query, batch, "f", sources=sources, topic_ids=ids)
 
 
-def page(query: str, batch: int, sources: SourceOffsets | None = None) -> Page:
+def page(query: str, batch: int, sources: Offsets | None = None) -> Page:
     return Page(PLACE, entry(query, batch, sources))
 
 
-def new_query(start: SourceOffsets | None, *, stateful: bool | None = None) -> Batch:
+def new_query(start: Offsets | None, *, stateful: bool | None = None) -> Batch:
     """The first batch of query q."""
     return Batch("q", 0, "g", start, IDS if start else {}, is_stateful=stateful)
 
@@ -114,7 +114,7 @@ def test_adopting_overrides_a_missing_ledger_and_another_query_but_no_contradict
     ],
 )
 def test_a_query_takes_over_by_itself_only_where_the_entry_proves_that_it_continues(
-    ended: SourceOffsets | None, batch: Batch, verdict: Verdict
+    ended: Offsets | None, batch: Batch, verdict: Verdict
 ) -> None:
     assert decide(page("p", 5, ended), batch).verdict is verdict
 
@@ -135,7 +135,7 @@ def test_a_query_takes_over_by_itself_only_where_the_entry_proves_that_it_contin
     ],
 )
 def test_take_over_names_the_query_and_is_held_against_what_is_known(
-    ended: SourceOffsets | None, batch: Batch, named: str, verdict: Verdict
+    ended: Offsets | None, batch: Batch, named: str, verdict: Verdict
 ) -> None:
     assert decide(page("p", 5, ended), batch, Permits(take_over=named)).verdict is verdict
 

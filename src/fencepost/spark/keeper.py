@@ -36,10 +36,11 @@ from fencepost.spark.ledger_topic import (
     partition_of,
     refusal_of,
 )
-from fencepost.spark.offsets import parse_sources
+from fencepost.spark.offsets import parse_all
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Mapping
+    from collections.abc import Set as AbstractSet
 
     from fencepost.client.blocking import Cluster
     from fencepost.client.options import ClientOptions
@@ -114,23 +115,23 @@ class LedgerKeeper:
         """The ids of its topics, and where partitions begin that are new since the entry."""
         if not batch.start:
             return batch
-        ids = self._ids_of({place.topic for place in batch.start})
+        ids = self._ids_of({place.topic for place in batch.start}, batch.topic_ids)
         new = [place for place in batch.start if place not in ended]
         listed = self._cluster.list_offsets(dict.fromkeys(new, EARLIEST)) if new else {}
         beginnings = {place: found.offset for place, found in listed.items()}
         return replace(batch, topic_ids=ids, beginnings=beginnings)
 
-    def _ids_of(self, topics: Iterable[str]) -> dict[str, str]:
-        """Topics that are gone, or that we may not see, are left out."""
-        wanted = set(topics)
-        for topic in sorted(wanted - self._topic_ids.keys()):
+    def _ids_of(self, topics: AbstractSet[str], known: Mapping[str, str]) -> dict[str, str]:
+        """Our own source says the ids itself. Topics of another, that are gone or that we may not see, have none."""
+        for topic in sorted(topics - known.keys() - self._topic_ids.keys()):
             try:
                 view = self._cluster.find_topic(topic)
             except Refused:
                 continue
             if view is not None:
                 self._topic_ids[topic] = topic_id_text(view.topic_id)
-        return {topic: self._topic_ids[topic] for topic in wanted & self._topic_ids.keys()}
+        ids = {**self._topic_ids, **known}
+        return {topic: ids[topic] for topic in topics if topic in ids}
 
     # In the transaction of the batch.
 
@@ -151,20 +152,23 @@ class LedgerKeeper:
         A batch without rows (or that was skipped: no account) is entered like any other.
         """
         self._refuse_own_rows(account)
-        ended = parse_sources(moment.end_offsets)
+        ended = parse_all(moment.end_offsets)
         commits = sources.commits and ended is not None
+        ids = {} if ended is None else ended.id_texts
+        if ended is not None and sources.are_ours:
+            ids = self._ids_of({place.topic for place in ended.reached}, ids)
         entry = LedgerEntry(
             moment.query_id,
             moment.batch_id,
             moment.fingerprint,
-            sources=ended,
-            topic_ids=self._ids_of({p.topic for p in ended}) if ended and sources.are_ours else {},
+            sources=None if ended is None else ended.reached,
+            topic_ids=ids,
             sources_committed=commits,
             is_stateful=is_stateful,
             parts=parts,
         )
         entry = follow(before.entry, entry, open_ms)
-        offsets = self._offsets(ended if commits else None, before.former)
+        offsets = self._offsets(ended.offsets if ended and commits else {}, before.former)
         if offsets:
             self._cluster.txn_offset_commit(identity, self.group, offsets)
         return self.write(identity, entry, before)
@@ -192,13 +196,13 @@ class LedgerKeeper:
         return place
 
     def _offsets(
-        self, sources: dict[TopicPartition, int] | None, former: FormerLedger | None
+        self, sources: Mapping[TopicPartition, int], former: FormerLedger | None
     ) -> dict[TopicPartition, CommittedOffset]:
         """What the group commits: a source's offset takes the place of an old entry by itself, too."""
         offsets: dict[TopicPartition, CommittedOffset] = {}
         if former is not None and former.entry is not None:
             offsets = dict.fromkeys(former.places, moved_to(self.topic))
-        return offsets | {p: CommittedOffset(offset) for p, offset in (sources or {}).items()}
+        return offsets | {p: CommittedOffset(offset) for p, offset in sources.items()}
 
     def _refuse_own_rows(self, account: Account | None) -> None:
         if account is not None and any(place.topic == self.topic for place in account.partitions):

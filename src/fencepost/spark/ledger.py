@@ -49,7 +49,7 @@ GROUP_PREFIX: Final = "fencepost-"
 RECENT_BATCHES: Final = 16
 """How many batches the longest time counts: a batch that was slow once is forgotten after so many others."""
 
-SourceOffsets = Mapping[TopicPartition, int]
+Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class LedgerEntry:
     fingerprint: str = ""
     recent_ms: tuple[int, ...] = ()
     """How long the last transactions were open, the newest last."""
-    sources: SourceOffsets | None = None
-    """Where the sources of this batch end; None where they are not topics, or it is not known."""
+    sources: Offsets | None = None
+    """Where the sources of this batch end, missing topics included; None where they are not topics, or it is not known."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """The ids of the topics in `sources`; empty where they are topics of another cluster."""
+    """The ids of the topics in `sources`, where they are known."""
     sources_committed: bool = False
     """Whether the same transaction committed `sources` in the group of the transactional id."""
     is_stateful: bool | None = None
@@ -111,11 +111,11 @@ class Batch:
     query_id: str
     batch_id: int
     fingerprint: str = ""
-    start: SourceOffsets | None = None
+    start: Offsets | None = None
     """Where its sources begin, if all of them are topics; None if they are not, or it is not known."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """The ids that the topics in `start` have now; empty where they are topics of another cluster."""
-    beginnings: SourceOffsets = field(default_factory=dict)
+    """The ids that the topics in `start` have now, where they are known."""
+    beginnings: Offsets = field(default_factory=dict)
     """Where partitions begin now, if not at 0."""
     is_stateful: bool | None = None
 
@@ -215,7 +215,7 @@ def decode_entry(value: bytes) -> LedgerEntry:
         raise EntryUnreadable(f"it is no entry of a ledger ({value[:80]!r})") from problem
 
 
-def _read_offsets(sources: Mapping[str, Any]) -> SourceOffsets:
+def _read_offsets(sources: Mapping[str, Any]) -> Offsets:
     return from_layout({topic: told["offsets"] for topic, told in sources.items()})
 
 
@@ -384,7 +384,7 @@ def _find_other_topic(entry: LedgerEntry, batch: Batch) -> Difference | None:
     return None
 
 
-def _find_other_offset(ended: SourceOffsets, batch: Batch) -> Difference | None:
+def _find_other_offset(ended: Offsets, batch: Batch) -> Difference | None:
     start = batch.start or {}
     for tp in sorted(ended.keys() | start.keys()):
         if tp not in start:

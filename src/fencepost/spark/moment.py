@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger import Batch, fingerprint_of
-from fencepost.spark.offsets import parse_sources, parse_starts
+from fencepost.spark.offsets import parse_all, parse_sources, parse_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,8 +68,14 @@ class Moment:
         """What the ledger wants to know."""
         # Spark has no start offsets for the first batch; our source says them in its end offsets.
         start = parse_sources(self.start_offsets) or parse_starts(self.end_offsets)
+        ended = parse_all(self.end_offsets)
         return Batch(
-            self.query_id, self.batch_id, self.fingerprint, start, is_stateful=self.is_stateful
+            self.query_id,
+            self.batch_id,
+            self.fingerprint,
+            start,
+            {} if ended is None else ended.id_texts,
+            is_stateful=self.is_stateful,
         )
 
     def next(self, batch_id: int) -> Moment:

@@ -44,6 +44,11 @@ class SourceOffsets:
         """How far every partition was read, missing or not."""
         return self.offsets | self.gone
 
+    @property
+    def id_texts(self) -> dict[str, str]:
+        """The ids of the topics, as Kafka's tools show them."""
+        return {topic: topic_id_text(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
+
     def recreated(self, topic_ids: Mapping[str, bytes]) -> set[str]:
         """Topics that have another id now, so their offsets here mean nothing any more."""
         return {
@@ -55,7 +60,7 @@ class SourceOffsets:
     def layout(self) -> dict[str, Any]:
         """The JSON form."""
         topics = {topic for topic, _ in self.gone}
-        ids = {topic: topic_id_text(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
+        ids = self.id_texts
         written: dict[str, Any] = {
             f"{_ID}:{topic}:{ids[topic]}": {} for topic in ids if topic not in topics
         }
@@ -115,18 +120,26 @@ def from_layout(layout: Any) -> PartitionOffsets:
     return offsets
 
 
-def parse_sources(jsons: Iterable[str]) -> PartitionOffsets | None:
-    """The offsets of all sources of a query together; None when one is not a set of topics, or two read the same."""
-    found: PartitionOffsets = {}
+def parse_all(jsons: Iterable[str]) -> SourceOffsets | None:
+    """All sources of a query together; None when one is not a set of topics, or two read the same."""
+    found = SourceOffsets({})
     for text in jsons:
         try:
-            offsets = from_layout(json.loads(text))
+            one = parse_offsets(json.loads(text))
         except ValueError:
             return None
-        if found.keys() & offsets.keys():
+        if found.reached.keys() & one.reached.keys():
             return None
-        found.update(offsets)
-    return found or None
+        found = SourceOffsets(
+            found.offsets | one.offsets, {**found.topic_ids, **one.topic_ids}, found.gone | one.gone
+        )
+    return found if found.offsets else None
+
+
+def parse_sources(jsons: Iterable[str]) -> PartitionOffsets | None:
+    """The offsets alone, of topics that are not missing."""
+    found = parse_all(jsons)
+    return None if found is None else found.offsets
 
 
 def parse_starts(jsons: Iterable[str]) -> PartitionOffsets | None:
