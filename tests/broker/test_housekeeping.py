@@ -258,6 +258,7 @@ def test_a_topic_may_be_deleted_in_the_middle_of_its_compaction() -> None:
             assert not stage.call(ApiKey.DELETE_TOPICS, 6, deletion).responses[0].error_code
             for _ in steps:
                 assert stage.node.partition("doomed", 0) is None
+            stage.settle()
             assert not [name for name in stage.disk.list_dir(FOLDER) if "doomed" in name]
         made(stage, "after", COMPACTED)
         write_keys(stage, "after", 6)

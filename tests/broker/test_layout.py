@@ -60,10 +60,26 @@ def test_folders_of_topics_and_of_strangers_are_left_alone(layout: Layout) -> No
     assert names(layout) == before
 
 
-def test_the_rest_of_a_deletion_that_was_interrupted_is_removed(layout: Layout) -> None:
-    layout._disk.make_dir(f"{FOLDER}/orders-0-delete")
-    layout.set_aside_strays([])
-    assert names(layout) == []
+def test_the_rest_of_a_deletion_that_was_interrupted_is_removed_by_the_next_start() -> None:
+    stage = Stage(durability="os").start()
+    stage.stop()
+    for name in ("orders-0-delete", "orders-0.7-delete"):
+        stage.disk.make_dir(f"{FOLDER}/{name}")
+        stage.disk.write_file(f"{FOLDER}/{name}/{0:020d}.log", b"rest", sync=True)
+    again = stage.again()
+    again.settle()
+    assert not [name for name in again.disk.list_dir(FOLDER) if "orders" in name]
+    again.stop()
+
+
+def test_a_folder_is_deleted_though_others_of_its_name_are_not_removed_yet(layout: Layout) -> None:
+    doomed: set[str] = set()
+    for _ in range(3):
+        layout.claim(ORDERS, FIRST_ID)
+        doomed.update(layout.delete(ORDERS))
+    assert {f"{FOLDER}/{name}" for name in names(layout)} == doomed
+    assert len(doomed) == 3
+    assert layout.delete(ORDERS) == [], "there is nothing left to delete"
 
 
 def test_the_mark_of_a_clean_stop_counts_once(layout: Layout) -> None:
@@ -135,5 +151,6 @@ def test_a_topic_with_the_longest_name_is_deleted_with_its_files(tmp_path: Path)
     layout.load()
     name = TopicPartition("t" * 249, 999)
     layout.claim(name, bytes(15) + b"\x07")
-    layout.delete(name)
+    (doomed,) = layout.delete(name)
+    SystemDisk().remove_tree(doomed)
     assert not [entry for entry in os.listdir(tmp_path) if entry.startswith("t")]

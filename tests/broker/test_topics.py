@@ -9,6 +9,7 @@ from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.broker.topics import NewTopic, Outcome
 from fencepost.coordinator.metadata.events import AlterSettings, CreatePartitions
+from fencepost.records.metadata_log import TOPIC_RESOURCE
 from tests.broker.topics_stage import StubNode
 
 
@@ -402,18 +403,69 @@ def test_what_was_answered_survives_a_loss_of_power() -> None:
     assert again.topics.state.topics["kept"].partitions[0].leader_epoch == 1
 
 
-def test_a_name_is_free_again_when_its_deletion_is_durable() -> None:
+def test_a_topic_waits_until_the_deletion_of_its_name_is_durable() -> None:
     node = StubNode({"durability": "fsync"}).start()
     node.made("orders")
     node.fill("orders", 2)
     heard: list[Outcome] = []
     node.topics.delete(["orders"], heard.extend)
     node.topics.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
-    assert node.partition("orders", 0) is not None
+    old = node.partition("orders", 0)
+    assert old is not None
     node.sync()
-    assert errors(heard) == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert errors(heard) == [ErrorCode.NONE], (
+        "the new one is decided on now, and waits for its own records"
+    )
     assert node.partition("orders", 0) is None
-    assert errors(node.create("orders")) == [ErrorCode.NONE]
+    node.sync()
+    assert errors(heard) == [ErrorCode.NONE, ErrorCode.NONE]
+    new = node.partition("orders", 0)
+    assert new is not None
+    assert new is not old
+    assert new.log_end_offset == 0
+
+
+def test_many_partitions_are_deleted_over_several_turns_and_a_new_topic_of_the_name_waits_for_all() -> (
+    None
+):
+    node = StubNode().start()
+    node.made("wide", 250)
+    heard: list[Outcome] = []
+    node.topics.delete(["wide"], heard.extend)
+    assert heard == []
+    assert 0 < len(node.shard.partitions) < 250
+    node.topics.create([NewTopic("wide", 3)], heard.extend, validate_only=False)
+    assert heard == []
+    while node.turn():
+        pass
+    assert errors(heard) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert len(node.shard.partitions) == 1 + 3
+
+
+def test_a_setting_that_changes_while_partitions_are_opened_reaches_those_that_come_later() -> None:
+    node = StubNode().start()
+    node.topics.create([NewTopic("wide", 250)], lambda _: None, validate_only=False)
+    change = AlterSettings(TOPIC_RESOURCE, "wide", {"retention.ms": "1234"})
+    node.topics.alter_settings([change], lambda _: None)
+    while node.turn():
+        pass
+    found = {
+        node.shard.partitions[TopicPartition("wide", index)].log.config.retention_ms
+        for index in range(250)
+    }
+    assert found == {1234}
+
+
+def test_a_stop_in_the_middle_of_a_creation_opens_nothing_more_and_the_next_start_has_all() -> None:
+    node = StubNode().start()
+    heard: list[Outcome] = []
+    node.topics.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
+    node.topics.stop()
+    while node.turn():
+        pass
+    assert heard == []
+    again = node.restarted()
+    assert len(again.shard.partitions) == 1 + 250
 
 
 def test_a_topic_that_is_deleted_before_it_was_durable_is_never_opened() -> None:

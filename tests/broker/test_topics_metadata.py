@@ -249,7 +249,7 @@ def test_every_change_is_seen_by_the_next_request() -> None:
     node.made("a", 5)
     assert len(metadata(node, "a").topics[0].partitions) == 5
     closed = node.shard.partitions.popitem()[0]
-    node.topics.partitions_changed()
+    node.topics.partitions_changed("a")
     partition = metadata(node, "a").topics[0].partitions[closed.partition]
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -266,7 +266,7 @@ def test_a_partition_of_another_broker_is_told_while_that_one_lives() -> None:
     assert [broker.node_id for broker in reply.brokers] == [1, 2]
     assert reply.topics[0].partitions[0].leader_id == 2
     apply(node.topics.state, RegisterBrokerRecord(broker_id=2, fenced=True))
-    node.topics.partitions_changed()
+    node.topics.partitions_changed("a")
     (partition,) = metadata(node, "a").topics[0].partitions
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 

@@ -7,7 +7,9 @@ log-start-offset-checkpoint         where each log begins after DeleteRecords
 <topic>-<partition>/                the logs, each with the id of its topic in partition.metadata
 <topic>-<partition>-stray           a log that no topic of the metadata claims: kept, never served
 <topic>-<partition>.<id>-stray      a log of a topic that another one has taken the name of: the same
-<topic>-<partition>-delete          a deleted log that a crash kept from being removed
+<topic>-<partition>.<n>-delete      a deleted log whose files are being removed, by this life or the next
+
+The folder of a partition is made with its first batch: one that nobody has written to is known to the metadata alone.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class Layout:
         self.folder = folder
         self.clean = False
         self._is_in_use = False
+        self._deleted = 0
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._first_dirty: dict[TopicPartition, int] = {}
@@ -99,6 +102,13 @@ class Layout:
     def first_dirty_offset(self, name: TopicPartition) -> int:
         return self._first_dirty.get(name, 0)
 
+    def has_folder(self, name: TopicPartition) -> bool:
+        """Whether a folder has the partition's name, whoever it belongs to."""
+        return self._disk.exists(self._path(str(name)))
+
+    def folder_of(self, name: TopicPartition) -> str:
+        return self._path(str(name))
+
     def claim(self, name: TopicPartition, topic_id: bytes, *, sync: bool = False) -> str:
         """The folder of a partition, made now if it is not there; a stranger in its place is moved away.
 
@@ -117,8 +127,18 @@ class Layout:
             log.warning("%s belongs to a topic of another id; it is kept as %s", folder, stray)
             self._disk.rename(folder, stray)
             self.forget(name)
-        self._disk.make_dir(folder)
-        self._disk.write_file(marker, encode_partition_metadata(topic_id), sync=sync)
+        content = encode_partition_metadata(topic_id)
+        if sync or self._disk.exists(folder):
+            self._disk.make_dir(folder)
+            self._disk.write_file(marker, content, sync=sync)
+        else:
+            # In a new folder a half-written file is as good as none, and a rename would double the cost of a first write.
+            self._disk.make_dir(folder)
+            file = self._disk.open(marker, create=True)
+            try:
+                file.append((content,))
+            finally:
+                file.close()
         return folder
 
     def _stray(self, folder: str, topic_id: bytes | None) -> str:
@@ -137,30 +157,38 @@ class Layout:
         except (FileNotFoundError, ValueError):
             return None
 
+    def deleted_folders(self) -> list[str]:
+        """What earlier lives have deleted and not removed."""
+        names = self._disk.list_dir(self.folder)
+        return [self._path(name) for name in names if name.endswith("-delete")]
+
     def set_aside_strays(self, known: Iterable[TopicPartition]) -> None:
         """Renames folders of logs that no topic claims: nothing is served from them, nothing is lost."""
         wanted = {str(name) for name in known}
         for entry in self._disk.list_dir(self.folder):
-            if entry.endswith("-delete"):
-                self._disk.remove_tree(self._path(entry))
-                continue
             folder = self._path(entry)
             marker = f"{folder}/{PARTITION_METADATA}"
-            if entry in wanted or entry.endswith("-stray") or not self._disk.exists(marker):
+            if entry in wanted or entry.endswith(("-stray", "-delete")):
+                continue
+            if not self._disk.exists(marker):
                 continue
             stray = self._stray(folder, None)
             log.warning("no topic claims %s; it is kept as %s", folder, stray)
             self._disk.rename(folder, stray)
 
-    def delete(self, name: TopicPartition) -> None:
-        """Removes a partition's folder; first by name, so that a crash in between leaves no half of it."""
-        folder = self._path(str(name))
-        doomed = _beside(folder, "-delete")
-        self._disk.remove_tree(doomed)
-        if self._disk.exists(folder):
-            self._disk.rename(folder, doomed)
-            self._disk.remove_tree(doomed)
+    def delete(self, name: TopicPartition) -> list[str]:
+        """Takes a partition's folder out of the way in one step; what is to be removed now, at leisure."""
         self.forget(name)
+        folder = self._path(str(name))
+        if not self._disk.exists(folder):
+            return []  # Nobody has ever written to it.
+        while True:
+            self._deleted += 1
+            doomed = _beside(folder, f".{self._deleted}-delete")
+            if not self._disk.exists(doomed):
+                break
+        self._disk.rename(folder, doomed)
+        return [doomed]
 
     def forget(self, name: TopicPartition) -> None:
         self._recovery_points.pop(name, None)

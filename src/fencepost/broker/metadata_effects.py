@@ -30,12 +30,12 @@ from fencepost.records.metadata_log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from fencepost.broker.node import Node
     from fencepost.broker.setting import Setting
     from fencepost.coordinator.metadata.events import Effect
-    from fencepost.coordinator.metadata.state import MetadataState
+    from fencepost.coordinator.metadata.state import MetadataState, Topic
     from fencepost.log.config import LogConfig
     from fencepost.partition.partition import Partition
 
@@ -45,8 +45,10 @@ RETRY_OPEN_MS: Final = 5_000
 """Pause before a partition that the disk refused is tried again: somebody has to make room first."""
 
 
-OPENED_AT_ONCE: Final = 100
-"""New logs that are opened in one turn of the loop, at about a millisecond each: others want to be served."""
+AT_ONCE: Final = 100
+"""Partitions that are opened or closed in one turn of the loop, at some ten microseconds each: others want to be served."""
+AT_ONCE_SYNCED: Final = 5
+"""The same where each of them is synced."""
 
 _WARNED_OF: Final[Mapping[int, tuple[str, Mapping[str, Setting[Any]]]]] = {
     TOPIC_RESOURCE: ("topic", TOPIC_SETTINGS),
@@ -59,23 +61,58 @@ _WARNED_OF: Final[Mapping[int, tuple[str, Mapping[str, Setting[Any]]]]] = {
 class MetadataEffects:
     """The hands of the controller."""
 
-    def __init__(self, node: Node, state: MetadataState, changed: Callable[[], None]) -> None:
+    def __init__(self, node: Node, state: MetadataState, changed: Callable[[str], None]) -> None:
         self._node = node
         self._state: Final = state
         self._changed: Final = changed
         self._offline: set[TopicPartition] = set()
+        self._stopped = False
+        self._last_config: tuple[str, LogConfig] | None = None
         self.announces = False
         """Whether coordinators hear of new partitions; at a start they look for themselves."""
 
     def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
-        """Does them in their order; many new logs are opened over several turns of the loop."""
-        for position, effect in enumerate(effects):
-            self._warn_of_settings(effect)
-            if isinstance(effect, PartitionsCreated) and effect.partition_count > OPENED_AT_ONCE:
-                self._open_by_and_by(effect, partial(self.run, effects[position + 1 :], done))
-                return
-            self._perform(effect)
+        """Does them in their order; many partitions take several turns of the loop."""
+        self._go_on(self._steps(effects), done)
+
+    def _go_on(self, steps: Iterator[None], done: Callable[[], None]) -> None:
+        for _ in steps:
+            # What a stop leaves undone is done by the next start: the records are durable.
+            self._node.call_later(0, lambda: None if self._stopped else self._go_on(steps, done))
+            return
         done()
+
+    def stop(self) -> None:
+        """Nothing is opened or closed from now on."""
+        self._stopped = True
+
+    def _steps(self, effects: Sequence[Effect]) -> Iterator[None]:
+        """Yields before each turn of the loop but the first."""
+        at_once = AT_ONCE_SYNCED if self._node.shard.fsync else AT_ONCE
+        left = at_once
+        for effect in effects:
+            self._warn_of_settings(effect)
+            for work in self._works(effect):
+                if left == 0:
+                    yield
+                    left = at_once
+                left -= 1
+                work()
+
+    def _works(self, effect: Effect) -> Iterator[Callable[[], None]]:
+        """What an effect does, one partition at a time where it touches many."""
+        match effect:
+            case PartitionsCreated(topic, first, count):
+                yield from self._openings(topic, range(first, first + count))
+            case TopicRemoved(topic, count):
+                self._last_config = None  # A new topic of this name may have other settings.
+                for index in range(count):
+                    yield partial(self._remove, TopicPartition(topic, index))
+                yield partial(self._node.groups.on_topics_deleted, [topic])
+            case SettingsChanged(resource_type, name):
+                yield from self._reconfigurations(resource_type, name)
+            case LeadersChanged(partitions):
+                yield partial(self._take_epochs, partitions)
 
     def _warn_of_settings(self, effect: Effect) -> None:
         """Whoever sets something that does nothing here can read of it in the log, once."""
@@ -89,52 +126,34 @@ class MetadataEffects:
         for warning in warnings_of(table, self._state.settings_of(*resource)):
             log.warning("%s %s: %s", what, resource[1], warning)
 
-    def _open_by_and_by(self, effect: PartitionsCreated, then: Callable[[], None]) -> None:
-        name, first, count = effect
-        topic_id = self._state.topic_id(name)
-
-        def step(start: int) -> None:
-            end = min(start + OPENED_AT_ONCE, first + count)
-            if self._state.topic_id(name) == topic_id:  # Else it was deleted meanwhile.
-                self.open(name, range(start, end))
-            if end < first + count:
-                self._node.call_later(0, lambda: step(end))
-            else:
-                then()
-
-        step(first)
-
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case PartitionsCreated(topic, first, count):
-                self.open(topic, range(first, first + count))
-            case TopicRemoved(topic, count):
-                self._remove(topic, count)
-            case SettingsChanged(resource_type, name):
-                self._reconfigure(resource_type, name)
-            case LeadersChanged(partitions):
-                self._take_epochs(partitions)
-
     def open(self, name: str, indexes: Iterable[int]) -> None:
         """Opens those that this node leads; one that the disk refuses is offline until it does not."""
+        for opening in self._openings(name, indexes):
+            opening()
+
+    def _openings(self, name: str, indexes: Iterable[int]) -> Iterator[Callable[[], None]]:
         topic = self._state.topics.get(name)
         if topic is None:  # Deleted before its creation was durable.
             return
-        config = self.log_config(name)
         for index in indexes:
-            partition = topic.partitions[index]
-            if partition.leader != self._node.node_id:
-                continue
-            tp = TopicPartition(name, index)
-            try:
-                opened = self._node.open_partition(
-                    tp, topic.topic_id, partition.leader_epoch, config
-                )
-            except (OSError, StorageError) as problem:
-                self._set_offline(tp, problem)
-                continue
-            self._announce(name, index, opened)
-        self._changed()
+            yield partial(self._open_one, topic, index)
+
+    def _open_one(self, topic: Topic, index: int) -> None:
+        if self._state.topics.get(topic.name) is not topic:
+            return  # Deleted meanwhile; a topic of the same name has openings of its own.
+        partition = topic.partitions[index]
+        name = TopicPartition(topic.name, index)
+        if partition.leader != self._node.node_id or self._node.partition(*name) is not None:
+            return
+        try:
+            opened = self._node.open_partition(
+                name, topic.topic_id, partition.leader_epoch, self.log_config(topic.name)
+            )
+        except (OSError, StorageError) as problem:
+            self._set_offline(name, problem)
+        else:
+            self._announce(topic.name, index, opened)
+        self._changed(topic.name)
 
     def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
         log.error("%s stays offline: %s", name, problem)
@@ -145,6 +164,8 @@ class MetadataEffects:
         self._offline.add(name)
 
     def _retry_open(self) -> None:
+        if self._stopped:
+            return
         offline, self._offline = self._offline, set()
         for name in sorted(offline):
             # The topic may be gone by now, or another of its name is there whose logs are open.
@@ -160,14 +181,11 @@ class MetadataEffects:
         else:
             self._node.transactions.load(index, partition)
 
-    def _remove(self, name: str, count: int) -> None:
-        for index in range(count):
-            try:
-                self._node.close_partition(TopicPartition(name, index), delete=True)
-            except (OSError, StorageError) as problem:
-                log.error("%s-%d is deleted, but its files stay: %s", name, index, problem)
-        self._node.groups.on_topics_deleted([name])
-        self._changed()
+    def _remove(self, name: TopicPartition) -> None:
+        try:
+            self._node.close_partition(name, delete=True)
+        except (OSError, StorageError) as problem:
+            log.error("%s is deleted, but its files stay: %s", name, problem)
 
     def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:
         for name in partitions:
@@ -175,27 +193,35 @@ class MetadataEffects:
             state = self._state.partition(*name)
             if opened is not None and state is not None:
                 opened.bump_leader_epoch(state.leader_epoch)
-        self._changed()
+            self._changed(name.topic)
 
     def log_config(self, name: str) -> LogConfig:
-        """The settings of a topic's logs."""
-        return topic_log_config(self._node.config, self._state.settings_of(TOPIC_RESOURCE, name))
+        """The settings of a topic's logs; made once for the partitions of a topic, and anew when settings change."""
+        if self._last_config is None or self._last_config[0] != name:
+            overrides = self._state.settings_of(TOPIC_RESOURCE, name)
+            self._last_config = name, topic_log_config(self._node.config, overrides)
+        return self._last_config[1]
 
-    def _reconfigure(self, resource_type: int, name: str) -> None:
+    def _reconfigurations(self, resource_type: int, name: str) -> Iterator[Callable[[], None]]:
         affected: list[str] = []
         if resource_type == TOPIC_RESOURCE:
             affected = [name]
         elif resource_type == BROKER_RESOURCE:
-            self.settle_broker_settings()
+            yield self.settle_broker_settings
             affected = list(self._state.topics)
         for topic in affected:
-            config = self.log_config(topic)
-            for index in range(self._state.partition_count(topic)):
-                partition = self._node.partition(topic, index)
-                if partition is not None:
-                    partition.reconfigure(config)
+            yield partial(self._reconfigure, topic)
+
+    def _reconfigure(self, topic: str) -> None:
+        self._last_config = None
+        config = self.log_config(topic)
+        for index in range(self._state.partition_count(topic)):
+            partition = self._node.partition(topic, index)
+            if partition is not None:
+                partition.reconfigure(config)
 
     def settle_broker_settings(self) -> None:
+        self._last_config = None
         self._node.config.replace_dynamic(
             self._state.settings_of(BROKER_RESOURCE, CLUSTER_DEFAULT),
             self._state.settings_of(BROKER_RESOURCE, str(self._node.node_id)),

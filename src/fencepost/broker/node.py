@@ -32,6 +32,7 @@ from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.layout import Layout
 from fencepost.broker.listener import ANY_HOST
 from fencepost.broker.opener import Opener
+from fencepost.broker.removal import Removal
 from fencepost.broker.server import Server
 from fencepost.broker.shard import Shard
 from fencepost.broker.topics import Topics
@@ -84,6 +85,7 @@ class Node:
         self.crash_points: Callable[[str], None] | None = None
         """For tests: called with its name at every place between two writes of a transaction's end."""
         self.layout = Layout(self.disk, config.data)
+        self._removal = Removal(self.disk)
         self.shard = Shard(fsync=config.durability == "fsync", on_fatal=on_fatal)
         self.opener = Opener(on_fatal)
         self.topics = Topics(self)
@@ -123,6 +125,7 @@ class Node:
         listening, told = _address(config.listen_host, port), _address(*config.advertised(port))
         self.topics.register(*config.advertised(port))
         self.load_coordinators()
+        self._removal.start(loop, self.layout.deleted_folders())
         self._housekeeping.start()
         if told != listening:
             log.info("listening on %s; clients are told to connect to %s", listening, told)
@@ -151,10 +154,12 @@ class Node:
     async def stop(self, *, clean: bool = True) -> None:
         """Ends the connections, closes the logs and, if all went well, says so in the directory."""
         self._housekeeping.stop()
+        self.topics.stop()
         if self._server is not None:
             await self._server.close()
         self.opener.close()
         await self.shard.settle()
+        await self._removal.stop()
         self.groups.close()
         self.transactions.close()
         if self._loaded:
@@ -188,12 +193,31 @@ class Node:
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
     ) -> Partition:
         """Opens or creates the log of a partition and takes it over."""
-        folder = self.layout.claim(name, topic_id, sync=self.shard.fsync)
+        opened = self._open_log(name, topic_id, config)
+        partition = Partition(
+            name, topic_id, leader_epoch, opened, durable_at_append=not self.shard.fsync
+        )
+        self.shard.add(partition)
+        return partition
+
+    def _open_log(self, name: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
+        now_ms = self.clock.now_ms()
+        fsync = self.shard.fsync
+        if not fsync and not self.layout.has_folder(name):
+            # In fsync mode the folder is made and synced now, so that the first write need not wait for it.
+            return Log.unborn(
+                self.disk,
+                self.layout.folder_of(name),
+                config,
+                now_ms=now_ms,
+                make_folder=lambda: self._make_folder(name, topic_id),
+                open_segments=self._open_segments,
+            )
         opened = Log.open(
             self.disk,
-            folder,
+            self.layout.claim(name, topic_id, sync=fsync),
             config,
-            now_ms=self.clock.now_ms(),
+            now_ms=now_ms,
             clean=self.layout.clean,
             recovery_point=self.layout.recovery_point(name),
             log_start_offset=self.layout.log_start_offset(name),
@@ -202,14 +226,13 @@ class Node:
         opened.first_dirty_offset = max(
             opened.first_dirty_offset, self.layout.first_dirty_offset(name)
         )
-        if self.shard.fsync:
+        if fsync:
             # What a crash left in the page cache becomes readable now, so it must be on the disk first.
             opened.sync()
-        partition = Partition(
-            name, topic_id, leader_epoch, opened, durable_at_append=not self.shard.fsync
-        )
-        self.shard.add(partition)
-        return partition
+        return opened
+
+    def _make_folder(self, name: TopicPartition, topic_id: bytes) -> None:
+        self.layout.claim(name, topic_id)
 
     def close_partition(self, name: TopicPartition, *, delete: bool) -> None:
         """Lets a partition go; with `delete` its folder too."""
@@ -217,12 +240,14 @@ class Node:
         if partition is not None:
             partition.close(clean=not delete)
         if delete:
-            self.layout.delete(name)
+            self._removal.add(self.layout.delete(name))
 
     def open_metadata_log(self) -> Partition:
         """The log of the metadata itself, which no topic record describes."""
-        name = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
-        return self.open_partition(name, bytes(15) + b"\x01", 0, LogConfig())
+        name, topic_id = TopicPartition(CLUSTER_METADATA_TOPIC, 0), bytes(15) + b"\x01"
+        # First of all, because it takes the mark of a clean stop away: from here on the directory is in use.
+        self.layout.claim(name, topic_id, sync=self.shard.fsync)
+        return self.open_partition(name, topic_id, 0, LogConfig())
 
     # -- time and durability ------------------------------------------------------------------------------
 

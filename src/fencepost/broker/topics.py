@@ -5,10 +5,12 @@ Theory of operation
 Every change is decided on the newest state, appended to the metadata log and applied in one turn of the loop. Its
 effects come when the records are durable: only then is the log of a new partition opened, the folder of a
 deleted one removed, a changed setting used, and the client answered. So nobody can write to a partition
-whose existence a loss of power would undo. In `os` mode all of this is one turn.
+whose existence a loss of power would undo. In `os` mode all of this is one turn, unless it is about many partitions: those are
+opened and closed a slice per turn, and the client is answered after the last one. Meanwhile a partition that is not open yet
+is shown without a leader, and a produce or fetch that comes for it is refused with an error that clients retry.
 
-Between a deletion and its durability the topic is gone from the state while its folders are still there; a topic
-of the same name has to wait for them (`_removing`).
+Between a deletion and the closing of its last partition the topic is gone from the state while folders are still there; a
+topic of the same name waits for that before it is decided on (`_removing`).
 
 What handlers show of the state is kept in `shown` until the state or the set of open partitions changes.
 """
@@ -116,6 +118,7 @@ class Topics:
         self.shown: dict[str, MetadataResponseTopic] = {}
         self._producer_ids: Final = ProducerIds(self._reserve_producer_ids)
         self._removing: set[str] = set()
+        self._after_removal: list[Callable[[], None]] = []
         self._effects: Final = MetadataEffects(node, self.state, self.partitions_changed)
         self._checkpoints: Final = MetadataCheckpoints(node.disk, node.config.data)
         self._log: Partition | None = None
@@ -187,9 +190,13 @@ class Topics:
     def cluster_id(self) -> str:
         return self.identity.cluster_id
 
-    def partitions_changed(self) -> None:
-        """A partition was opened or closed: what is shown of it is no longer so."""
-        self.shown.clear()
+    def partitions_changed(self, topic: str) -> None:
+        """A partition was opened or closed: what is shown of its topic is no longer so."""
+        self.shown.pop(topic, None)
+
+    def stop(self) -> None:
+        """Nothing is opened or closed from now on."""
+        self._effects.stop()
 
     @property
     def _metadata_log(self) -> Partition:
@@ -210,9 +217,19 @@ class Topics:
             return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written now.")
         for record in decision.records:
             apply(self.state, record)
-        self.shown.clear()
+        self._forget_shown(decision.effects)
         self._shorten()
         return decision
+
+    def _forget_shown(self, effects: Sequence[Effect]) -> None:
+        """A change of topics touches what is shown of them; any other may touch all."""
+        for effect in effects:
+            if not isinstance(effect, PartitionsCreated | TopicRemoved):
+                self.shown.clear()
+                return
+            self.shown.pop(effect.topic, None)
+        if not effects:
+            self.shown.clear()
 
     def _shorten(self) -> None:
         try:
@@ -233,9 +250,13 @@ class Topics:
         """Does the effects once everything appended so far is durable, and says so."""
 
         def performed() -> None:
-            self._removing -= {e.topic for e in effects if isinstance(e, TopicRemoved)}
-            self.shown.clear()
+            removed = {e.topic for e in effects if isinstance(e, TopicRemoved)}
+            self._removing -= removed
             done()
+            if removed:
+                waiting, self._after_removal = self._after_removal, []
+                for create in waiting:
+                    create()
 
         def durable() -> None:
             self._effects.run(effects, performed)
@@ -249,6 +270,11 @@ class Topics:
         self, topics: Sequence[NewTopic], done: Callable[[Outcomes], None], *, validate_only: bool
     ) -> None:
         """Creates each topic or says why not; `done` hears when all of them are durable and open."""
+        if not self._removing.isdisjoint(topic.name for topic in topics):
+            self._after_removal.append(
+                lambda: self.create(topics, done, validate_only=validate_only)
+            )
+            return
         outcomes = []
         effects: list[Effect] = []
         for wanted in topics:
@@ -266,10 +292,6 @@ class Topics:
     def _decide_create(self, wanted: NewTopic, topic_id: bytes) -> Decision:
         if refused := refuse_new_name(self.state, wanted.name):
             return refused
-        if wanted.name in self._removing:
-            return refuse(
-                ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {wanted.name!r} is still being deleted."
-            )
         settings = self._read_settings(wanted)
         if isinstance(settings, Decision):
             return settings

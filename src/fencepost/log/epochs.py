@@ -22,11 +22,11 @@ class LeaderEpochs:
 
     __slots__ = ("_disk", "_path", "entries")
 
-    def __init__(self, disk: Disk, folder: str) -> None:
+    def __init__(self, disk: Disk, folder: str, *, is_new: bool = False) -> None:
         self._disk = disk
         self._path = f"{folder}/{LEADER_EPOCHS}"
         self.entries: list[EpochEntry] = []
-        if disk.exists(self._path):
+        if not is_new and disk.exists(self._path):
             try:
                 self.entries = decode_epochs(disk.read_file(self._path))
             except ValueError as problem:

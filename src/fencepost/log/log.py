@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
@@ -39,8 +39,10 @@ class Log:
         recovery_point: int,
         recovered_from: int | None,
         was_clean: bool,
+        make_folder: Callable[[], None] | None = None,
     ) -> None:
         """Not for callers: `Log.open` puts the folder in order first."""
+        self._make_folder = make_folder
         self.disk = disk
         self._open_segments = open_segments
         self._active = segments[-1]
@@ -63,7 +65,7 @@ class Log:
         """Where the next compaction begins to look; its owner may keep it over a restart."""
         self.recovered_from = recovered_from
         """The first offset whose batches `on_batch` was shown, when the open had to recover."""
-        self.epochs = LeaderEpochs(disk, folder)
+        self.epochs = LeaderEpochs(disk, folder, is_new=make_folder is not None)
         for segment in segments[:-1]:
             if recovered_from is not None and segment.base_offset >= recovered_from:
                 self._unsynced.add_segment(segment)
@@ -120,6 +122,43 @@ class Log:
         except OSError as problem:
             raise StorageError(f"{folder} cannot be opened: {problem}") from problem
         return log
+
+    @classmethod
+    def unborn(
+        cls,
+        disk: Disk,
+        folder: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        make_folder: Callable[[], None],
+        open_segments: OpenSegments | None = None,
+    ) -> Log:
+        """The log of a folder that is not there: nothing touches the disk before the first batch.
+
+        `assign_epoch`, which comes before the first batch, has the folder made. Until then there is nothing to be
+        closed, synced, recovered or deleted, so that a partition which nobody uses costs memory alone.
+        """
+        shared = OpenSegments() if open_segments is None else open_segments
+        segment = Segment(disk, folder, 0, shared, created_ms=now_ms)
+        segment.begin()
+        return cls(
+            disk,
+            folder,
+            config,
+            [segment],
+            shared,
+            log_start_offset=0,
+            recovery_point=0,
+            recovered_from=None,
+            was_clean=False,
+            make_folder=make_folder,
+        )
+
+    @property
+    def is_unborn(self) -> bool:
+        """Whether the folder has not been made yet."""
+        return self._make_folder is not None
 
     def __repr__(self) -> str:
         return (
@@ -436,6 +475,10 @@ class Log:
 
     def prepare_sync(self) -> PendingSync:
         """What must reach the disk for everything appended so far; see `durability.py`."""
+        if self.is_unborn:
+            return PendingSync(
+                self.disk, end_offset=0, generation=self.generation, number=0, paths=[], folders=[]
+            )
         is_ahead = self.log_end_offset > self.recovery_point
         active = [self._active.path(LOG)] if is_ahead else []
         return self._unsynced.prepare(self.log_end_offset, self.generation, active)
@@ -508,9 +551,13 @@ class Log:
             raise StorageError(f"{self.folder}: no snapshot: {problem}") from problem
 
     def latest_snapshot(self, at_or_before: int) -> tuple[int, bytes] | None:
+        if self.is_unborn:
+            return None
         return snapshots.latest_snapshot(self.disk, self.folder, at_or_before)
 
     def list_snapshots(self) -> list[int]:
+        if self.is_unborn:
+            return []
         return snapshots.list_snapshots(self.disk, self.folder)
 
     def delete_snapshot(self, offset: int) -> None:
@@ -521,6 +568,9 @@ class Log:
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
         """Records from `start_offset` on are written under `epoch`; durable when this returns."""
         try:
+            if self._make_folder is not None:
+                self._make_folder()
+                self._make_folder = None
             self.epochs.assign(epoch, start_offset)
         except OSError as problem:
             raise StorageError(f"{self.folder}: no leader epoch: {problem}") from problem
