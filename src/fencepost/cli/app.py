@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import fencepost
-from fencepost.cli import txn
+from fencepost.cli import ledger, txn
 from fencepost.cli.demo import demo
 from fencepost.records import batch
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 
 app.add_typer(txn.app, name="txn")
+app.add_typer(ledger.app, name="ledger")
 app.command()(demo)
 
 

@@ -237,6 +237,10 @@ class Cluster:
         """Commits offsets of a group without members, outside of any transaction."""
         self.run(groups.offset_commit(self._core, group, offsets))
 
+    def offset_delete(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        """Forgets what a group has committed for these partitions."""
+        self.run(groups.offset_delete(self._core, group, partitions))
+
     # Administration.
 
     def metadata(

@@ -1,0 +1,234 @@
+"""`fencepost ledger` as a person uses it, on an embedded broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="the queries of this test are played with it")
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
+from fencepost.cli.app import app
+from fencepost.client.admin import NewTopic, ResourceType
+from fencepost.client.failures import ProducerFenced
+from fencepost.client.groups import CommittedOffset
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.former_ledger import encode_former, read_former
+from fencepost.spark.keeper import append_record
+from fencepost.spark.ledger import Batch, LedgerEntry, Verdict, encode_entry, group_of
+from fencepost.spark.ledger_topic import LEDGER_TOPIC
+from fencepost.spark.origins import SourceUse
+from tests.spark.ledgers import NO_ROWS, OURS, Home, PlayedMoment, embedded_home
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Home]:
+    with embedded_home() as found:
+        found.cluster.create_topics([NewTopic("in", 2, 1), NewTopic("out", 1, 1)])
+        found.keeper("id")
+        yield found
+
+
+def run(home: Home, *arguments: str, answer: str | None = None) -> str:
+    command = ["ledger", *arguments, "--bootstrap-servers", home.cluster.options.bootstrap[0]]
+    result = CliRunner().invoke(app, [str(word) for word in command], input=answer)
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def told(home: Home, *arguments: str) -> Any:
+    return json.loads(run(home, *arguments, "--json"))
+
+
+def write(home: Home, name: str, batch_id: int, query_id: str = "q", open_ms: int = 50) -> None:
+    """A batch of a query that reads topic in."""
+    keeper = home.keeper(name)
+    identity = home.begin(name)
+    moment = PlayedMoment(query_id, batch_id, '{"in": {"0": 42, "1": 7}}')
+    page = keeper.read(query_id)
+    keeper.enter(
+        identity, moment, NO_ROWS, page, open_ms=open_ms, sources=OURS, is_stateful=False
+    )  # fmt: skip
+    home.cluster.end_txn(identity, commit=True)
+
+
+def test_create_makes_a_compacted_topic_once(home: Home) -> None:
+    first = told(home, "create", "--topic", "a-teams", "--partitions", "3")
+    assert (first["created"], first["partitions"]) == (True, 3)
+    found = home.cluster.describe_configs(ResourceType.TOPIC, "a-teams")
+    assert found["cleanup.policy"].value == "compact"
+    assert found["segment.bytes"].value == str(first["segment_bytes"])
+    again = told(home, "create", "--topic", "a-teams")
+    assert (again["created"], again["partitions"]) == (False, 3)
+    with pytest.raises(SinkRefused, match=r"cleanup\.policy=delete"):
+        run(home, "create", "--topic", "out")
+
+
+def test_list_shows_every_id_with_its_last_batch(home: Home) -> None:
+    write(home, "list-a", 0)
+    write(home, "list-a", 1)
+    write(home, "list-b", 0, "other")
+    rows = {row["transactional_id"]: row for row in told(home, "list")}
+    assert (rows["list-a"]["query_id"], rows["list-a"]["last_batch"]) == ("q", 1)
+    assert rows["list-b"]["query_id"] == "other"
+    assert rows["list-a"]["written_ms"] > 1_700_000_000_000
+    table = run(home, "list")
+    assert "UTC" in table
+    assert "list-b" in table
+
+
+def test_list_says_that_there_is_nothing_or_no_topic(home: Home) -> None:
+    told(home, "create", "--topic", "bare", "--partitions", "1")
+    assert run(home, "list", "--topic", "bare").strip() == "Topic bare holds no record."
+    with pytest.raises(FencepostError, match="fencepost ledger create"):
+        run(home, "list", "--topic", "nowhere")
+
+
+def test_show_prints_how_a_new_query_would_continue(home: Home) -> None:
+    write(home, "shown", 0, "p")
+    row = told(home, "show", "shown")
+    assert (row["query_id"], row["last_batch"], row["take_over"]) == ("p", 0, "p")
+    assert json.loads(row["starting_offsets"]) == {"in": {"0": 42, "1": 7}}
+    assert (row["state"], row["longest_open_ms"]) == ("CompleteCommit", 50)
+    text = run(home, "show", "shown")
+    assert '{"in":{"0":42,"1":7}}' in text
+    with pytest.raises(FencepostError, match="has no record of 'nobody'"):
+        run(home, "show", "nobody")
+
+
+def test_adopt_lets_a_query_in_after_its_last_batch(home: Home) -> None:
+    write(home, "adopted", 4, "p")
+    keeper = home.keeper("adopted")
+    batch = Batch("q", 7)
+    assert keeper.judge(keeper.read("q"), batch, SourceUse()).verdict is Verdict.REFUSE
+    row = told(home, "adopt", "adopted", "--query-id", "q", "--last-batch", "6", "--yes")
+    assert (row["query_id"], row["last_batch"]) == ("q", 6)
+    assert row["starting_offsets"] is None
+    assert keeper.judge(keeper.read("q"), batch, SourceUse()).verdict is Verdict.WRITE
+
+
+def test_adopt_lets_a_new_query_in_and_one_without_any_record(home: Home) -> None:
+    row = told(home, "adopt", "brand-new", "--query-id", "q", "--last-batch", "-1", "--yes")
+    assert row["last_batch"] == -1
+    keeper = home.keeper("brand-new")
+    assert keeper.judge(keeper.read("q"), Batch("q", 0), SourceUse()).verdict is Verdict.WRITE
+
+
+def test_what_changes_the_ledger_asks_first(home: Home) -> None:
+    write(home, "asked", 4)
+    with pytest.raises(FencepostError, match="Nothing was changed"):
+        run(home, "forget", "asked", answer="n\n")
+    assert home.batch_in("asked") == 4
+    run(home, "forget", "asked", answer="y\n")
+    assert home.batch_in("asked") is None
+
+
+def test_a_forgotten_id_is_as_good_as_new(home: Home) -> None:
+    from fencepost.spark.checks import check_ledger
+
+    write(home, "forgotten", 4)
+    with pytest.raises(SinkRefused, match="belongs to query q"):
+        check_ledger(home.keeper("forgotten"), "forgotten", Batch("another", 0))
+    run(home, "forget", "forgotten", "--yes")
+    check_ledger(home.keeper("forgotten"), "forgotten", Batch("another", 0))
+    with pytest.raises(FencepostError, match="no record of 'forgotten'"):
+        run(home, "forget", "forgotten", "--yes")
+
+
+@pytest.mark.parametrize("how", ["forget", "adopt"])
+def test_an_open_transaction_is_left_alone_unless_forced(home: Home, how: str) -> None:
+    name = f"open-{how}"
+    write(home, name, 4)
+    identity = home.begin(name)
+    home.write(identity, 5)
+    command = [how, name, "--yes"]
+    if how == "adopt":
+        command += ["--query-id", "q", "--last-batch", "4"]
+    with pytest.raises(FencepostError, match=r"a transaction of .* is open \(state Ongoing\)"):
+        run(home, *command)
+    assert told(home, "show", name)["is_settled"] is False
+    run(home, *command, "--force")
+    with pytest.raises(ProducerFenced):
+        home.cluster.end_txn(identity, commit=True)
+    assert home.batch_in(name) == (4 if how == "adopt" else None)
+
+
+def test_forgetting_the_durations_keeps_the_rest(home: Home) -> None:
+    write(home, "slow", 4, open_ms=90_000)
+    before = told(home, "show", "slow")
+    run(home, "forget", "--durations", "slow", "--yes")
+    after = told(home, "show", "slow")
+    assert (before["longest_open_ms"], after["longest_open_ms"]) == (90_000, 0)
+    for name in ("query_id", "last_batch", "fingerprint", "starting_offsets", "topic_ids"):
+        assert after[name] == before[name]
+
+
+def test_a_record_of_another_format_is_shown_and_can_be_replaced(home: Home) -> None:
+    identity = home.begin("future")
+    append_record(home.cluster, identity, home.place_of("future"), b'{"v":99,"x":1}')
+    home.cluster.end_txn(identity, commit=True)
+    row = told(home, "show", "future")
+    assert "a newer one has written it" in row["problem"]
+    assert row["value"] == '{"v":99,"x":1}'
+    assert next(r for r in told(home, "list") if r["transactional_id"] == "future")["problem"]
+    run(home, "adopt", "future", "--query-id", "q", "--last-batch", "3", "--yes")
+    assert home.batch_in("future") == 3
+
+
+def test_records_of_one_id_in_two_partitions_become_one(home: Home) -> None:
+    places = [TopicPartition(LEDGER_TOPIC, index) for index in (2, 9)]
+    for serial, place in enumerate(places):
+        identity = home.begin("twice")
+        entry = LedgerEntry("q", serial, serial=serial)
+        append_record(home.cluster, identity, place, encode_entry(entry))
+        home.cluster.end_txn(identity, commit=True)
+    run(home, "adopt", "twice", "--query-id", "q", "--last-batch", "5", "--yes")
+    assert home.page("twice").place == places[1]
+    run(home, "forget", "twice", "--yes")
+    assert home.batch_in("twice") is None
+
+
+@pytest.mark.parametrize("how", ["adopt", "forget"])
+def test_the_old_place_is_shown_and_cleared(home: Home, how: str) -> None:
+    name = f"old-{how}"
+    place = TopicPartition("out", 0)
+    identity = home.begin(name)
+    offsets = {
+        place: encode_former(LedgerEntry("p", 6)),
+        TopicPartition("in", 0): CommittedOffset(9),
+    }
+    home.cluster.txn_offset_commit(identity, group_of(name), offsets)
+    home.cluster.end_txn(identity, commit=True)
+    row = told(home, "show", name)
+    assert (row["query_id"], row["old_places"], row["old_entry"]) == ("p", ["out-0"], "in use")
+    if how == "adopt":
+        run(home, "adopt", name, "--query-id", "q", "--last-batch", "6", "--yes")
+        former = read_former(home.cluster.offset_fetch(group_of(name)), "")
+        assert former is not None
+        assert former.entry is None
+        assert told(home, "show", name)["old_entry"] == "moved"
+    else:
+        run(home, "forget", name, "--yes")
+        assert read_former(home.cluster.offset_fetch(group_of(name)), "") is None
+    # The offsets of the sources are nobody's business here.
+    left = home.cluster.offset_fetch(group_of(name))
+    assert left[TopicPartition("in", 0)].offset == 9
+
+
+def test_the_command_needs_no_spark() -> None:
+    """Whoever administers a cluster need not have the extra."""
+    code = """
+import sys
+for name in ("pyspark", "pyarrow", "py4j", "numpy", "pandas", "numba"):
+    sys.modules[name] = None
+import fencepost.cli.ledger, fencepost.spark.ledger_admin
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
