@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fencepost.base.failures import StorageError
-from fencepost.log.compaction import compaction
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from fencepost.log.compaction import Compacted, compaction, plan_round
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
@@ -90,12 +91,30 @@ class Housekeeping:
                     yield from self._compact_one(partition)
 
     def _compact_one(self, partition: Partition) -> Iterator[None]:
-        done = yield from compaction(
+        upper_offset, now_ms = partition.last_stable_offset, self._node.clock.now_ms()
+        ratio = partition.log.config.min_cleanable_dirty_ratio
+        if not plan_round(partition.log, upper_offset, now_ms).is_worth_it(ratio):
+            return
+        if not self._is_folded(partition):
+            return
+        if partition.name.topic == TRANSACTION_STATE_TOPIC:
+            self._node.transactions.before_compaction(partition)
+        steps = compaction(
             partition.log,
-            upper_offset=partition.last_stable_offset,
-            now_ms=self._node.clock.now_ms(),
+            upper_offset=upper_offset,
+            now_ms=now_ms,
             last_records=partition.last_records(),
         )
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                done: Compacted | None = end.value
+                break
+            yield
+            if not self._is_folded(partition):
+                steps.close()
+                return
         if done is not None:
             log.info(
                 "%s: compacted %d bytes to %d",
@@ -103,6 +122,15 @@ class Housekeeping:
                 done.bytes_before,
                 done.bytes_after,
             )
+
+    def _is_folded(self, partition: Partition) -> bool:
+        """False while a coordinator reads the log: a tombstone must not go between it and the record that it removes."""
+        topic, index = partition.name
+        if topic == CONSUMER_OFFSETS_TOPIC:
+            return self._node.groups.is_loaded(index)
+        if topic == TRANSACTION_STATE_TOPIC:
+            return self._node.transactions.is_served(partition)
+        return True
 
     def _expire_producers(self) -> Iterator[None]:
         expiration_ms = self._node.config.producer_id_expiration_ms

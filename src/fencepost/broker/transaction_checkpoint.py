@@ -4,6 +4,11 @@ The state of a coordinator is a function of its log, so at any moment the pair (
 and a load may begin with it. The file stands for records that are durable: with `fsync` it is written once they are.
 It is not synced itself, because nothing is lost with it: a file that is damaged, or that speaks of more than the log
 has (the power went, and the end of the log with it), is deleted, and the log is read from its beginning.
+
+Compaction removes tombstones, and a checkpoint from before a tombstone needs it: without it an id that has expired would
+come back, with the state and the epoch that it had at the checkpoint. So the checkpoint goes before a round of
+compaction begins, durably, and no older one is written any more. A new one is saved at once: it is of an offset
+that the round does not reach. Then fold(log) == fold(checkpoint + what is after it) at every moment.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from fencepost.base.failures import StorageError
 from fencepost.records.coordinator_checkpoint import (
     FILE_NAME,
     decode_checkpoint,
@@ -38,13 +44,25 @@ WORTH_SAVING_AT_CLOSE: Final = 500
 class CheckpointKeeper:
     """Counts what a load would have to read, and saves the state when it is too much."""
 
-    __slots__ = ("_node", "_partition", "_scheduled", "_state", "unsaved")
+    __slots__ = (
+        "_is_maybe_there",
+        "_node",
+        "_partition",
+        "_rounds",
+        "_scheduled",
+        "_state",
+        "unsaved",
+    )
 
     def __init__(self, node: Node, partition: Partition, state: CoordinatorState) -> None:
         self._node = node
         self._partition = partition
         self._state = state
         self._scheduled = False
+        self._rounds = 0
+        """Rounds of compaction since the load; a state from before the last one is not written any more."""
+        self._is_maybe_there = True
+        """False only when a loss of power cannot bring a checkpoint back either."""
         self.unsaved = 0
         """Records in the log after the last checkpoint."""
 
@@ -61,14 +79,15 @@ class CheckpointKeeper:
 
     def _save(self) -> None:
         self._scheduled = False
-        if not self._is_ours():
-            return
         offset = self._partition.log_end_offset
+        if not self._is_ours() or offset == 0:  # A log without records has no folder yet.
+            return
         data = encode_state(offset, self._state)
+        rounds = self._rounds
         self.unsaved = 0
 
         def durable() -> None:
-            if self._is_ours():
+            if self._is_ours() and self._rounds == rounds:
                 self._write(data)
 
         self._node.when_durable(self._partition, offset, durable)
@@ -79,10 +98,21 @@ class CheckpointKeeper:
 
     def _write(self, data: bytes) -> None:
         path = checkpoint_path(self._partition)
+        self._is_maybe_there = True
         try:
             self._node.disk.write_file(path, data, sync=False)
         except OSError as problem:
             log.warning("%s was not saved, and the next start takes longer: %s", path, problem)
+
+    def before_compaction(self) -> None:
+        """Removes the checkpoint, so that its log may lose tombstones; OSError when that is not certain."""
+        self._rounds += 1
+        if self._is_maybe_there:
+            self._node.disk.remove(checkpoint_path(self._partition))
+            self._node.disk.sync_dir(self._partition.log.folder)
+            self._is_maybe_there = False
+        self.unsaved = self._partition.log_end_offset - self._partition.log_start_offset
+        self.count(0)
 
     def close(self) -> None:
         """The partition is given away or the node stops: whoever is next should have little to read."""
@@ -122,6 +152,12 @@ def read_checkpoint(disk: Disk, partition: Partition) -> tuple[int, list[tuple[b
     if found is not None and found[0] <= partition.log_end_offset:
         return found
     log.warning("%s does not fit its log and is deleted; the log is read as a whole", path)
-    disk.remove(path)
-    disk.sync_dir(partition.log.folder)
+    try:
+        disk.remove(path)
+        disk.sync_dir(partition.log.folder)
+    except OSError as problem:
+        # It must not come back by a loss of power when the log has grown beyond it.
+        raise StorageError(
+            f"{path} does not fit its log and cannot be deleted: {problem}"
+        ) from problem
     return 0, []

@@ -134,6 +134,15 @@ class Transactions:
             self.clock.abort_all(coordinator)
         self.clock.expire(coordinator)
 
+    def is_served(self, partition: Partition) -> bool:
+        """Whether its log has been read to the end, and its records have become the state."""
+        served = self._served.get(partition.name.partition)
+        return served is not None and served.partition is partition
+
+    def before_compaction(self, partition: Partition) -> None:
+        """A served log is about to lose records and tombstones: no checkpoint may rest on them."""
+        self._served[partition.name.partition].checkpoint.before_compaction()
+
     def coordinators(self) -> list[CoordinatorPartition]:
         """The partitions that are served now."""
         return list(self._served.values())
