@@ -44,7 +44,7 @@ class PlayedEngine:
         self.run = PlayedRun("first")
         self.searches = 0
 
-    def frame(self) -> Any:
+    def session(self) -> Any:
         context = SimpleNamespace(
             getLocalProperty=lambda name: self.query_id,
             _jvm=SimpleNamespace(
@@ -54,9 +54,7 @@ class PlayedEngine:
         queries = SimpleNamespace(get=self._find)
         shared = SimpleNamespace(activeStreamingQueries=lambda: queries)
         java_session = SimpleNamespace(sharedState=lambda: shared)
-        return SimpleNamespace(
-            sparkSession=SimpleNamespace(sparkContext=context, _jsparkSession=java_session)
-        )
+        return SimpleNamespace(sparkContext=context, _jsparkSession=java_session)
 
     def _find(self, query_id: str) -> PlayedRun:
         self.searches += 1
@@ -65,26 +63,26 @@ class PlayedEngine:
 
 def test_the_run_of_a_query_is_looked_for_once() -> None:
     engine = PlayedEngine("q")
-    first = read_moment(engine.frame(), 0)
-    second = read_moment(engine.frame(), 1, first)
+    first = read_moment(engine.session(), 0)
+    second = read_moment(engine.session(), 1, first)
     assert first.run == second.run == ("q", "first")
     assert (second.batch_id, engine.searches) == (1, 1)
 
 
 def test_a_query_that_was_started_again_is_another_run() -> None:
     engine = PlayedEngine("q")
-    first = read_moment(engine.frame(), 0)
+    first = read_moment(engine.session(), 0)
     engine.run.active = False
     engine.run = PlayedRun("second")
-    assert read_moment(engine.frame(), 1, first).run == ("q", "second")
+    assert read_moment(engine.session(), 1, first).run == ("q", "second")
 
 
 def test_another_query_is_not_taken_for_the_one_before() -> None:
     engine = PlayedEngine("q")
     before = Moment("other", "run", 3, PlayedRun("run"))
-    assert read_moment(engine.frame(), 4, before).run == ("q", "first")
+    assert read_moment(engine.session(), 4, before).run == ("q", "first")
 
 
 def test_outside_of_a_streaming_query_the_sink_is_refused() -> None:
     with pytest.raises(SinkRefused, match="outside of a streaming query"):
-        read_moment(PlayedEngine(None).frame(), 0)
+        read_moment(PlayedEngine(None).session(), 0)

@@ -101,7 +101,7 @@ def test_the_quick_start_does_what_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (code,) = examples(PAGE)
+    (code,) = [code for code in examples(PAGE) if "fencepost.Broker()" in code]
     run_example(code, "docs/spark.md")
     assert capsys.readouterr().out.splitlines()[-1] == "100 refunds"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytest
 
 from fencepost.client.blocking import Cluster
 from fencepost.spark import few
+from tests.spark import chaos
 from tests.spark.conftest import read_values
 from tests.spark.pipeline import Pipeline, numbered
 
@@ -86,17 +88,53 @@ def test_rows_in_more_partitions_than_slots_go_through_the_shuffle(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 2_000) + numbered(1))
 
 
-def test_a_plan_that_a_barrier_stage_refuses_goes_through_the_shuffle(
+def test_a_plan_that_no_barrier_stage_takes_goes_through_the_shuffle_at_once(
     pipeline: Pipeline, cluster: Cluster, ways: list[str]
 ) -> None:
+    sink, attempts = pipeline.sink(), []
+    sink._on_step = lambda step, batch_id: attempts.append(batch_id) if step == "writing" else None
+
+    def narrowed_and_joined(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            sink(df.repartition(5).coalesce(1), batch_id)
+        elif batch_id == 1:
+            sink(df.where("value LIKE '%1'").union(df.where("value NOT LIKE '%1'")), batch_id)
+        else:
+            sink(df, batch_id)
+
+    batches = [numbered(batch, 2_000) for batch in range(3)]
+    pipeline.add(*batches)
+    assert pipeline.run(narrowed_and_joined) is None
+    assert ways == ["shuffled", "shuffled", "direct"]
+    assert attempts == [0, 1, 2]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
+
+
+def test_a_plan_that_spark_unexpectedly_keeps_from_a_barrier_stage_is_not_a_failed_attempt(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark import job
+
+    monkeypatch.setattr(job, "_fits_barrier", lambda *_: True)
+    pipeline.add(numbered(0, 2_000))
+
     def narrowed(lines: DataFrame) -> DataFrame:
         return lines.selectExpr("value AS key", "value").repartition(5).coalesce(1)
 
-    pipeline.add(numbered(0, 2_000), numbered(1, 2_000))
-    assert pipeline.run(shape=narrowed) is None
-    assert ways == ["shuffled", "shuffled"]
-    expected = numbered(0, 2_000) + numbered(1, 2_000)
-    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+    assert pipeline.run(pipeline.sink(max_attempts=1), narrowed) is None
+    assert ways == ["shuffled"]
+    assert len(read_values(cluster, pipeline.topic)) == 2_000
+
+
+def test_an_attempt_that_fails_sends_only_its_own_batch_through_the_shuffle(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chaos.in_tasks(monkeypatch, chaos.FailOnce(str(pipeline.folder / "failed-once")))
+    batches = [numbered(batch, 2_000) for batch in range(3)]
+    pipeline.add(*batches)
+    assert pipeline.run() is None
+    assert ways == ["shuffled", "direct", "direct"]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
 
 
 def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
@@ -115,10 +153,21 @@ def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
     def in_two(lines: DataFrame) -> DataFrame:
         return lines.selectExpr("value AS key", "value").repartition(2)
 
-    pipeline.add(numbered(0, 2_000))
+    # Who cannot be reached three times is not tried again in this run.
+    tried: list[int] = []
+    genuine = job._run_direct
+
+    def run_direct(rows: Any, plan: Any) -> Any:
+        tried.append(plan.batch_id)
+        return genuine(rows, plan)
+
+    monkeypatch.setattr(job, "_run_direct", run_direct)
+    batches = [numbered(batch, 2_000) for batch in range(5)]
+    pipeline.add(*batches)
     assert pipeline.run(shape=in_two) is None
-    assert ways == ["shuffled"]
-    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 2_000))
+    assert ways == ["shuffled"] * 5
+    assert tried == [0, 1, 2]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
 
 
 def test_a_stateful_query_of_small_batches_counts_on(

@@ -100,6 +100,13 @@ class UnknownTopicOrPartition(Refused):
     """The cluster has no such topic or partition."""
 
 
+class BatchRefusedForSize(Refused):
+    """The batch is larger than the topic takes; the same records in smaller batches may be written."""
+
+    records = 0
+    size_bytes = 0
+
+
 _CLASS_OF_CODE: Final[Mapping[int, type[Refused]]] = {
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerFenced,
     ErrorCode.PRODUCER_FENCED: ProducerFenced,
@@ -109,6 +116,8 @@ _CLASS_OF_CODE: Final[Mapping[int, type[Refused]]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartition,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicOrPartition,
     ErrorCode.INCONSISTENT_TOPIC_ID: UnknownTopicOrPartition,
+    ErrorCode.MESSAGE_TOO_LARGE: BatchRefusedForSize,
+    ErrorCode.RECORD_LIST_TOO_LARGE: BatchRefusedForSize,
 }
 
 _ADVICE: Final[Mapping[int, str]] = {

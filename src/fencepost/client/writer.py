@@ -29,7 +29,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import MAX_SEQUENCE, TopicPartition
-from fencepost.client.failures import ClientError, RetriesExhausted, refusal
+from fencepost.client.failures import (
+    BatchRefusedForSize,
+    ClientError,
+    RetriesExhausted,
+    refusal,
+)
 from fencepost.client.reactions import Reaction, reaction
 from fencepost.records.batch import SealedBatch, read_header
 from fencepost.wire.apis import ApiKey
@@ -304,6 +309,9 @@ class Writer:
         self.failure = refusal(
             "Produce", code, about=about, message=message, partition=lane.partition
         )
+        if isinstance(self.failure, BatchRefusedForSize):
+            self.failure.records = parcel.batch.record_count
+            self.failure.size_bytes = parcel.batch.size_bytes
         raise self.failure
 
     def retry(self, lane: Lane, parcel: Parcel, reason: str, not_before_ms: int) -> None:

@@ -36,6 +36,19 @@ class Account:
         return sum(report.records for report in self.partitions.values())
 
 
+def sum_accounts(accounts: Iterable[Account]) -> Account:
+    """All parts of a batch together; CountsDisagree when two of them wrote to one partition."""
+    rows, opened = 0, []
+    partitions: dict[TopicPartition, PartitionReport] = {}
+    for account in accounts:
+        if shared := partitions.keys() & account.partitions.keys():
+            raise CountsDisagree(f"two parts of the batch wrote to {min(shared)}")
+        rows += account.rows
+        partitions.update(account.partitions)
+        opened += [account.opened_ms] if account.opened_ms else []
+    return Account(rows, partitions, min(opened, default=0))
+
+
 def settle_accounts(reports: Iterable[Mapping[str, Any]]) -> Account:
     """Reads the reports of all tasks; CountsDisagree unless they add up."""
     partitions: dict[TopicPartition, PartitionReport] = {}

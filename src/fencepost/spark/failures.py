@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from fencepost.base.failures import FencepostError
 
 
@@ -14,6 +17,31 @@ class SinkRefused(FencepostError):
 
 class RowRefused(FencepostError):
     """A row that cannot become a record. Nothing of its batch was written."""
+
+
+class BatchTooLarge(FencepostError):
+    """A topic has refused a batch because of its size: the attempt is given up and repeated with smaller ones."""
+
+    def __init__(self, topic: str, records: int, size_bytes: int) -> None:
+        super().__init__(
+            f"topic {topic!r} does not take a batch of {records} records and {size_bytes} bytes"
+        )
+        self.topic = topic
+        self.records = records
+        self.size_bytes = size_bytes
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
+        return type(self), (self.topic, self.records, self.size_bytes)
+
+    @classmethod
+    def found_in(cls, text: str) -> BatchTooLarge | None:
+        """The one that a task has raised, out of what Spark makes of it."""
+        found = _TOO_LARGE.search(text)
+        return None if found is None else cls(found[1], int(found[2]), int(found[3]))
+
+
+class SinkStopped(FencepostError):
+    """Somebody has stopped the query in the middle of a batch. The transaction was aborted."""
 
 
 class CountsDisagree(FencepostError):
@@ -36,7 +64,10 @@ class DataLost(FencepostError):
     """Records that the query has not read yet are gone (failOnDataLoss)."""
 
 
-_EXCERPT_CHARACTERS = 2_000
+_TOO_LARGE: Final = re.compile(
+    r"BatchTooLarge: topic '([a-zA-Z0-9._-]+)' does not take a batch of (\d+) records and (\d+) bytes"
+)
+_EXCERPT_CHARACTERS: Final = 2_000
 
 
 def sentence_of(problem: BaseException) -> str:

@@ -2,7 +2,8 @@
 
 A job with Python workers costs more than all else in a batch of ten rows. So where the last batch was small, the driver
 asks for the rows of this one, though for no more than it is ready to hold; if there are more, it has taken nothing and
-the batch goes one of the other ways. The driver is then the one writer of every partition, and the batches of all of
+the batch goes one of the other ways. That is a second run of the plan; `counts.py` sees to it that rows count once. An
+`observe` in the user's own plan keeps the numbers of its first run, so there the driver does not try. The driver is then the one writer of every partition, and the batches of all of
 them travel in one request: brokers look up a transaction once per request and not once per partition.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.spark.connection import cluster_of
+from fencepost.spark.counts import is_observed
 from fencepost.spark.delivering import Attempt, Delivery, report_rows
 from fencepost.spark.packing import Packer, PackingPlan
 from fencepost.spark.rows import are_ready, select_rows
@@ -49,6 +51,7 @@ class FewRows:
     def __init__(self, topic: str | None) -> None:
         self._topic = topic
         self._are_ready: bool | None = None
+        self._is_observed = False
         self.most = 0
         """How many rows of the next batch the driver would take; 0: it does not try."""
 
@@ -56,6 +59,8 @@ class FewRows:
         """All rows, or None when there are more than the driver would take."""
         if self._are_ready is None:
             self._begin(df)
+        if self._is_observed:
+            return None
         rows = df if self._are_ready else select_rows(df, self._topic)
         taken = _collect(rows.limit(self.most + 1))
         if len(taken) > self.most:
@@ -67,6 +72,7 @@ class FewRows:
         # operator that keeps state writes it when its partition has been read to the end.
         df.sparkSession.conf.set(_FIRST_PARTITIONS, _ALL)
         self._are_ready = are_ready(df, self._topic)
+        self._is_observed = is_observed(df)
 
 
 def _collect(df: DataFrame) -> list[Row]:

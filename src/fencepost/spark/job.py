@@ -4,7 +4,10 @@ There are three ways for rows to the one writer of their partition, with the sam
 
     few        the driver takes them and writes them itself (`few.py`)
     direct     from task to task, where all tasks can run at once (`direct.py`)
-    shuffled   through Spark's shuffle: for every other plan, and when an attempt has failed (`shuffled.py`)
+    shuffled   through Spark's shuffle: for every other plan, and when an attempt of this batch has failed (`shuffled.py`)
+
+A barrier stage takes no plan that changes the number of partitions without a shuffle (union, coalesce): such a plan goes
+through the shuffle from the start.
 
 Where tasks write, their stage must be a barrier stage that ends in `collect`: then Spark runs each of its tasks once, or
 fails the job. A count or an aggregate would make it a stage whose tasks Spark may run again.
@@ -19,13 +22,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.base.errors import ErrorCode
-from fencepost.client.failures import Refused
+from fencepost.client.failures import BatchRefusedForSize, Refused
 from fencepost.spark.accounts import Account, settle_accounts
 from fencepost.spark.connection import begin_partition_count
 from fencepost.spark.delivering import REPORT_SCHEMA, Attempt
 from fencepost.spark.direct import DirectPlan, write_directly
 from fencepost.spark.exchange import MAX_TASKS
-from fencepost.spark.failures import RowRefused
+from fencepost.spark.failures import BatchTooLarge, RowRefused
 from fencepost.spark.few import FewRows, write_few
 from fencepost.spark.packing import PackingPlan
 from fencepost.spark.rendezvous import Rendezvous
@@ -40,13 +43,7 @@ if TYPE_CHECKING:
 
     from fencepost.client.transactions import ProducerIdentity
 
-_TOO_LARGE: Final = (
-    "a batch of rows is larger than max.message.bytes of the topic: lower kafka.batch.size of the sink, or, where one row "
-    "is that large, raise max.message.bytes or make its value smaller"
-)
 _ABOUT_ROWS: Final[Mapping[int, str]] = {
-    ErrorCode.MESSAGE_TOO_LARGE: _TOO_LARGE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
     ErrorCode.INVALID_RECORD: "the topic does not take such rows (one that is compacted wants a key in every row)",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to the topic: grant WRITE on it",
 }
@@ -59,6 +56,13 @@ _ENCRYPTION: Final = (
     "spark.io.encryption.enabled",
 )
 """Who wants Spark to encrypt between executors does not want rows on plain sockets."""
+
+_PARTITIONS_CHANGED: Final = ("UnionRDD", "CoalescedRDD", "CartesianRDD")
+"""Steps within a stage that change the number of partitions: a barrier stage must not have one."""
+
+_UNFIT_FOR_BARRIER: Final = (
+    "Barrier execution mode does not allow the following pattern of RDD chain"
+)
 
 ARROW_BYTES: Final = 1024 * 1024
 _ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -75,12 +79,18 @@ class JobPlan:
     identity: ProducerIdentity
     batch_id: int
     topic: str | None
+    batch_bytes: int
+    """How many bytes of records a batch for these topics may have."""
+    reserved: frozenset[str]
+    """Topics that rows must not name, because another part of the batch is written to them."""
     few: FewRows
     """How the driver would take the rows itself."""
     direct: bool
     """Whether batches may go from task to task."""
     meanwhile: Callable[[], object]
     """What the driver can do while the rows that it writes itself are on their way."""
+    before_run: Callable[[DataFrame], None] = lambda _: None
+    """Called before anything runs the plan of the rows."""
 
 
 def run_job(df: DataFrame, plan: JobPlan) -> Account:
@@ -101,9 +111,10 @@ def _packing_plan(plan: JobPlan, slots: int, partition_counts: Mapping[str, int]
         topic=plan.topic,
         partition_counts=partition_counts,
         codec=plan.settings.codec,
-        batch_bytes=plan.settings.batch_bytes,
+        batch_bytes=plan.batch_bytes,
         max_record_bytes=plan.settings.client.max_request_bytes,
         options=plan.settings.client,
+        reserved=plan.reserved,
     )
 
 
@@ -120,6 +131,7 @@ def _run_few(df: DataFrame, plan: JobPlan) -> list[Report] | None:
     """None when there are more rows than the driver takes."""
     hear_counts = _begin_counts(plan)
     try:
+        plan.before_run(df)
         taken = plan.few.take(df)
     finally:
         counts = hear_counts()
@@ -130,7 +142,7 @@ def _run_few(df: DataFrame, plan: JobPlan) -> list[Report] | None:
 
 
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
-    """None when the rows come in more partitions than tasks can run at once, or sockets would be too open."""
+    """None where it cannot be: too many partitions to run at once, a plan for no barrier stage, sockets too open."""
     session = rows.sparkSession
     if any(is_on(session, name) for name in _ENCRYPTION):
         return None
@@ -143,9 +155,17 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     ):
         direct = DirectPlan(packing, plan.identity, rendezvous.address, secret)
         written = rows.mapInArrow(_direct_task(direct), REPORT_SCHEMA, barrier=True)
-        if _partition_count(written) > min(concurrent_tasks(session), MAX_TASKS):
+        # Adaptive execution runs all stages but the last in order to know its partitions.
+        plan.before_run(rows)
+        if not _fits_barrier(written, min(concurrent_tasks(session), MAX_TASKS)):
             return None
-        return _collect(written)
+        try:
+            return _collect(written)
+        except Exception as problem:
+            # Raised before any task was started.
+            if _UNFIT_FOR_BARRIER in str(problem):
+                return None
+            raise
 
 
 def _meeting_place(session: SparkSession) -> tuple[str, str]:
@@ -161,6 +181,7 @@ def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
     slots = choose_slots(rows.sparkSession, counts)
     delivery = DeliveryPlan(plan.identity, slots, plan.settings.client)
     packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots, counts)), PACKED_SCHEMA)
+    plan.before_run(rows)
     routed = packed.repartitionById(slots, "slot").sortWithinPartitions("map_id", "ordinal")
     written = routed.mapInArrow(_delivering_task(delivery), REPORT_SCHEMA, barrier=True)
     with _small_arrow_batches(rows.sparkSession):
@@ -183,9 +204,13 @@ def _collect(written: DataFrame) -> list[Report]:
     return [row.asDict() for row in written.collect()]
 
 
-def _partition_count(df: DataFrame) -> int:
-    """In how many partitions the rows come: known before the job runs."""
-    return int(df._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001
+def _fits_barrier(df: DataFrame, slots: int) -> bool:
+    """Whether Spark would run the last stage of this as a barrier stage. Known before it runs."""
+    rdd = df._jdf.queryExecution().toRdd()  # noqa: SLF001
+    if int(rdd.getNumPartitions()) > slots:
+        return False
+    last_stage = str(rdd.toDebugString()).partition("+-(")[0]
+    return not any(name in last_stage for name in _PARTITIONS_CHANGED)
 
 
 def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> int:
@@ -233,7 +258,14 @@ def _explain(reports: Iterator[T]) -> Iterator[T]:
     """The same reports; a broker's refusal of the rows becomes our sentence about them."""
     try:
         yield from reports
+    except BatchRefusedForSize as problem:
+        raise _too_large(problem) from problem
     except Refused as problem:
         if (advice := _ABOUT_ROWS.get(problem.code)) is None:
             raise
         raise RowRefused(f"{problem.partition}: {advice}") from problem
+
+
+def _too_large(problem: BatchRefusedForSize) -> BatchTooLarge:
+    assert problem.partition is not None, "a writer says where it was refused"
+    return BatchTooLarge(problem.partition.topic, problem.records, problem.size_bytes)

@@ -1,8 +1,13 @@
 """Which batch of which query this is, as Spark's engine knows it.
 
-`foreachBatch` is given a DataFrame and a number. The query's id stands in the properties of the thread that calls us;
-its source offsets are reachable only through the engine's own object, which is not a public interface. Where that
-fails (another Spark, another kind of session) the offsets are unknown, and the ledger decides without a fingerprint.
+`foreachBatch` is given a DataFrame and a number. The query's id stands in the properties of the thread that calls us. A
+thread of the user's own has no such properties; there the query is the one whose session the DataFrame belongs to,
+because the engine clones a session for each run. The source offsets are reachable only through the engine's own object,
+which is not a public interface. Where that fails (another Spark, another kind of session) the offsets are unknown, and
+the ledger decides without a fingerprint.
+
+The engine counts rows (`numInputRows`, `observe`) in the plan of the batch, and every run of that plan adds to them. The
+sink may have to run it twice, so it sets the counts to zero before each run (`forget_counts`).
 
 Every question to the JVM costs some of a millisecond in every batch, so each is asked when its answer is needed, and
 what stays the same in a run of a query is asked once.
@@ -11,6 +16,8 @@ what stays the same in a run of a query is asked once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +28,8 @@ from fencepost.spark.ledger import Batch, fingerprint_of
 from fencepost.spark.offsets import parse_all, parse_sources, parse_starts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +41,30 @@ _KEEPING_STATE: Final = frozenset(
 )
 """Nodes of a logical plan that keep state where they are streaming; so do those named `...WithState...`."""
 
+_QUERY_ID: Final = "sql.streaming.queryId"
+_JOB_GROUP: Final = "spark.jobGroup.id"
+
+_UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
+"""What asking an engine raises that has other inner parts than the one we know."""
+
 
 class Moment:
     """One call of the sink."""
 
-    def __init__(self, query_id: str, run_id: str, batch_id: int, execution: Any = None) -> None:
+    def __init__(
+        self,
+        query_id: str,
+        run_id: str,
+        batch_id: int,
+        execution: Any = None,
+        *,
+        is_foreign: bool = False,
+    ) -> None:
         self.query_id = query_id
         self.run_id = run_id
         self.batch_id = batch_id
+        self.is_foreign = is_foreign
+        """Whether the calling thread is not one that Spark has made for the query."""
         self._execution = execution
 
     def __repr__(self) -> str:
@@ -78,9 +102,88 @@ class Moment:
             is_stateful=self.is_stateful,
         )
 
-    def next(self, batch_id: int) -> Moment:
+    def next(self, batch_id: int, *, is_foreign: bool = False) -> Moment:
         """A later call in the same run."""
-        return Moment(self.query_id, self.run_id, batch_id, self._execution)
+        return Moment(self.query_id, self.run_id, batch_id, self._execution, is_foreign=is_foreign)
+
+    @cached_property
+    def _context(self) -> Any:
+        """The engine's object of the batch that it is in."""
+        return None if self._execution is None else self._execution.getLatestExecutionContext()
+
+    @cached_property
+    def _plan(self) -> Any:
+        """What the engine runs in this batch, with its counts."""
+        return None if self._context is None else self._context.executionPlan().executedPlan()
+
+    def check_batch(self) -> None:
+        """SinkRefused when the engine is in another batch than the caller says."""
+        try:
+            current = None if self._context is None else int(self._context.batchId())
+        except (*_UNKNOWN, ValueError) as problem:
+            log.debug("the engine does not say in which batch it is: %s", problem)
+            return
+        if current is not None and current != self.batch_id:
+            raise SinkRefused(
+                f"the sink was called for batch {self.batch_id}, but the query is in batch {current}: pass on the batch id "
+                "that Spark gives to your function, and do not return from the function before the sink has returned. "
+                "Nothing was written"
+            )
+
+    def forget_counts(self) -> None:
+        """Sets the engine's counts of this batch to zero, so that rows which are about to run again count once."""
+        try:
+            if self._plan is not None:
+                self._plan.resetMetrics()
+        except _UNKNOWN as problem:
+            log.debug("the counts of batch %d stay as they are: %s", self.batch_id, problem)
+
+    def input_rows(self) -> tuple[int, ...]:
+        """What each source has been counted to deliver in this batch; nothing where we cannot know it."""
+        try:
+            return tuple(int(metric.value()) for metric in self._source_metrics())
+        except _UNKNOWN as problem:
+            log.debug("the counts of batch %d are not known: %s", self.batch_id, problem)
+            return ()
+
+    def correct_input_rows(self, rows: tuple[int, ...]) -> None:
+        """Sets these counts to what `input_rows` said before."""
+        try:
+            for metric, count in zip(self._source_metrics(), rows, strict=True):
+                metric.set(count)
+        except (*_UNKNOWN, ValueError) as problem:
+            log.debug("the counts of batch %d stay as they are: %s", self.batch_id, problem)
+
+    def _source_metrics(self) -> Iterator[Any]:
+        if self._plan is None:
+            return
+        leaves = self._plan.collectLeaves().iterator()
+        while leaves.hasNext():
+            found = leaves.next().metrics().get("numOutputRows")
+            if found.isDefined():
+                yield found.get()
+
+    @contextmanager
+    def in_thread(self, context: SparkContext) -> Iterator[None]:
+        """Lets the jobs of a thread that is not Spark's belong to the query, so that `query.stop()` ends them."""
+        if not self.is_foreign:
+            yield
+            return
+        ours = {
+            _QUERY_ID: self.query_id,
+            "sql.streaming.runId": self.run_id,
+            "streaming.sql.batchId": str(self.batch_id),
+            _JOB_GROUP: self.run_id,
+        }
+        before = {name: context.getLocalProperty(name) for name in ours}
+        try:
+            for name, value in ours.items():
+                context.setLocalProperty(name, value)
+            yield
+        finally:
+            for name, old in before.items():
+                # None removes it, which the stubs do not say.
+                context.setLocalProperty(name, old)  # type: ignore[arg-type]
 
     def source_options(self) -> list[dict[str, str]] | None:
         """The options of every source of the query; None where we cannot know them all."""
@@ -104,7 +207,7 @@ class Moment:
         """Whether the query's plan has an operator that keeps state; None where we cannot know it."""
         try:
             return None if self._execution is None else _keeps_state(self._execution.logicalPlan())
-        except (Py4JError, AttributeError, TypeError) as problem:
+        except _UNKNOWN as problem:
             log.debug("whether the query keeps state is not known: %s", problem)
             return None
 
@@ -123,10 +226,10 @@ class Moment:
         if self._execution is None:
             return ()
         try:
-            progress = getattr(self._execution.getLatestExecutionContext(), which)()
+            progress = getattr(self._context, which)()
             # An offset as text is its JSON.
             text: str = progress.values().mkString(_BETWEEN)
-        except (Py4JError, AttributeError, TypeError) as problem:
+        except _UNKNOWN as problem:
             log.warning("the offsets of batch %d are not known: %s", self.batch_id, problem)
             return ()
         return tuple(sorted(text.split(_BETWEEN))) if text else ()
@@ -155,9 +258,13 @@ def _entries(options: Any) -> dict[str, str]:
     return found
 
 
-def read_moment(df: DataFrame, batch_id: int, before: Moment | None = None) -> Moment:
-    """Asks the engine about the batch that it has just handed to us. `before` is the batch that we saw last."""
-    session = df.sparkSession
+def read_moment(
+    session: SparkSession, batch_id: int, before: Moment | None = None, *, has_rows: bool = True
+) -> Moment:
+    """Asks the engine about the batch that it has just handed to us. `before` is the batch that we saw last.
+
+    `session` is that of the batch's DataFrame; without rows (`has_rows`) it may be any.
+    """
     try:
         context = session.sparkContext
     except AttributeError:
@@ -165,16 +272,25 @@ def read_moment(df: DataFrame, batch_id: int, before: Moment | None = None) -> M
             "TransactionalSink was called in a session of Spark Connect, from which the driver cannot be reached: run the "
             "query in a classic session (SparkSession.builder.master(...), or spark-submit). Nothing was written"
         ) from None
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    if not query_id:
+    query_id = context.getLocalProperty(_QUERY_ID)
+    if query_id:
+        # Spark lets no more than one run of a query live.
+        if before is not None and before.query_id == query_id and before.is_running():
+            return before.next(batch_id)
+        return _find_run(session, query_id, batch_id)
+    if not has_rows:
         raise SinkRefused(
-            "TransactionalSink was called outside of a streaming query: use it as "
-            "df.writeStream.foreachBatch(TransactionalSink(...))"
+            "sink.skip was called outside of a streaming query, or in a thread of its own, where the query is not known: "
+            "call it in the function that you pass to foreachBatch. Nothing was written"
         )
-    # Spark lets no more than one run of a query live.
-    if before is not None and before.query_id == query_id and before.is_running():
-        return before.next(batch_id)
-    return _find_run(session, query_id, batch_id)
+    found = _find_by_session(session, batch_id)
+    if found is None:
+        raise SinkRefused(
+            "TransactionalSink was called outside of a streaming query, or with a DataFrame that does not come from the "
+            "query's batch: use it as df.writeStream.foreachBatch(TransactionalSink(...)); a thread of your own must be "
+            "given a DataFrame that was made from the batch's. Nothing was written"
+        )
+    return found
 
 
 def _find_run(session: SparkSession, query_id: str, batch_id: int) -> Moment:
@@ -183,6 +299,22 @@ def _find_run(session: SparkSession, query_id: str, batch_id: int) -> Moment:
         queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
         execution = queries.get(jvm.java.util.UUID.fromString(query_id))
         return Moment(query_id, execution.runId().toString(), batch_id, execution)
-    except (Py4JError, AttributeError, TypeError) as problem:
+    except _UNKNOWN as problem:
         log.warning("the run of batch %d is not known: %s", batch_id, problem)
         return Moment(query_id, "", batch_id)
+
+
+def _find_by_session(session: SparkSession, batch_id: int) -> Moment | None:
+    """The live query for which the engine has made this session."""
+    try:
+        java_session = session._jsparkSession  # noqa: SLF001
+        # An enumeration, because py4j takes the map for one of Python's and would ask for its values key by key.
+        runs = java_session.sharedState().activeStreamingQueries().elements()
+        while runs.hasMoreElements():
+            execution = runs.nextElement()
+            if java_session.equals(execution.sparkSessionForStream()):
+                query_id, run_id = execution.id().toString(), execution.runId().toString()
+                return Moment(query_id, run_id, batch_id, execution, is_foreign=True)
+    except _UNKNOWN as problem:
+        log.warning("the query of batch %d is not known: %s", batch_id, problem)
+    return None

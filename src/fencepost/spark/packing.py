@@ -66,6 +66,8 @@ class PackingPlan:
     batch_bytes: int
     max_record_bytes: int
     options: ClientOptions
+    reserved: frozenset[str] = frozenset()
+    """Topics that rows must not name, because another part of the batch is written to them."""
 
 
 def _nothing() -> None:

@@ -38,6 +38,11 @@ class Placement:
         """How many partitions a topic has; asked once per task."""
         found = self._counts.get(topic)
         if found is None:
+            if topic in self._plan.reserved:
+                raise RowRefused(
+                    f"a row names topic {topic!r}, which has a DataFrame of its own in this call of sink.write: a topic is "
+                    "written by one DataFrame of a batch, so union the two. Nothing of the batch was kept"
+                )
             found = self._counts[topic] = partition_count(self._plan.options, topic)
         return found
 

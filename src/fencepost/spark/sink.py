@@ -6,6 +6,7 @@
 Theory of operation. The driver owns the transaction. For every attempt to write a batch it holds an identity (producer
 id and epoch) that nobody has used before; executors only borrow it. The steps of a batch:
 
+    book      one call per batch: a second one, or one after a failure that was swallowed, is refused (`calls.py`)
     look      an id that is somebody else's is refused before anything is taken from its owner (`checks.py`)
     fence     a fresh epoch: what a predecessor left open is ended, and its executors are locked out (`producer.py`)
     ledger    what is in the topics already decides: write, drain, take over, refuse (`ledger.py`)
@@ -15,6 +16,10 @@ id and epoch) that nobody has used before; executors only borrow it. The steps o
     entry     the ledger's new entry, and the sources' offsets where they are of this cluster, into the same transaction
               (`keeper.py`)
     end       EndTxn: the one moment at which all of it becomes visible
+
+Several DataFrames (`sink.write`) are packed and delivered one after the other in the same transaction, each by a job of its
+own. A union would be one job, but it would run a plan that the parts share at the same time in several tasks, which
+operators with state do not bear, and Spark would count its rows several times (`counts.py`).
 
 After a good end the next batch goes straight to packing: with transaction version 2 the answer to EndTxn brings the
 next epoch, with version 1 the driver asks for it, in a way that is refused if somebody else has taken over.
@@ -29,21 +34,34 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.client.failures import ProducerFenced, RetriesExhausted, UnknownOutcome
-from fencepost.spark.failures import RowRefused, SinkFailed, SinkRefused, sentence_of
+from fencepost.spark.accounts import sum_accounts
+from fencepost.spark.calls import Call, Known, RunCalls, calls_of
+from fencepost.spark.failures import (
+    BatchTooLarge,
+    RowRefused,
+    SinkFailed,
+    SinkRefused,
+    SinkStopped,
+    sentence_of,
+)
 from fencepost.spark.keeper import LedgerKeeper
 from fencepost.spark.ledger import Page, Permits, Verdict
+from fencepost.spark.limits import TopicLimits
+from fencepost.spark.parts import Part, frames_of, read_parts
 from fencepost.spark.producer import DriverProducer
 from fencepost.spark.settings import read_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
+    from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.accounts import Account
+    from fencepost.spark.counts import Counts
     from fencepost.spark.few import FewRows
     from fencepost.spark.job import JobPlan
     from fencepost.spark.moment import Moment
@@ -54,6 +72,10 @@ log = logging.getLogger(__name__)
 MAX_ATTEMPTS: Final = 3
 """How often the job of one batch is tried before the query fails."""
 
+MAX_DIRECT_FAILURES: Final = 3
+"""After so many batches in a row that failed from task to task, a run goes through the shuffle only: executors cannot reach
+each other, and finding that out takes half a minute each time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
@@ -63,6 +85,8 @@ class Receipt:
     verdict: Verdict
     account: Account | None = None
     open_ms: int = 0
+    parts: Mapping[str, Account] = field(default_factory=dict)
+    """What each DataFrame of the batch wrote, by its topic; `*` where the rows name it."""
 
 
 @dataclass(slots=True)
@@ -73,17 +97,45 @@ class Standing:
     """The batch that this run is in, or was in last."""
     producer: DriverProducer
     page: Page
-    few: FewRows
+    limits: TopicLimits
     sources: SourceUse
     is_stateful: bool | None = None
-    direct: bool = True
-    """Whether batches may go from task to task; after a failure they go through the shuffle, which needs less."""
-    last_batch: int | None = None
-    """The batch that this run has finished itself."""
+    few: dict[str, FewRows] = field(default_factory=dict)
+    """How the driver takes rows itself, by part."""
+    direct_failures: int = 0
+    """Batches in a row whose first attempt failed."""
+
+    def remember_direct(self, *, failed: bool) -> None:
+        if failed:
+            self.direct_failures += 1
+        elif self.direct_failures < MAX_DIRECT_FAILURES:
+            self.direct_failures = 0
+
+    def few_of(self, part: Part) -> FewRows:
+        from fencepost.spark.few import FewRows
+
+        if part.name not in self.few:
+            self.few[part.name] = FewRows(part.topic)
+        return self.few[part.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One batch, as the sink was called for it."""
+
+    moment: Moment
+    parts: tuple[Part, ...]
+    calls: RunCalls
+
+    @property
+    def batch_id(self) -> int:
+        return self.moment.batch_id
 
 
 class TransactionalSink:
     """A function for `foreachBatch` that writes every batch exactly once.
+
+    Call it once per batch, with all rows of the batch: `sink(df, batch_id)`, or `sink.write({"topic": df, ...}, batch_id)`.
 
     `commit_source_offsets`: None commits the offsets of the sources in the same transaction where all of them are topics
     of the sink's cluster; True refuses to start where they are not; False never does.
@@ -124,45 +176,91 @@ class TransactionalSink:
     def __repr__(self) -> str:
         return f"<TransactionalSink {self.transactional_id!r}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins as a new sink does: what we know of the run belongs to this process."""
+        return self.__dict__ | {"_standing": None, "last_receipt": None}
+
     @property
     def group(self) -> str:
         """The group in which the sources' offsets are committed."""
         return self._ledger.group
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """What Spark calls for every batch."""
+        """What Spark calls for every batch: all rows of the batch."""
+        self._take(df.sparkSession, batch_id, (df,), {None: df})
+
+    def write(
+        self, parts: Mapping[str, DataFrame] | Mapping[str | None, DataFrame], batch_id: int
+    ) -> None:
+        """All rows of the batch in several DataFrames, by topic, in one transaction.
+
+        The DataFrame under None goes where `sink(df, batch_id)` would write it: to the topic of the sink, or to those that
+        its column `topic` names.
+        """
+        frames = frames_of(parts)
+        self._take(_session_of(frames), batch_id, frames, parts)
+
+    def skip(self, batch_id: int) -> None:
+        """Enters a batch of which nothing is to be written: the ledger and the sources' offsets move on."""
+        self._take(_session_of(()), batch_id, (), {})
+
+    def _take(
+        self, session: SparkSession, batch_id: int, frames: tuple[Any, ...], given: Any
+    ) -> None:
         from fencepost.spark.moment import read_moment
 
         standing = self._standing
-        moment = read_moment(df, batch_id, None if standing is None else standing.moment)
+        moment = read_moment(
+            session,
+            batch_id,
+            None if standing is None else standing.moment,
+            has_rows=bool(frames),
+        )
+        servers = map(str, self.settings.client.bootstrap)
+        calls = calls_of(self.transactional_id, servers, moment.run)
+        call = Call(batch_id, frames)
+        known = calls.begin(call)
+        if known is Known.FINISHED:
+            log.warning("batch %d is in the topics, so there is nothing to skip", batch_id)
+            return
+        try:
+            moment.check_batch()
+            parts = read_parts(given, self.topic)
+            with moment.in_thread(session.sparkContext):
+                self._do(session, Work(moment, parts, calls), known)
+        except BaseException as problem:
+            calls.fail(call, problem)
+            raise
+        calls.finish(call)
+
+    def _do(self, session: SparkSession, work: Work, known: Known) -> None:
+        standing, moment = self._standing, work.moment
         # Until the batch is over we know nothing for certain: whatever is raised, the next call begins anew.
         self._standing = None
         if standing is None or standing.moment.run != moment.run:
-            standing = self._stand(df, moment)
+            standing, known = self._stand(session, moment), Known.NOTHING
         standing.moment = moment
-        verdict = self._decide(standing, moment)
+        verdict = Verdict.WRITE if known is Known.NEXT else self._decide(standing, work)
         if verdict is Verdict.DRAIN:
-            self._drain(df, moment)
+            self._drain(work)
         else:
-            self._write(df, moment, standing, verdict)
-        standing.last_batch = batch_id
+            self._write(work, standing, verdict)
         self._standing = standing
 
     # Before the batch.
 
-    def _step(self, step: str, moment: Moment) -> None:
-        log.debug("%s, batch %d: %s", self.transactional_id, moment.batch_id, step)
+    def _step(self, step: str, work: Work | Moment) -> None:
+        log.debug("%s, batch %d: %s", self.transactional_id, work.batch_id, step)
         if self._on_step is not None:
-            self._on_step(step, moment.batch_id)
+            self._on_step(step, work.batch_id)
 
-    def _stand(self, df: DataFrame, moment: Moment) -> Standing:
+    def _stand(self, session: SparkSession, moment: Moment) -> Standing:
         """A fresh start: look, fence, then read what is there."""
         from fencepost.spark.checks import check_ledger, check_start, check_timeout
-        from fencepost.spark.few import FewRows
         from fencepost.spark.origins import use_sources
 
         client = self.settings.client
-        check_start(df.sparkSession, self.transactional_id, self.settings, moment)
+        check_start(session, self.transactional_id, self.settings, moment)
         try:
             self._ledger.prepare()
             sources = use_sources(self._commit_source_offsets, moment, client)
@@ -180,79 +278,90 @@ class TransactionalSink:
             ) from problem
         self._step("ledger read", moment)
         check_timeout(self.transactional_id, self.settings, page.entry)
-        few = FewRows(self.topic)
-        return Standing(moment, producer, page, few, sources, moment.is_stateful)
+        limits = TopicLimits(self.settings)
+        return Standing(moment, producer, page, limits, sources, moment.is_stateful)
 
-    def _decide(self, standing: Standing, moment: Moment) -> Verdict:
+    def _decide(self, standing: Standing, work: Work) -> Verdict:
         from fencepost.spark.checks import refusal_of
 
-        if standing.last_batch == moment.batch_id - 1:
+        entry, last = standing.page.entry, work.calls.last
+        if entry is not None and entry.batch_id == last and entry.query_id == work.moment.query_id:
+            # The last batch of this run: those between had no rows.
             return Verdict.WRITE
         decision = self._ledger.judge(
-            standing.page, moment.as_batch(), standing.sources, self._permits
+            standing.page, work.moment.as_batch(), standing.sources, self._permits
         )
-        log.info("batch %d: %s (%s)", moment.batch_id, decision.verdict.value, decision.reason)
+        log.info("batch %d: %s (%s)", work.batch_id, decision.verdict.value, decision.reason)
         if decision.verdict is Verdict.REFUSE:
             raise refusal_of(self.transactional_id, decision)
         return decision.verdict
 
-    def _drain(self, df: DataFrame, moment: Moment) -> None:
+    def _drain(self, work: Work) -> None:
         """Runs the plan and drops the rows: a stateful query must write its state, or it is broken for good."""
-        self._step("draining", moment)
-        df.write.format("noop").mode("overwrite").save()
-        self.last_receipt = Receipt(moment.batch_id, Verdict.DRAIN)
+        from fencepost.spark.counts import Counts
+
+        self._step("draining", work)
+        counts = Counts(work.moment, len(work.parts))
+        for part in work.parts:
+            counts.begin_run(part.df)
+            part.df.write.format("noop").mode("overwrite").save()
+        counts.finish()
+        self.last_receipt = Receipt(work.batch_id, Verdict.DRAIN)
 
     # The batch.
 
-    def _write(self, df: DataFrame, moment: Moment, standing: Standing, verdict: Verdict) -> None:
-        producer = standing.producer
-        for attempt in range(1, self._max_attempts + 1):
-            if producer.is_doubtful and self._settle(moment, standing):
-                self._drain(df, moment)
+    def _write(self, work: Work, standing: Standing, verdict: Verdict) -> None:
+        producer, failures = standing.producer, 0
+        while failures < self._max_attempts:
+            if producer.is_doubtful and self._settle(work, standing):
+                self._drain(work)
                 return
             if producer.freshen():
-                self._step("fenced", moment)
+                self._step("fenced", work)
             try:
-                receipt, page = self._attempt(df, moment, standing, verdict)
+                receipt, page = self._attempt(work, standing, verdict, is_first=not failures)
+            except BatchTooLarge as problem:
+                producer.abandon()
+                standing.limits.learn(problem)
+                continue
             except FencepostError as problem:
                 producer.abandon()
-                standing.few.most, standing.direct = 0, False
-                if attempt == self._max_attempts or _is_final(problem):
+                failures += 1
+                if failures == self._max_attempts or _is_final(problem):
                     raise
-                log.warning("batch %d, attempt %d: %s", moment.batch_id, attempt, problem)
+                log.warning("batch %d, attempt %d: %s", work.batch_id, failures, problem)
                 continue
-            if self._end(moment, standing, page):
+            if self._end(work, standing, page):
+                standing.remember_direct(failed=bool(failures))
                 self.last_receipt = receipt
-                self._step("ended", moment)
+                self._step("ended", work)
                 return
+            failures += 1
         raise SinkFailed(
-            f"batch {moment.batch_id}: the answer to EndTxn was lost {self._max_attempts} times, and each time the "
+            f"batch {work.batch_id}: the answer to EndTxn was lost {self._max_attempts} times, and each time the "
             "transaction had been aborted: look at the brokers' logs and the network"
         )
 
     def _attempt(
-        self, df: DataFrame, moment: Moment, standing: Standing, verdict: Verdict
+        self, work: Work, standing: Standing, verdict: Verdict, *, is_first: bool
     ) -> tuple[Receipt, Page]:
         """Everything but the end: rows and entry are in the transaction when this returns."""
-        from fencepost.spark.few import few_after
-        from fencepost.spark.job import JobPlan
+        from fencepost.spark.counts import Counts
 
-        self._step("writing", moment)
+        moment = work.moment
+        self._step("writing", work)
         identity = standing.producer.lend()
-        plan = JobPlan(
-            self.settings,
-            identity,
-            moment.batch_id,
-            self.topic,
-            standing.few,
-            standing.direct,
-            meanwhile=lambda: moment.end_offsets,
-        )
-        account = self._run_job(df, moment, plan)
-        standing.few.most = few_after(account)
-        self._step("written", moment)
+        counts = Counts(moment, len(work.parts))
+        accounts = {
+            part.name: self._write_part(work, part, standing, identity, counts, is_first=is_first)
+            for part in work.parts
+        }
+        counts.finish()
+        account = sum_accounts(accounts.values())
+        self._step("written", work)
         opened_ms = account.opened_ms or time.time_ns() // 1_000_000
         open_ms = max(0, time.time_ns() // 1_000_000 - opened_ms)
+        work.calls.check()
         page = self._ledger.enter(
             identity,
             moment,
@@ -262,8 +371,41 @@ class TransactionalSink:
             sources=standing.sources,
             is_stateful=standing.is_stateful,
         )
-        self._step("entered", moment)
-        return Receipt(moment.batch_id, verdict, account, open_ms), page
+        self._step("entered", work)
+        return Receipt(work.batch_id, verdict, account, open_ms, accounts), page
+
+    def _write_part(
+        self,
+        work: Work,
+        part: Part,
+        standing: Standing,
+        identity: ProducerIdentity,
+        counts: Counts,
+        *,
+        is_first: bool,
+    ) -> Account:
+        """Writes one DataFrame. Only a first attempt takes one of the quicker ways."""
+        from fencepost.spark.few import few_after
+        from fencepost.spark.job import JobPlan
+
+        few = standing.few_of(part)
+        if not is_first:
+            few.most = 0
+        plan = JobPlan(
+            self.settings,
+            identity,
+            work.batch_id,
+            part.topic,
+            standing.limits.batch_bytes(part.topic),
+            part.reserved,
+            few,
+            is_first and standing.direct_failures < MAX_DIRECT_FAILURES,
+            meanwhile=lambda: work.moment.end_offsets,
+            before_run=counts.begin_run,
+        )
+        account = self._run_job(part.df, work.moment, plan)
+        few.most = few_after(account)
+        return account
 
     def _run_job(self, df: DataFrame, moment: Moment, plan: JobPlan) -> Account:
         from fencepost.spark.job import run_job
@@ -275,36 +417,64 @@ class TransactionalSink:
         except Exception as problem:
             # Whatever Spark, py4j or the user's own functions raise: the transaction must not stay open.
             log.info("the job of batch %d failed", moment.batch_id, exc_info=True)
+            text = str(problem)
             if moment.is_stopping():
-                raise SinkRefused(f"the query was stopped in batch {moment.batch_id}") from None
-            if "fencepost.spark.failures.RowRefused" in str(problem):
+                raise _stopped(moment) from None
+            if (too_large := BatchTooLarge.found_in(text)) is not None:
+                raise too_large from None
+            if "fencepost.spark.failures.RowRefused" in text:
                 raise RowRefused(sentence_of(problem)) from None
             raise SinkFailed(f"batch {moment.batch_id}: {sentence_of(problem)}") from None
 
     # The end of the batch.
 
-    def _end(self, moment: Moment, standing: Standing, page: Page) -> bool:
+    def _end(self, work: Work, standing: Standing, page: Page) -> bool:
         """Commits; False when the transaction turned out to be aborted, and a fresh identity is there to try again."""
-        self._step("ending", moment)
+        self._step("ending", work)
         try:
             standing.producer.commit()
         except UnknownOutcome as problem:
-            log.warning("batch %d: %s", moment.batch_id, problem)
-            return self._settle(moment, standing)
+            log.warning("batch %d: %s", work.batch_id, problem)
+            return self._settle(work, standing)
         standing.page = page
         return True
 
-    def _settle(self, moment: Moment, standing: Standing) -> bool:
+    def _settle(self, work: Work, standing: Standing) -> bool:
         """Whether the transaction was committed: the cluster knows. A fresh epoch makes its answer final."""
-        self._step("settling", moment)
+        self._step("settling", work)
         if standing.producer.is_taken():
             raise standing.producer.fenced("Whether this batch is visible, the ledger will tell")
         standing.producer.fence()
-        standing.page = self._ledger.read(moment.query_id)
-        standing.last_batch = None
-        return self._decide(standing, moment) is Verdict.DRAIN
+        standing.page = self._ledger.read(work.moment.query_id)
+        return self._decide(standing, work) is Verdict.DRAIN
+
+
+def _session_of(frames: tuple[Any, ...]) -> SparkSession:
+    """The session of the first DataFrame, or the one that is active in this thread."""
+    from pyspark.sql import SparkSession
+
+    for frame in frames:
+        if hasattr(frame, "sparkSession"):
+            found: SparkSession = frame.sparkSession
+            return found
+    active = SparkSession.getActiveSession()
+    if active is None:
+        raise SinkRefused(
+            "TransactionalSink was called outside of a streaming query: use it in the function that you pass to "
+            "foreachBatch. Nothing was written"
+        )
+    return active
+
+
+def _stopped(moment: Moment) -> SinkStopped:
+    # Spark looks into the text to tell a query that was stopped from one that failed: it wants to find the exception of
+    # a cancelled job, and the job group, which is the run.
+    return SinkStopped(
+        f"the query was stopped in batch {moment.batch_id}, and the batch was aborted. Nothing of it is visible "
+        f"(org.apache.spark.SparkException: job cancelled with its group {moment.run_id})"
+    )
 
 
 def _is_final(problem: Exception) -> bool:
     """Whether trying again cannot help."""
-    return isinstance(problem, (SinkRefused, RowRefused, ConfigError, ProducerFenced))
+    return isinstance(problem, (SinkRefused, SinkStopped, RowRefused, ConfigError, ProducerFenced))

@@ -1,0 +1,122 @@
+"""Spark's own counts of a batch, which people compare with what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.client.blocking import Cluster
+from tests.spark import chaos
+from tests.spark.conftest import read_values
+from tests.spark.pipeline import Pipeline, Sink, finish, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(180),
+    # Spark's own business: sockets to its JVM that it closes late.
+    pytest.mark.filterwarnings("default"),
+]
+
+
+@pytest.fixture
+def pipeline(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
+) -> Pipeline:
+    return Pipeline(spark, bootstrap, tmp_path, new_topic(3))
+
+
+def observed(lines: DataFrame) -> DataFrame:
+    from pyspark.sql import functions
+
+    rows = lines.selectExpr("value AS key", "value")
+    return rows.observe("rows", functions.count(functions.lit(1)).alias("n"))
+
+
+def counts(pipeline: Pipeline, sink: Sink) -> list[tuple[int, int]]:
+    """What Spark counts in each batch: rows of the source, and rows of an `observe`."""
+    query = pipeline.start(sink, observed)
+    assert finish(query) is None
+    return [
+        (progress["numInputRows"], progress["observedMetrics"]["rows"]["n"])
+        for progress in query.recentProgress
+        if progress["numInputRows"]
+    ]
+
+
+def test_a_small_batch_that_is_followed_by_a_larger_one_counts_once(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0), numbered(1, 3_000), numbered(2), numbered(3))
+    sink = pipeline.sink()
+
+    def look_first(df: DataFrame, batch_id: int) -> None:
+        assert not df.isEmpty()
+        sink(df, batch_id)
+
+    assert counts(pipeline, look_first) == [(40, 40), (3_000, 3_000), (40, 40), (40, 40)]
+    assert len(read_values(cluster, pipeline.topic)) == 3_120
+
+
+def test_rows_of_an_attempt_that_failed_count_once(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chaos.in_tasks(monkeypatch, chaos.FailOnce(str(pipeline.folder / "failed-once")))
+    pipeline.add(numbered(0), numbered(1))
+    assert counts(pipeline, pipeline.sink()) == [(40, 40), (40, 40)]
+
+
+def test_rows_that_come_from_a_cache_stay_counted(
+    pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    other = new_topic(1)
+    pipeline.add(numbered(0), numbered(1, 3_000))
+    sink = pipeline.sink()
+
+    def persist(df: DataFrame, batch_id: int) -> None:
+        df.persist()
+        assert not df.isEmpty()
+        sink.write({pipeline.topic: df, other: df.where("value LIKE '%7'")}, batch_id)
+        df.unpersist()
+
+    assert counts(pipeline, persist) == [(40, 40), (3_000, 3_000)]
+    assert len(read_values(cluster, pipeline.topic)) == 3_040
+    assert len(read_values(cluster, other)) == 4 + 300
+
+
+def test_a_source_that_several_parts_read_counts_once(
+    pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    other, fixed = new_topic(1), new_topic(1)
+    pipeline.add(numbered(0), numbered(1, 3_000), numbered(2))
+    sink = pipeline.sink()
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        constant: Any = pipeline.spark.createDataFrame([("x",)], "value string")
+        parts = {pipeline.topic: df, other: df.limit(5), fixed: constant}
+        sink.write(parts, batch_id)
+
+    found = counts(pipeline, write)
+    assert [rows for rows, _ in found] == [40, 3_000, 40]
+    for topic, count in [(pipeline.topic, 3_080), (other, 15), (fixed, 3)]:
+        assert len(read_values(cluster, topic)) == count
+
+
+def test_an_observation_in_the_function_has_all_rows_of_its_batch(pipeline: Pipeline) -> None:
+    from pyspark.sql import Observation, functions
+
+    pipeline.add(numbered(0), numbered(1), numbered(2, 3_000))
+    sink, seen = pipeline.sink(), []
+
+    def observe(df: DataFrame, batch_id: int) -> None:
+        observation = Observation()
+        sink(df.observe(observation, functions.count(functions.lit(1)).alias("n")), batch_id)
+        seen.append(observation.get["n"])
+
+    assert pipeline.run(observe) is None
+    assert seen == [40, 40, 3_000]
