@@ -107,7 +107,7 @@ def _by_function(work: Work) -> None:
     each = (sum(own.values()) - loop) / count * 1e6
     stats.strip_dirs().sort_stats("tottime").print_stats(SHOWN)
     print(
-        f"{count:,.0f} times; {each:,.0f} us of Python for each, slowed by the profiler, start of"
+        f"{count:,.0f} times; {each:,.0f} µs of Python for each, slowed by the profiler, start of"
     )
     print(
         f"the broker included; beside it {loop:.1f} s in the loop itself (`run`): sockets, waiting"
@@ -126,7 +126,7 @@ def _by_system_call(work: Work) -> None:
         table = output.read_text()
     print(f"\nsystem calls, {count:,.0f} times one {work.what}; start and stop included, and")
     print("futex and epoll are mostly waiting\n")
-    print(f"{'call':16} {'for each':>10} {'us per call':>12}")
+    print(f"{'call':16} {'for each':>10} {'µs per call':>12}")
     for name, calls, microseconds in list(_calls(table))[:SHOWN_CALLS]:
         print(f"{name:16} {calls / count:10.2f} {microseconds:12.0f}")
 

@@ -1,47 +1,31 @@
 """Line plots as SVG, for docs/performance.md.
 
-A plot has a line per side with the medians, and a thin bar through each point from the least to the most round. It brings its
-own colours for light and dark pages, names its lines and their last values where they end, and says in words (`desc`) what it shows.
+A plot has a line per side with the medians, and a thin bar through each point from the least to the most round. A line joins
+two points only where nothing lies between them that another side measured: what was not measured is not drawn. A point
+without a neighbour says its value; each line says its name and last value where it ends. `desc` says in words what is shown.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, NamedTuple
-from xml.sax.saxutils import escape
+
+from fencepost.demo.svg import MARGIN, document, rule, text, text_width
 
 WIDTH: Final = 780
 HEIGHT: Final = 360
-LEFT: Final = 64
-RIGHT: Final = 210
-TOP: Final = 64
-BOTTOM: Final = 52
+LEFT: Final = 68
+TOP: Final = 76
+BOTTOM: Final = 56
 TICKS: Final = 5
 WIDE: Final = 30.0
 """Points that are further apart than this (largest to smallest) need more than a linear axis."""
 LABEL_HEIGHT: Final = 16
-
-_STYLE: Final = """
-  text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #57606a; }
-  .title { font-size: 15px; font-weight: 600; fill: #1f2328; }
-  .name { font-weight: 600; }
-  .grid { stroke: #d0d7de; stroke-width: 1; }
-  .line { fill: none; stroke-width: 2.5; stroke-linejoin: round; stroke-linecap: round; }
-  .spread { stroke-width: 1.5; opacity: 0.55; }
-  .s0 { stroke: #0969da; } .f0 { fill: #0969da; }
-  .s1 { stroke: #bc4c00; } .f1 { fill: #bc4c00; }
-  .s2 { stroke: #1a7f37; } .f2 { fill: #1a7f37; }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #9198a1; }
-    .title { fill: #f0f6fc; }
-    .grid { stroke: #3d444d; }
-    .s0 { stroke: #58a6ff; } .f0 { fill: #58a6ff; }
-    .s1 { stroke: #f0883e; } .f1 { fill: #f0883e; }
-    .s2 { stroke: #3fb950; } .f2 { fill: #3fb950; }
-  }
-"""
+LABEL_GAP: Final = 10
+"""Between a point and its label, and between the axis and the first point."""
 
 
 class Point(NamedTuple):
@@ -60,6 +44,10 @@ class Line:
     name: str
     points: Sequence[Point]
 
+    @property
+    def label(self) -> str:
+        return f"{self.name}: {number_text(self.points[-1].median)}"
+
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
@@ -69,6 +57,11 @@ class _Axes:
     y: Callable[[float], float]
     x_values: Sequence[float]
     y_values: Sequence[float]
+    right: float
+
+    def are_neighbours(self, one: Point, other: Point) -> bool:
+        """Whether nobody measured anything between two points."""
+        return not any(one.x < x < other.x for x in self.x_values)
 
 
 def line_plot(title: str, x_label: str, y_label: str, lines: Sequence[Line]) -> str:
@@ -77,43 +70,41 @@ def line_plot(title: str, x_label: str, y_label: str, lines: Sequence[Line]) -> 
     assert lines, f"nothing to draw for {title!r}"
     axes = _axes(lines)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
-        f"<title>{escape(title)}</title>",
-        f"<desc>{escape(_in_words(x_label, y_label, lines))}</desc>",
-        f"<style>{_STYLE}</style>",
-        f'<text class="title" x="16" y="26">{escape(title)}</text>',
-        f'<text x="16" y="46">{escape(y_label)}</text>',
+        text(MARGIN, 30, title, "title"),
+        text(MARGIN, 52, y_label),
         *_grid(axes, x_label),
     ]
     for number, line in enumerate(lines):
         parts += _draw(number, line, axes)
     parts += _names(lines, axes)
-    return "\n".join([*parts, "</svg>", ""])
+    return document(WIDTH, HEIGHT, title, _in_words(x_label, y_label, lines), parts)
 
 
 def _axes(lines: Sequence[Line]) -> _Axes:
     xs = sorted({point.x for line in lines for point in line.points})
     ticks = nice_ticks(max(point.most for line in lines for point in line.points))
     height = HEIGHT - TOP - BOTTOM
+    longest = max(text_width(line.label, bold=True) for line in lines)
+    right = WIDTH - MARGIN - LABEL_GAP - longest
 
     def y(value: float) -> float:
         return TOP + height * (1 - value / ticks[-1])
 
-    return _Axes(_x_axis(xs), y, xs, ticks)
+    return _Axes(_x_axis(xs, right), y, xs, ticks, right)
 
 
-def _x_axis(xs: Sequence[float]) -> Callable[[float], float]:
+def _x_axis(xs: Sequence[float], right: float) -> Callable[[float], float]:
     """Linear where the points are close together, logarithmic where they are not, in equal steps where 0 is one of them."""
-    width = WIDTH - LEFT - RIGHT
+    first, width = LEFT + LABEL_GAP, right - LEFT - LABEL_GAP
     positive = [x for x in xs if x > 0]
     if len(xs) == 1:
-        return lambda _: LEFT + width / 2
+        return lambda _: first + width / 2
     if not positive or max(positive) / min(positive) <= WIDE:
-        return lambda x: LEFT + width * (x - xs[0]) / (xs[-1] - xs[0])
+        return lambda x: first + width * (x - xs[0]) / (xs[-1] - xs[0])
     if len(positive) == len(xs):
         span = math.log(xs[-1] / xs[0])
-        return lambda x: LEFT + width * math.log(x / xs[0]) / span
-    return lambda x: LEFT + width * xs.index(x) / (len(xs) - 1)
+        return lambda x: first + width * math.log(x / xs[0]) / span
+    return lambda x: first + width * xs.index(x) / (len(xs) - 1)
 
 
 def nice_ticks(highest: float) -> list[float]:
@@ -127,46 +118,60 @@ def nice_ticks(highest: float) -> list[float]:
     return [number * step for number in range(count + 1)]
 
 
-def _grid(axes: _Axes, x_label: str) -> list[str]:
-    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    parts = []
+def _grid(axes: _Axes, x_label: str) -> Iterator[str]:
     for value in axes.y_values:
         y = axes.y(value)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(_text(LEFT - 8, y + 4, number_text(value), "end"))
-    below = [_text(axes.x(x), bottom + 18, number_text(x), "middle") for x in axes.x_values]
-    return [*parts, *below, _text((LEFT + right) / 2, HEIGHT - 12, x_label, "middle")]
+        yield rule("grid", LEFT, y, axes.right, y)
+        yield text(LEFT - 8, y + 4, number_text(value), anchor="end")
+    bottom = HEIGHT - BOTTOM
+    for x in axes.x_values:
+        yield text(axes.x(x), bottom + 20, number_text(x), anchor="middle")
+    yield text((LEFT + axes.right) / 2, HEIGHT - 14, x_label, anchor="middle")
 
 
-def _draw(number: int, line: Line, axes: _Axes) -> list[str]:
-    places = [(axes.x(point.x), axes.y(point.median)) for point in line.points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    parts = [f'<polyline class="line s{number}" points="{path}"/>']
-    for point, (x, y) in zip(line.points, places, strict=True):
-        least, most = axes.y(point.least), axes.y(point.most)
-        parts.append(
-            f'<line class="spread s{number}" x1="{x:.1f}" x2="{x:.1f}" y1="{least:.1f}" y2="{most:.1f}"/>'
-        )
-        parts.append(f'<circle class="f{number}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
-    return parts
+def _draw(number: int, line: Line, axes: _Axes) -> Iterator[str]:
+    for run in _runs(line, axes):
+        places = [(axes.x(point.x), axes.y(point.median)) for point in run]
+        if len(run) > 1:
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            yield f'<polyline class="line s{number}" points="{path}"/>'
+        elif run[-1] is not line.points[-1]:
+            x, y = places[0]
+            yield text(x + LABEL_GAP, y + 4, number_text(run[0].median), f"strong f{number}")
+        for point, (x, y) in zip(run, places, strict=True):
+            yield rule(f"spread s{number}", x, axes.y(point.least), x, axes.y(point.most))
+            yield f'<circle class="f{number}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
 
 
-def _names(lines: Sequence[Line], axes: _Axes) -> list[str]:
+def _runs(line: Line, axes: _Axes) -> list[list[Point]]:
+    """The points in groups: within a group nothing that was measured elsewhere is missing."""
+    runs = [[line.points[0]]]
+    for before, point in pairwise(line.points):
+        if axes.are_neighbours(before, point):
+            runs[-1].append(point)
+        else:
+            runs.append([point])
+    return runs
+
+
+def _names(lines: Sequence[Line], axes: _Axes) -> Iterator[str]:
     """Each line's name and last value behind its last point, moved apart where they would meet."""
     wanted = sorted((axes.y(line.points[-1].median), n) for n, line in enumerate(lines))
-    parts = []
-    lowest = -math.inf
-    for y, number in wanted:
-        lowest = max(y, lowest + LABEL_HEIGHT)
-        x = axes.x(lines[number].points[-1].x) + 10
-        last = number_text(lines[number].points[-1].median)
-        name = escape(f"{lines[number].name}: {last}")
-        parts.append(f'<text class="name f{number}" x="{x:.1f}" y="{lowest + 4:.1f}">{name}</text>')
-    return parts
+    for y, (_, number) in zip(_apart([y for y, _ in wanted]), wanted, strict=True):
+        x = axes.x(lines[number].points[-1].x) + LABEL_GAP
+        yield text(x, y + 4, lines[number].label, f"strong f{number}")
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _apart(places: Sequence[float]) -> list[float]:
+    """Places from top to bottom with room for a label at each, none below the axis."""
+    found: list[float] = []
+    for place in places:
+        found.append(max(place, found[-1] + LABEL_HEIGHT) if found else place)
+    limit = float(HEIGHT - BOTTOM)
+    for index in range(len(found) - 1, -1, -1):
+        found[index] = min(found[index], limit)
+        limit = found[index] - LABEL_HEIGHT
+    return found
 
 
 def number_text(value: float) -> str:

@@ -71,12 +71,12 @@ def _text(figures: Figures, mode: str) -> str:
         lines.append(
             _times("whole transaction", figures.transaction_p50_ms, figures.transaction_p99_ms)
         )
-    cost = f"{figures.generator_us_per_request:.1f} us per request"
+    cost = f"{figures.generator_us_per_request:.1f} µs per request"
     lines.append(f"retries after CONCURRENT_TRANSACTIONS: {figures.retries}")
     lines.append(f"the generator itself: {figures.generator_cpu:.0%} of a processor, {cost}")
     if figures.broker_cpu:
         one = "transaction" if figures.transactions else "request"
-        each = f"{figures.broker_us:.1f} us per {one}"
+        each = f"{figures.broker_us:.1f} µs per {one}"
         lines.append(f"the broker: {figures.broker_cpu:.0%} of a processor, {each}")
     return "\n".join(lines)
 

@@ -90,7 +90,7 @@ def _measures(shape: Shape) -> Iterator[Measure]:
             yield Measure(f"{mode} share", f"{title}: share of acks=1", "more", limit=share)
         yield Measure(f"{mode} p50", f"{title}: ms p50", "less")
         yield Measure(f"{mode} p99", f"{title}: ms p99", "less")
-        yield Measure(f"{mode} cpu", f"{title}: processor us of the broker for one", "less")
+        yield Measure(f"{mode} cpu", f"{title}: µs of broker CPU each", "less")
     yield Measure("broker", "processors of the broker, at most", "less")
     yield Measure("generator", "processors of the generator, at most", "less")
 

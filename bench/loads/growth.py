@@ -75,7 +75,7 @@ class Growth:
         if not self.left_to_us:
             return self.x_label
         missing = ", ".join(f"{point:,}" for point in self.left_to_us)
-        return f"{self.x_label} (at {missing} fencepost only)"
+        return f"{self.x_label} (at {missing}: fencepost only)"
 
     def place(self, point: int) -> str:
         """How a point is called in the table."""
@@ -192,13 +192,11 @@ def _curve(broker: Broker, growth: Growth, side: Side, scale: Scale) -> Values:
 
 def _load(growth: Growth) -> Load:
     cost = [
-        Measure(f"cost at {point}", f"{growth.place(point)}: us per {growth.unit}", "less")
+        Measure(f"cost at {point}", f"{growth.place(point)}: µs per {growth.unit}", "less")
         for point in growth.points
     ]
     cpu = [
-        Measure(
-            f"cpu at {point}", f"{growth.place(point)}: processor us of the broker for one", "less"
-        )
+        Measure(f"cpu at {point}", f"{growth.place(point)}: µs of broker CPU each", "less")
         for point in growth.points
     ]
     last = growth.points[-1]
@@ -227,7 +225,7 @@ def _load(growth: Growth) -> Load:
                 f"growth-{growth.name}",
                 f"Cost of a transaction: {growth.title}",
                 growth.axis,
-                f"us per {growth.unit}",
+                f"µs per {growth.unit}",
                 points,
             ),
         ),

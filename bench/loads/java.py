@@ -112,7 +112,7 @@ def _load(name: str, title: str, what: str, session: Session, *, in_quick: bool 
         *first,
         Measure("records", "records/s", "more"),
         Measure("p50", f"ms per {what}, median", "less"),
-        Measure("p99", f"ms per {what}, 99th of 100", "less"),
+        Measure("p99", f"ms per {what}, p99", "less"),
     )
     return Load(
         name,

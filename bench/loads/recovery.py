@@ -150,7 +150,7 @@ def _commit_p50(broker: Broker) -> float:
 
 def _plot(name: str, title: str, x_label: str, what: str, points: tuple[int, ...]) -> Plot:
     places = tuple((float(point), f"{what} {point}") for point in points)
-    return Plot(name, title, x_label, "s from start to served", places)
+    return Plot(name, title, x_label, "seconds from start to serving", places)
 
 
 GROWING: Final = Load(

@@ -62,7 +62,7 @@ def _measures() -> Iterator[Measure]:
             yield Measure(f"{name} transactions", f"{who}: transactions/s", "more", ratio=wanted)
             yield Measure(f"{name} p50", f"{who}: ms p50, begin to committed", "less")
             yield Measure(f"{name} p99", f"{who}: ms p99, begin to committed", "less")
-            yield Measure(f"{name} cpu", f"{who}: processor us of the broker for one", "less")
+            yield Measure(f"{name} cpu", f"{who}: µs of broker CPU each", "less")
     yield Measure("tv2 64 commit p99", "64 x TV2: ms p99, EndTxn alone", "less")
     yield Measure("tv1 64 retries", "64 x TV1: retries per transaction", "less")
     yield Measure("tv2 64 broker", "64 x TV2: processors of the broker", "less")
@@ -88,6 +88,6 @@ LOAD: Final = Load(
         _plot(
             "small-transactions", "1 record per transaction (TV2)", "transactions/s", "transactions"
         ),
-        _plot("small-p99", "Begin to committed (TV2)", "ms, 99th of 100", "p99"),
+        _plot("small-p99", "Begin to committed (TV2)", "ms, p99", "p99"),
     ),
 )

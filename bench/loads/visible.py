@@ -85,7 +85,7 @@ LOAD: Final = Load(
             "visible",
             "From write to visible, beyond the transaction's own length",
             "ms that the transaction is open",
-            "ms beyond",
+            "ms",
             tuple((float(length), f"beyond {length}") for length in LENGTHS_MS),
         ),
     ),

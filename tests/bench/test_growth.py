@@ -64,7 +64,7 @@ def test_a_point_that_apache_kafka_is_not_asked_for_says_so_in_the_table_and_in_
     assert missing == told
     (plot,) = load.plots
     left_out = [f"{x:,.0f}" for x, name in plot.points if name in missing]
-    said = f"(at {', '.join(left_out)} fencepost only)"
+    said = f"(at {', '.join(left_out)}: fencepost only)"
     assert (said in plot.x_label) == bool(left_out)
 
 

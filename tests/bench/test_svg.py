@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from bench.svg import HEIGHT, WIDTH, Line, Point, line_plot, nice_ticks
+from bench.redraw import redraw
+from bench.svg import BOTTOM, HEIGHT, WIDTH, Line, Point, line_plot, nice_ticks
+from fencepost.demo.svg import text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -16,7 +19,7 @@ def point(x: float, y: float) -> Point:
 
 
 def drawn(*lines: Line) -> ET.Element:
-    return ET.fromstring(line_plot("A <title> & more", "ids", "us", lines))
+    return ET.fromstring(line_plot("A <title> & more", "ids", "µs", lines))
 
 
 def test_a_plot_is_well_formed_and_says_what_it_shows() -> None:
@@ -24,9 +27,9 @@ def test_a_plot_is_well_formed_and_says_what_it_shows() -> None:
 
     assert picture.findtext(f"{SVG}title") == "A <title> & more"
     assert picture.findtext(f"{SVG}desc") == (
-        "us against ids. ours: 300 at 10, 310 at 1,000. a & b: 5 at 10."
+        "µs against ids. ours: 300 at 10, 310 at 1,000. a & b: 5 at 10."
     )
-    assert len(picture.findall(f"{SVG}polyline")) == 2
+    assert len(picture.findall(f"{SVG}polyline")) == 1, "one point makes no line"
     assert len(picture.findall(f"{SVG}circle")) == 3
 
 
@@ -49,9 +52,65 @@ def test_every_point_is_inside_and_they_stand_in_order(places: tuple[int, ...]) 
 def test_names_of_lines_that_end_together_do_not_cover_each_other() -> None:
     picture = drawn(Line("ours", [point(1, 100)]), Line("theirs", [point(1, 101)]))
 
-    names = [text for text in picture.iter(f"{SVG}text") if "name" in text.get("class", "")]
-    first, second = sorted(float(name.attrib["y"]) for name in names)
+    first, second = sorted(float(name.attrib["y"]) for name in names(picture))
     assert second - first >= 16
+
+
+def names(picture: ET.Element) -> list[ET.Element]:
+    return [text for text in picture.iter(f"{SVG}text") if "strong" in text.get("class", "")]
+
+
+def test_names_of_lines_at_the_bottom_stay_off_the_axis() -> None:
+    lines = [Line(name, [point(1, 1000), point(2, 1)]) for name in ("ours", "theirs", "others")]
+    places = [float(name.attrib["y"]) - 4 for name in names(drawn(*lines))]
+    assert max(places) <= HEIGHT - BOTTOM
+    assert len(set(places)) == 3
+
+
+def test_a_long_name_does_not_leave_the_picture() -> None:
+    name = "a side whose name is long (interpreted, without a compiler)"
+    (label,) = names(drawn(Line(name, [point(1, 12_345), point(64, 123_456)])))
+    assert label.text == f"{name}: 123,456"
+    assert float(label.attrib["x"]) + text_width(label.text, bold=True) <= WIDTH
+
+
+def test_no_line_is_drawn_across_what_was_not_measured() -> None:
+    ours = Line("ours", [point(x, 10) for x in (1, 10, 100, 1000)])
+    theirs = Line("theirs", [point(1, 70), point(100, 80), point(1000, 90)])
+    picture = drawn(ours, theirs)
+    whole, part = (line.attrib["points"].split() for line in picture.iter(f"{SVG}polyline"))
+    assert (len(whole), len(part)) == (4, 2)
+    assert part[0].split(",")[0] == whole[2].split(",")[0]
+    assert len(list(picture.iter(f"{SVG}circle"))) == 7, "every point is there all the same"
+    assert names(picture)[0].text == "70", "a point alone says its value"
+
+
+def test_a_picture_brings_its_own_background() -> None:
+    first = next(iter(drawn(Line("ours", [point(1, 1)])).iter(f"{SVG}rect")))
+    assert (first.get("class"), first.get("width")) == ("paper", str(WIDTH - 1))
+
+
+PAGE = """
+### 1 record per transaction
+
+| measure | ratio | fencepost | Apache Kafka 4.3.0 |
+|---|---:|---:|---:|
+| 1 x TV2: transactions/s | **33.85** (30.1 .. 34.2) | 3,044 (2,900 .. 3,100) | 89.9 |
+| 4 x TV2: transactions/s |  | 7,990 (7,107 .. 8,878) |  |
+| 64 x TV2: transactions/s | **3.61** | 12,519 | 3,465 (2,465 .. 3,500) |
+"""
+
+
+def test_plots_are_drawn_again_from_the_tables_of_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(PAGE)
+    (tmp_path / "performance").mkdir()
+    assert redraw(page) == [tmp_path / "performance" / "small-transactions.svg"]
+    told = ET.fromstring(redraw(page)[0].read_text()).findtext(f"{SVG}desc")
+    assert told == (
+        "transactions/s against producers. fencepost: 3,044 at 1, 7,990 at 4, 12,519 at 64. "
+        "Apache Kafka 4.3.0: 89.9 at 1, 3,465 at 64."
+    )
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,12 @@ def test_a_change_of_a_group_leaves_the_logs_of_topics_alone(node: StubNode) -> 
     assert partition.log.config is before
 
 
+@pytest.mark.parametrize("pattern", ["(" * 3_900, "a{99999999999999}", "a" * 4_001, "[" * 500])
+def test_a_pattern_that_costs_too_much_is_refused(node: StubNode, pattern: str) -> None:
+    change = ("match", SET, f"client_id={pattern}")
+    assert alter(node, CLIENT_METRICS, "one", change) is ErrorCode.INVALID_CONFIG
+
+
 def test_a_full_disk_keeps_the_old_settings_of_a_group(node: StubNode) -> None:
     node.disk.fill()
     assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.KAFKA_STORAGE_ERROR

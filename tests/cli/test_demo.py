@@ -20,11 +20,12 @@ from fencepost.cli.app import app
 from fencepost.demo import run as demo_run
 from fencepost.demo.cluster import FIRST_ANSWER
 from fencepost.demo.interrupt import Interrupted, Interruption
-from fencepost.demo.picture import LEFT, RIGHT, draw
+from fencepost.demo.picture import LEFT, RIGHT, WIDTH, draw
 from fencepost.demo.plan import IN_TURN, LAST_KILL, Victim, plan_kills, plan_loader_kill, sides_of
 from fencepost.demo.report import WIDTHS, is_right, write_report
 from fencepost.demo.run import Course, Wishes
 from fencepost.demo.show import Clock, Lines
+from fencepost.demo.svg import FONT_SIZE, text_width
 from fencepost.demo.watch import count_decided
 from fencepost.examples.refunds import audit
 from fencepost.examples.refunds.audit import QUESTIONS, Findings
@@ -267,10 +268,32 @@ def test_the_picture_shows_every_kill_and_what_was_paid_too_much() -> None:
     assert {"driver", "broker", "loader", "exactly once", "at least once"} <= texts.keys()
     assert any("7 too many: 7.35 rupees" in text for text in texts)
     # The two are half a second apart: one word would hide the other.
-    assert texts["broker"].get("y") != texts["driver"].get("y") == texts["loader"].get("y")
+    assert float(texts["broker"].attrib["x"]) - float(texts["driver"].attrib["x"]) >= FONT_SIZE
     assert all(
         LEFT <= float(texts[v.value].attrib["x"]) <= RIGHT for v in Victim if v.value in texts
     )
+
+
+def test_the_duplicates_are_a_part_of_the_bar_in_a_colour_of_their_own() -> None:
+    picture = ET.fromstring(draw(*a_course(doubled=7)))
+    bars = {each.get("class"): each for each in picture.iter("{http://www.w3.org/2000/svg}rect")}
+    doubled, once = bars["bad"], bars["f0"]
+    share = float(doubled.attrib["width"]) / float(once.attrib["width"])
+    assert share == pytest.approx(7 / 60, rel=0.02)
+    assert "bad" not in draw(*a_course()).partition("</style>")[2]
+
+
+@pytest.mark.parametrize("doubled", [0, 1, 7_000_000])
+def test_nothing_in_the_picture_is_cut_at_its_edge(doubled: int) -> None:
+    course, wishes = a_course(doubled=doubled)
+    course.seconds = 60.0  # The last time stands at the edge.
+    for each in ET.fromstring(draw(course, wishes)).iter("{http://www.w3.org/2000/svg}text"):
+        assert each.text is not None
+        width = text_width(each.text, bold="strong" in each.attrib["class"])
+        before = {"start": 0.0, "middle": width / 2, "end": width}[each.attrib["text-anchor"]]
+        left = float(each.attrib["x"]) - (0 if "transform" in each.attrib else before)
+        assert left >= 0, each.text
+        assert left + (0 if "transform" in each.attrib else width) <= WIDTH, each.text
 
 
 def test_progress_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ of the cluster: they are changed in this process at once, and not kept.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -276,8 +277,9 @@ def alter(
     """Makes the changes that `check` finds good; `respond` is the reply, `result` its part about one resource."""
     named: Sequence[Any] = request.resources
     resources = [Resource(each.resource_type, each.resource_name) for each in named]
+    counts = Counter(resources)
     outcomes = [
-        _refuse_repeated(resource, resources)
+        _refuse_repeated(counts[resource])
         or _refuse_unauthorized(resource, context)
         or check(context.node, resource, asked.configs)
         for resource, asked in zip(resources, named, strict=True)
@@ -324,8 +326,8 @@ def _refuse_disk(error: ErrorCode) -> Refusal | None:
     return Refusal(error, "The metadata log cannot be written now.")
 
 
-def _refuse_repeated(resource: Resource, resources: Sequence[Resource]) -> Refusal | None:
-    if resources.count(resource) == 1:
+def _refuse_repeated(count: int) -> Refusal | None:
+    if count == 1:
         return None
     return Refusal(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
 

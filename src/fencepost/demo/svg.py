@@ -1,0 +1,100 @@
+"""What our pictures are made of: an SVG document with its own background, and text that fits into it.
+
+A picture is shown by an `img` on a page that it knows nothing about, so it brings a background, and colours for light
+and dark. Colours are classes: `paper` behind everything, `grid`, `quiet` text; `sN` strokes and `fN` fills the N-th
+colour; `bad` what must not happen. An SVG cannot measure its text. `text_width` estimates it on the wide side, for the
+widest of the usual fonts, and the layout asks it before it places a label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from xml.sax.saxutils import escape
+
+FONT_SIZE: Final = 12
+TITLE_SIZE: Final = 16
+MARGIN: Final = 16
+"""Between the edge of the picture and what is drawn."""
+
+_LETTER: Final = 0.58
+_BOLD_LETTER: Final = 0.64
+"""The mean width of a letter, as a share of the font's size."""
+
+_STYLE: Final = f"""
+  text {{ font: {FONT_SIZE}px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328; }}
+  .title {{ font-size: {TITLE_SIZE}px; font-weight: 600; }}
+  .strong {{ font-weight: 600; }}
+  .quiet {{ fill: #57606a; }}
+  .paper {{ fill: #ffffff; stroke: #d0d7de; }}
+  .shade {{ fill: #f0f2f5; }}
+  .grid {{ stroke: #d8dee4; }}
+  .line {{ fill: none; stroke-width: 2.5; stroke-linejoin: round; stroke-linecap: round; }}
+  .spread {{ stroke-width: 1.5; opacity: 0.6; }}
+  .s0 {{ stroke: #0969da; }} .f0 {{ fill: #0969da; }}
+  .s1 {{ stroke: #bc4c00; }} .f1 {{ fill: #bc4c00; }}
+  .s2 {{ stroke: #1a7f37; }} .f2 {{ fill: #1a7f37; }}
+  .bad {{ fill: #cf222e; }}
+  .mark {{ stroke: #6e7781; stroke-width: 1.5; }}
+  @media (prefers-color-scheme: dark) {{
+    text {{ fill: #e6edf3; }}
+    .quiet {{ fill: #9198a1; }}
+    .paper {{ fill: #0d1117; stroke: #30363d; }}
+    .shade {{ fill: #1c2128; }}
+    .grid {{ stroke: #2a313a; }}
+    .s0 {{ stroke: #58a6ff; }} .f0 {{ fill: #58a6ff; }}
+    .s1 {{ stroke: #f0883e; }} .f1 {{ fill: #f0883e; }}
+    .s2 {{ stroke: #3fb950; }} .f2 {{ fill: #3fb950; }}
+    .bad {{ fill: #ff7b72; }}
+    .mark {{ stroke: #8b949e; }}
+  }}
+"""
+
+
+def document(width: int, height: int, title: str, description: str, parts: Iterable[str]) -> str:
+    """The whole picture; title and description are for readers who cannot see it."""
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
+            f"<title>{escape(title)}</title>",
+            f"<desc>{escape(description)}</desc>",
+            f"<style>{_STYLE}</style>",
+            f'<rect class="paper" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6"/>',
+            *parts,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def text(
+    x: float,
+    y: float,
+    words: str,
+    kind: str = "quiet",
+    *,
+    anchor: str = "start",
+    turned: bool = False,
+) -> str:
+    """Words whose baseline begins, ends or has its middle here; `turned` runs them upwards."""
+    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
+    at = f'x="{x:.1f}" y="{y:.1f}"'
+    return f'<text class="{kind}" {at} text-anchor="{anchor}"{turn}>{escape(words)}</text>'
+
+
+def rule(kind: str, x1: float, y1: float, x2: float, y2: float, dashes: str = "none") -> str:
+    """A straight line."""
+    dash = "" if dashes == "none" else f' stroke-dasharray="{dashes}"'
+    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line class="{kind}" {ends}{dash}/>'
+
+
+def rectangle(kind: str, x: float, y: float, width: float, height: float) -> str:
+    size = f'width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" {size}/>'
+
+
+def text_width(words: str, *, size: int = FONT_SIZE, bold: bool = False) -> float:
+    """About how wide these words become; rather too wide than too narrow."""
+    return len(words) * size * (_BOLD_LETTER if bold else _LETTER)
