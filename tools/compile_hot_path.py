@@ -60,6 +60,7 @@ HOT_PATH: Final = (
     "broker/faults.py",
     "broker/markers.py",
     "broker/node.py",
+    "broker/room.py",
     "broker/server.py",
     "broker/shard.py",
     "broker/transaction_checkpoint.py",

@@ -65,17 +65,45 @@ class Wire(asyncio.Transport):
         super().__init__()
         self._line = line
         self._closing = False
+        self._unread: list[bytes] = []
+        self._most_unread = 0
+        self.is_deaf = False
+        """Whether the client does not read; then what is sent stays here."""
         self.is_reading_paused = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 50_000) if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing stays unsent here."""
+        self._most_unread = high or 0
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self._unread))
 
     def writelines(self, list_of_data: Any) -> None:
-        if not self._closing:
+        if self._closing:
+            return
+        if not self.is_deaf:
             self._line.arrived(b"".join(list_of_data))
+            return
+        was_paused = self.get_write_buffer_size() > self._most_unread
+        self._unread += map(bytes, list_of_data)
+        if not was_paused and self.get_write_buffer_size() > self._most_unread:
+            self._line.connection.pause_writing()
+
+    def hear_some(self, count: int) -> None:
+        """The client reads some of it."""
+        unread = b"".join(self._unread)
+        self._unread = [unread[count:]]
+        self._line.arrived(unread[:count])
+
+    def hear(self) -> None:
+        """The client reads what has been sent, and all that follows."""
+        unread, self._unread = self._unread, []
+        self.is_deaf = False
+        self._line.arrived(b"".join(unread))
+        if sum(map(len, unread)) > self._most_unread:
+            self._line.connection.resume_writing()
 
     def pause_reading(self) -> None:
         self.is_reading_paused = True
@@ -101,9 +129,9 @@ class Line:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._wire = Wire(self)
-        self._connection = stage.new_connection()
-        self._connection.connection_made(self._wire)
+        self.wire = Wire(self)
+        self.connection = stage.new_connection()
+        self.connection.connection_made(self.wire)
         self._correlation_ids = itertools.count(1)
         self._inbox = b""
         self._outbox = b""
@@ -141,12 +169,12 @@ class Line:
         self._stage.run(asyncio.wait_for(future, PATIENCE_SECONDS))
 
     def _deliver(self) -> None:
-        while self._outbox and not self._wire.is_reading_paused and not self.is_closed:
-            room = self._connection.get_buffer(-1)
+        while self._outbox and not self.wire.is_reading_paused and not self.is_closed:
+            room = self.connection.get_buffer(-1)
             part = self._outbox[: len(room)]
             room[: len(part)] = part
             self._outbox = self._outbox[len(part) :]
-            self._connection.buffer_updated(len(part))
+            self.connection.buffer_updated(len(part))
             self._stage.serve()
 
     def deliver_soon(self) -> None:
@@ -166,7 +194,7 @@ class Line:
 
     def lost(self) -> None:
         self.is_closed = True
-        self._stage.loop.call_soon(self._connection.connection_lost, None)
+        self._stage.loop.call_soon(self.connection.connection_lost, None)
         self.give_up(ClosedError())
 
     def give_up(self, problem: Exception) -> None:
@@ -219,6 +247,8 @@ class Stage:
         self._server = Server(
             self.loop,
             Dispatcher(self.node),
+            replies=self.node.replies,
+            requests=self.node.requests,
             max_request_bytes=self.node.config.socket_request_max_bytes,
             max_connections=self.node.config.max_connections,
             max_idle_ms=self.node.config.connections_max_idle_ms,

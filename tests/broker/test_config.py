@@ -52,7 +52,7 @@ def kafka(table: str) -> list[Row]:
 
 BROKER_ROWS = {row.name: row for row in kafka("broker")}
 TOPIC_ROWS = {row.name: row for row in kafka("topic")}
-OWN = {"durability", "transaction.recovery.ongoing"}
+OWN = {"durability", "queued.max.response.bytes", "transaction.recovery.ongoing"}
 
 
 # -- the tables
@@ -98,6 +98,7 @@ def test_the_settings_that_differ_from_kafka_are_these() -> None:
         "listeners",
         "log.dir",
         "max.connections",
+        "queued.max.request.bytes",
         "group.initial.rebalance.delay.ms",
         "group.max.size",
         "offsets.topic.replication.factor",

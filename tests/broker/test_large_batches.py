@@ -116,7 +116,7 @@ def test_a_topic_that_is_deleted_while_its_batch_is_opened(stage: Stage) -> None
 def test_a_client_that_leaves_meanwhile_leaves_its_batch_behind(stage: Stage) -> None:
     line = stage.connect()
     send(line, "compacted", many())
-    line._wire.close()
+    line.wire.close()
     stage.advance(10)
     assert len(read_topic(stage, "compacted")) == MANY
 

@@ -110,7 +110,7 @@ def test_polls_that_may_become_large_do_not_all_wait_at_once() -> None:
             "quiet", max_wait_ms=A_MINUTE_MS, max_bytes=FETCH_RESPONSE_MAX_BYTES
         )
         polls = [line.send(ApiKey.FETCH, FETCH_VERSION, request) for _ in range(10)]
-        assert len(line._connection._slots) == 2
+        assert len(line.connection._slots) == 2
         produce(stage, "quiet", batch_of(b"for all"))
         for poll in polls:
             assert line.reply(ApiKey.FETCH, FETCH_VERSION, poll).responses
@@ -124,7 +124,7 @@ def test_one_long_poll_does_not_stop_the_requests_behind_it() -> None:
         line.send(ApiKey.FETCH, FETCH_VERSION, request)
         for _ in range(5):
             line.send(ApiKey.METADATA, 9, METADATA)
-        assert len(line._connection._slots) == 6
+        assert len(line.connection._slots) == 6
 
 
 @contextmanager

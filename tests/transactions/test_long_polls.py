@@ -280,7 +280,7 @@ def test_nothing_is_left_of_polls_that_are_over(reads: Reads) -> None:
             poll(stage, min_bytes=1 << 20),
         ]
         assert name in stage.node.shard.fetch_waiters
-        polls[2]._line._wire.close()
+        polls[2]._line.wire.close()
         stage.advance(A_MINUTE_MS)
         assert all(each.is_answered() for each in polls[:2])
         assert name not in stage.node.shard.fetch_waiters

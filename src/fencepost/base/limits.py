@@ -15,9 +15,30 @@ MAX_REQUESTS_IN_FLIGHT: Final = 64
 """Requests of one connection that may wait for their answers. Kafka answers one at a time; clients keep at
 most 5 (Java, idempotent) or a few dozen (librdkafka) unanswered. Past this we stop reading from the socket."""
 
-MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""Replies that a client has not read. Past this we stop reading its requests until it drains: a client that
-stops reading must not cost memory without bound."""
+MAX_UNSENT_BYTES: Final = 64 * 1024
+"""Replies that a client has not read, beyond what the kernel has taken. Past this we serve none of its requests until a
+quarter is left, and what it holds counts against `QUEUED_RESPONSE_BYTES`: a client that stops reading must not cost
+memory without bound."""
+
+QUEUED_RESPONSE_BYTES: Final = 256 * 1024 * 1024
+"""queued.max.response.bytes: memory for the replies of all connections that have not been read. Five of the largest fetch
+replies, or a thousand of librdkafka's usual ones; Kafka sends from the page cache and has no such bound. A connection
+below `MAX_UNSENT_BYTES` is not counted: 10,000 of them could take 640 MB at the very most, and 100 of them 6 MB."""
+
+QUEUED_REQUEST_BYTES: Final = 256 * 1024 * 1024
+"""queued.max.request.bytes: large requests of all connections, from their first part on until they have taken effect.
+Kafka's default is no bound. A request that fits into the inbox of its connection (32 KB) is not counted."""
+
+LEAST_REPLY_BYTES: Final = 64 * 1024
+"""What a fetch may bring while replies take nearly all of their memory; one batch it always may."""
+
+SHARE_OF_ROOM: Final = 4
+"""A reply takes at most the fourth part of what is left for all, so that no few clients can take it all."""
+
+STUCK_SECONDS: Final = 10.0
+STUCK_BYTES: Final = 256 * 1024
+"""A connection that moved fewer bytes in so many seconds is closed if it holds memory that others wait for: its client has
+stopped reading, or sends a large request so slowly that it keeps them from theirs."""
 
 MAX_CONNECTIONS: Final = 10_000
 """max.connections. Kafka's default is unlimited. Where the process may open too few files for as many, fewer are taken

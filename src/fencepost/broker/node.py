@@ -33,6 +33,7 @@ from fencepost.broker.layout import Layout
 from fencepost.broker.listener import ANY_HOST
 from fencepost.broker.opener import Opener
 from fencepost.broker.removal import Removal
+from fencepost.broker.room import Room
 from fencepost.broker.server import Server
 from fencepost.broker.shard import Shard
 from fencepost.broker.topics import Topics
@@ -88,6 +89,8 @@ class Node:
         self._removal = Removal(self.disk)
         self.shard = Shard(fsync=config.durability == "fsync", on_fatal=on_fatal)
         self.opener = Opener(on_fatal)
+        self.replies = Room(config.queued_max_response_bytes)
+        self.requests = Room(config.queued_max_request_bytes)
         self.topics = Topics(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
@@ -114,6 +117,8 @@ class Node:
         self._server = Server(
             loop,
             Dispatcher(self),
+            replies=self.replies,
+            requests=self.requests,
             max_request_bytes=config.socket_request_max_bytes,
             max_connections=self._descriptors.connections,
             max_idle_ms=config.connections_max_idle_ms,

@@ -123,6 +123,18 @@ class BrokerSettings:
     connections_max_idle_ms = integer(
         600_000, "A connection without requests for so long is closed.", kind=Kind.LONG
     )
+    queued_max_request_bytes = integer(
+        limits.QUEUED_REQUEST_BYTES,
+        "Memory for the large requests of all connections; the next ones are read later. -1: no bound.",
+        kind=Kind.LONG,
+        why_differs="Kafka has no bound",
+    )
+    queued_max_response_bytes = integer(
+        limits.QUEUED_RESPONSE_BYTES,
+        "Memory for replies that clients have not read; then fetches bring less or wait. -1: no bound.",
+        kind=Kind.LONG,
+        why_differs="fencepost's own; Kafka sends from the page cache",
+    )
     message_max_bytes = integer(
         limits.MAX_BATCH_BYTES, "The largest record batch.", at_least(0), update=WIDE
     )
@@ -473,7 +485,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "principal.builder.class": "there is no authentication",
     "process.roles": "the broker is its own controller",
     "producer.purgatory.purge.interval.requests": "nothing waits in a purgatory",
-    "queued.max.": "the requests of a connection are bounded one by one",
+    "queued.max.requests": "the requests of a connection are bounded one by one",
     "quota.": "there are no quotas",
     "remote.": ALL_LOCAL,
     "replica.": ONE_COPY,

@@ -30,6 +30,7 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import Final
 
 from fencepost.base.ids import TopicPartition
@@ -110,10 +111,10 @@ class Shard:
     def _wake_some(self) -> None:
         """Some at a time, because each of them reads: hundreds in one turn would keep everybody else waiting."""
         assert self._loop is not None
-        until = self._loop.time() + WAKING_SECONDS
+        until = perf_counter() + WAKING_SECONDS  # The loop's own time stands still during a turn.
         while self._to_wake:
             self._to_wake.popleft().wake()
-            if self._to_wake and self._loop.time() >= until:
+            if self._to_wake and perf_counter() >= until:
                 self._loop.call_soon(self._wake_some)
                 return
 

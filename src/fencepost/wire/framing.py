@@ -37,10 +37,12 @@ _SIZE: Final = struct.Struct(">i").unpack_from
 class LargeBuffers:
     """The last few buffers of large frames, for all connections that share this object."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "is_scarce")
 
     def __init__(self) -> None:
         self._known: list[bytearray] = []
+        self.is_scarce = False
+        """Whether nobody is believed for now: the large frames of all connections together take too much."""
 
     def get(self, size: int) -> memoryview:
         """A buffer of that size; what is in it is of no meaning."""
@@ -125,6 +127,14 @@ class FrameBuffer:
         """Bytes that came and belong to no whole frame yet."""
         return self._filled + (4 if self._frame is not None else 0)
 
+    @property
+    def large_bytes(self) -> int:
+        """What the buffer of a large frame under way takes, or will take when more of it is read."""
+        frame = self._frame
+        if frame is None:
+            return 0
+        return len(frame) if self._filled < len(frame) else min(self._size, len(frame) * _GROWTH)
+
     def _cut(self) -> list[memoryview]:
         """Takes all whole frames from the inbox and moves the rest to its front."""
         frames: list[memoryview] = []
@@ -149,7 +159,8 @@ class FrameBuffer:
 
     def _begin_large(self, size: int, start: int, end: int) -> None:
         """Gives a frame that outgrows the inbox a buffer, with what is there of it."""
-        self._frame = self._large_buffers.get(min(size, self._believed))
+        believed = _FIRST_PART if self._large_buffers.is_scarce else self._believed
+        self._frame = self._large_buffers.get(min(size, believed))
         self._size = size
         self._filled = end - start
         self._frame[: self._filled] = self._view[start:end]

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FULL_FETCH_EPOCHS: Final = (0, -1)
 READ_COMMITTED: Final = 1
+ROOM_WAIT_MS: Final = 1000
+"""How long a fetch waits for memory before it is answered without records; its client asks again."""
 
 
 class Read(NamedTuple):
@@ -49,7 +51,7 @@ class Read(NamedTuple):
     response: FetchResponse
     size_bytes: int
     settled: bool
-    """Something in it must not wait: an error, or a log that has diverged."""
+    """Something in it must not wait: an error, a log that has diverged, as much as there is memory for."""
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
@@ -87,7 +89,10 @@ class LongPoll:
         self._partitions = partitions
         self._is_waiting = True
         self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
-        self._watch(size_bytes)
+        if context.node.replies.is_full:
+            self._wait_for_room()
+        else:
+            self._watch(size_bytes)
         self.parked.when_abandoned(self._leave)
 
     def _watch(self, size_bytes: int) -> None:
@@ -98,6 +103,17 @@ class LongPoll:
             read_committed=self._request.isolation_level == READ_COMMITTED,
         )
 
+    def _wait_for_room(self) -> None:
+        """What there is to read is not read while too much lies unread.
+
+        Not for long: the memory may be full of replies that wait behind this one on its own connection.
+        """
+        node = self._context.node
+        self._timer.cancel()
+        wait_ms = min(self._request.max_wait_ms, ROOM_WAIT_MS)
+        self._timer = node.call_later(wait_ms, self._time_is_up)
+        node.replies.when_free(self.wake)
+
     def _unwatch(self) -> None:
         self._context.node.shard.fetch_waiters.remove(self, self._partitions)
 
@@ -107,6 +123,9 @@ class LongPoll:
             return  # Answered or given up after it was put on the list of those to wake.
         self._unwatch()
         read = read_all(self._request, self._context)
+        if self._context.node.replies.is_full and not read.settled:
+            self._wait_for_room()
+            return
         if read.settled or read.size_bytes >= self._request.min_bytes:
             self._answer(read.response)
             return
@@ -123,6 +142,7 @@ class LongPoll:
     def _leave(self) -> None:
         self._is_waiting = False
         self._timer.cancel()
+        self._context.node.replies.forget(self.wake)
         self._unwatch()
 
     def _answer(self, response: FetchResponse) -> None:
@@ -166,8 +186,14 @@ def most_bytes(request: FetchRequest, context: Context) -> int:
 
 
 def read_all(request: FetchRequest, context: Context) -> Read:
-    """Reads every partition in the order of the request until its limit is used up."""
-    left = most_bytes(request, context)
+    """Reads every partition in the order of the request until its limit is used up.
+
+    Where the replies that others have not read take all of their memory, nothing is read, and the reply says only how
+    the partitions are.
+    """
+    share = context.node.replies.share()
+    most = most_bytes(request, context)
+    left = min(most, share)
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     read_committed = request.isolation_level == READ_COMMITTED
     responses = []
@@ -189,7 +215,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
             if error is not None or partition is None:
                 data = failed(asked, error or unknown, aborted=[])
             else:
-                data = read_one(partition, asked, left, total == 0, read_committed)
+                data = read_one(partition, asked, left, total == 0 < share, read_committed)
             size = len(data.records) if data.records is not None else 0
             total += size
             left -= size
@@ -201,6 +227,8 @@ def read_all(request: FetchRequest, context: Context) -> Read:
                     topic=name or "", topic_id=topic.topic_id, partitions=partitions
                 )
             )
+    if total and share < most:
+        settled = True  # There is no room for more, so it does not wait for more.
     return Read(FetchResponse(responses=responses), total, settled)
 
 
