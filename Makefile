@@ -45,6 +45,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "fencepost needs Python 3.11 or newer, and none was found."; exit 1; }
 	@echo "Making $(VENV) with $$($(PYTHON) --version) (once)"
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "  installing what is pinned in constraints.txt; Spark alone is some 450 MB"
 	@# The build backends first (ours and pyspark's), so that their versions too come from constraints.txt.
 	@$(PY) -m pip install --quiet --constraint constraints.txt hatchling editables setuptools
 	@$(PY) -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
@@ -103,11 +104,16 @@ docs: $(STAMP) ## Write the generated parts of docs/ again
 .PHONY: wheel
 wheel: $(STAMP) ## Build the wheel, compiled where it can be, and try it in a clean environment
 	@rm -rf build/wheel && mkdir -p build/wheel
+	@echo "1/4 the hot path of the broker"
 	@source=$$($(PY) -m tools.compile_hot_path --or-source); \
+	echo "2/4 the wheel"; \
 	FENCEPOST_SRC=$$source $(PY) -m build --quiet --wheel --no-isolation --outdir build/wheel .
+	@echo "3/4 a clean environment with the wheel and what it needs"
 	@$(PYTHON) -m venv build/wheel/venv
 	@build/wheel/venv/bin/python -m pip install --quiet --constraint constraints.txt build/wheel/*.whl
+	@echo "4/4 trying it there"
 	@cd build/wheel && venv/bin/fencepost --version && venv/bin/python -c 'import fencepost; fencepost.Broker'
+	@ls build/wheel/*.whl
 
 .PHONY: constraints
 constraints: ## Pin the newest versions of everything again (look at the difference before keeping it)

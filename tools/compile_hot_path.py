@@ -16,12 +16,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src"
 TARGET: Final = ROOT / "build" / "compiled"
+SAY_SECONDS: Final = 15
 STAMP: Final = "made-from"
 
 HOT_PATH: Final = (
@@ -97,22 +99,46 @@ def compile_hot_path(target: Path = TARGET) -> Path:
         if (package / "__init__.py").exists():
             shutil.copytree(package, target / package.name, ignore=ignored)
     modules = [f"fencepost/{module}" for module in HOT_PATH]
-    ran = subprocess.run(
-        [sys.executable, "-m", "mypyc", "--strict", "--config-file=", *modules],
-        cwd=target,
-        # Its own sources, not those that the environment has installed.
-        env={**os.environ, "MYPYPATH": str(target), "MYPYC_OPT_LEVEL": "3"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+    _say(
+        f"compiling {len(modules)} modules with mypyc and the C compiler, which takes a minute or more"
     )
-    if ran.returncode != 0:
-        raise SystemExit(f"mypyc could not compile the hot path:\n{ran.stdout}")
+    output = _run_and_say(
+        [sys.executable, "-m", "mypyc", "--strict", "--config-file=", *modules],
+        folder=target,
+        # Its own sources, not those that the environment has installed.
+        environment={**os.environ, "MYPYPATH": str(target), "MYPYC_OPT_LEVEL": "3"},
+    )
+    if output is not None:
+        raise SystemExit(f"mypyc could not compile the hot path:\n{output}")
     shutil.rmtree(target / "build", ignore_errors=True)
     shutil.rmtree(target / ".mypy_cache", ignore_errors=True)
     stamp.write_text(made_from)
     return target
+
+
+def _run_and_say(command: list[str], *, folder: Path, environment: dict[str, str]) -> str | None:
+    """Runs a command that takes long, and says now and then that it is at work; its output if it failed."""
+    began = time.monotonic()
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        while True:
+            try:
+                output, _ = running.communicate(timeout=SAY_SECONDS)
+            except subprocess.TimeoutExpired:
+                _say(f"still compiling, {time.monotonic() - began:.0f} s")
+            else:
+                return output if running.returncode else None
+
+
+def _say(sentence: str) -> None:
+    # Standard output is for the folder, which the Makefile reads.
+    print(f"  {sentence}", file=sys.stderr, flush=True)
 
 
 def _fingerprint() -> str:

@@ -52,7 +52,7 @@ def run_serve(data: Path, *options: str, python: tuple[str, ...] = ()) -> Any:
 def refusal(data: Path, *options: str, python: tuple[str, ...] = ()) -> str:
     """The one line with which a start is refused."""
     ended = run_serve(data, *options, python=python)
-    assert ended.returncode == 2, ended.stderr
+    assert ended.returncode == 1, ended.stderr
     assert ended.stdout == ""
     lines: list[str] = ended.stderr.splitlines()
     (line,) = [line for line in lines if line.startswith("fencepost: ")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 import fencepost
 from fencepost.base.failures import FencepostError
-from fencepost.cli import txn
+from fencepost.cli import cluster, main
 from fencepost.cli.app import app
 from fencepost.cli.duration import for_people, moment_for_people
 from tools.processes import free_port
@@ -59,8 +60,8 @@ def test_list_shows_state_and_age_of_every_id(servers: str) -> None:
         "committed": "CompleteCommit",
         "fresh": "Empty",
     }
-    assert rows["open"]["age"] >= 0
-    assert rows["committed"]["age"] is None
+    assert rows["open"]["age_ms"] >= 0
+    assert rows["committed"]["age_ms"] is None
     assert rows["open"]["partitions"] == 1
 
 
@@ -95,7 +96,7 @@ def test_describe_joins_the_coordinator_and_the_log(servers: str) -> None:
     shown = json.loads(run("describe", "open", "--json", "--bootstrap-servers", servers))
     assert shown["state"] == "Ongoing"
     assert shown["partitions"] == ["refunds-0"]
-    assert 0 < shown["times_out_in"] <= shown["timeout_ms"]
+    assert 0 < shown["times_out_in_ms"] <= shown["timeout_ms"]
     assert shown["log_partition"].startswith("__transaction_state-")
     assert shown["log_offset"] >= 1
     assert shown["last_producer_id"] == shown["producer_id"]
@@ -127,13 +128,34 @@ def test_a_state_that_kafka_does_not_have_is_refused_with_those_that_it_has(serv
         run("list", "--bootstrap-servers", servers, "--state", "Open")
 
 
-def test_where_nobody_listens_the_reason_is_said_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(txn, "PATIENCE_MS", 200)
+def test_where_nobody_listens_that_is_said_at_once_with_what_to_do() -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    with pytest.raises(FencepostError, match=f"within 200 ms.*{nobody}: Connection refused"):
-        run("list", "--bootstrap-servers", nobody)
-    with pytest.raises(FencepostError, match="within 100 ms"):
-        run("list", f"--bootstrap-servers={nobody}", "--client-config=default.api.timeout.ms=100")
+    with pytest.raises(
+        FencepostError, match=f"{nobody}: Connection refused.*fencepost serve"
+    ) as said:
+        run("list", "--bootstrap-servers", f"{nobody},no-such-host.invalid:9092")
+    assert "no-such-host.invalid:9092: " in str(said.value)
+
+
+def test_a_broker_among_dead_ones_is_found(servers: str) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    assert "open" in listed(f"{nobody},{servers}")
+
+
+def test_who_listens_and_does_not_answer_is_named_while_we_wait(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "_SILENCE_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        patience = "--client-config=default.api.timeout.ms=400"
+        code = main.run(["txn", "list", f"--bootstrap-servers={address}", patience])
+    said = capsys.readouterr()
+    assert code == 1
+    first, last = said.err.splitlines()
+    assert first == f"fencepost: waiting for an answer of {address} ..."
+    assert last.startswith("fencepost: ListTransactions did not succeed within 400 ms")
+    assert said.out == ""
 
 
 @pytest.mark.parametrize(

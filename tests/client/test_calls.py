@@ -15,6 +15,7 @@ from fencepost.client.admin import (
 from fencepost.client.calls import AnyBroker, Controller, TheBroker, call_one, error_code
 from fencepost.client.failures import (
     AuthenticationFailed,
+    HungUp,
     Refused,
     RetriesExhausted,
     UnknownTopicOrPartition,
@@ -122,6 +123,30 @@ def test_when_nobody_answers_the_error_says_whom_we_asked() -> None:
     script.on(ApiKey.DESCRIBE_CLUSTER, Lost("Connection refused", sent=False))
     with pytest.raises(RetriesExhausted, match=r"(one|two):9092: Connection refused"):
         script.run(describe_cluster(script.core))
+
+
+HANG_UP = Lost("the broker closed the connection", hung_up=True)
+REFUSED = Lost("connection refused", sent=False)
+
+
+def test_a_broker_that_hangs_up_on_a_question_again_and_again_is_believed() -> None:
+    script = Script()
+    script.on(ApiKey.DESCRIBE_CLUSTER, HANG_UP)
+    with pytest.raises(HungUp, match=r"closed the connection 3 times .* DescribeCluster"):
+        script.run(describe_cluster(script.core))
+    assert len(script.sent) == 3
+
+
+def test_a_broker_that_restarts_meanwhile_has_not_said_no() -> None:
+    script = Script()
+    script.on(ApiKey.DESCRIBE_CLUSTER, HANG_UP, HANG_UP, REFUSED, HANG_UP, HANG_UP, CLUSTER)
+    assert script.run(describe_cluster(script.core)).cluster_id == "c"
+
+
+def test_a_commit_goes_on_until_its_deadline_whoever_hangs_up() -> None:
+    script = Script()
+    script.on(ApiKey.OFFSET_COMMIT, *[HANG_UP] * 9, committed(0))
+    script.run(offset_commit(script.core, "g", {partition(): CommittedOffset(1)}))
 
 
 def test_what_the_driver_raises_is_not_tried_again() -> None:

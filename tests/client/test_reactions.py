@@ -18,7 +18,7 @@ DIFFERENT_ON_PURPOSE = {
     ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     ErrorCode.ELECTION_NOT_NEEDED,
 }
-"""Retriable for Kafka, and about things that this client never asks for: sessions, elections, topic ids."""
+"""Retriable for Kafka, and about things that this client never asks for: sessions and elections."""
 
 
 def test_what_kafka_calls_retriable_is_tried_again() -> None:

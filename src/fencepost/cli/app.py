@@ -9,6 +9,7 @@ import typer
 
 import fencepost
 from fencepost.cli import ledger, txn
+from fencepost.cli.bench import can_measure
 from fencepost.cli.demo import demo
 from fencepost.records import batch
 
@@ -18,11 +19,10 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # One kind of help for all commands: `serve` shows its own, because it does not import typer.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-app.add_typer(txn.app, name="txn")
-app.add_typer(ledger.app, name="ledger")
-app.command()(demo)
 
 
 @app.command(
@@ -36,7 +36,13 @@ def serve(context: typer.Context) -> None:
     sys.exit(run(context.args))
 
 
+app.add_typer(txn.app, name="txn")
+app.add_typer(ledger.app, name="ledger")
+app.command(short_help="Run a pipeline on Spark, kill everything in turn, audit it.")(demo)
+
+
 @app.command(
+    hidden=not can_measure(),
     help="Measure fencepost beside Apache Kafka on this machine. `fencepost bench --help` has its options.",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,

@@ -37,6 +37,15 @@ def bench(arguments: list[str]) -> int:
                 continue
 
 
+def can_measure() -> bool:
+    """Whether there is a checkout around; in the help of an installed wheel the command would only be in the way."""
+    try:
+        checkout(Path.cwd(), Path(__file__))
+    except (NoBenchError, OSError):
+        return False
+    return True
+
+
 def checkout(*places: Path) -> Path:
     """The root of the source tree that one of these places is in."""
     for place in places:

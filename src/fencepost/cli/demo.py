@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fencepost.cli.main import INTERRUPTED
+
 if TYPE_CHECKING:
     from fencepost.demo.run import Course, Wishes
-
-INTERRUPTED = 130
-"""What a shell expects of a program that Ctrl-C has ended."""
 
 
 def demo(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fencepost.base.failures import FencepostError
+from fencepost.cli.cluster import AsJson, ClientConfig, Servers, connect
 from fencepost.cli.duration import for_people, moment_for_people
 from fencepost.cli.output import output
-from fencepost.cli.txn import AsJson, ClientConfig, Servers, connect
 
 if TYPE_CHECKING:
     from fencepost.spark.ledger import LedgerEntry

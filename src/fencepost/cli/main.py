@@ -1,22 +1,93 @@
-"""Which command was asked for."""
+"""Which command was asked for, and what a shell hears of its end.
+
+    0     done; for `serve`, stopped by Ctrl-C or SIGTERM
+    1     refused or failed: one line on standard error, which begins with "fencepost: ", says why and what to do
+    2     called wrongly: an unknown command or option, a value that cannot be
+    70    `serve` alone: the broker stopped itself, because it could not go on without risking data
+    130   interrupted by Ctrl-C (143 by SIGTERM)
+
+Results go to standard output, as a table or with --json as one document; everything else goes to standard error.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from typing import Final
+
+FAILED: Final = 1
+CALLED_WRONGLY: Final = 2
+INTERRUPTED: Final = 128 + signal.SIGINT
 
 
 def main() -> None:
     """The entry point of the `fencepost` command."""
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["serve"]:
-        from fencepost.cli.serve import serve
+    sys.exit(run(sys.argv[1:]))
 
-        sys.exit(serve(arguments[1:]))
+
+def run(arguments: list[str]) -> int:
+    """Carries out a command; the exit code."""
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`| head`). What is left must not be flushed into the same pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _dispatch(arguments: list[str]) -> int:
     from fencepost.base.failures import FencepostError
+
+    try:
+        if arguments[:1] == ["serve"]:
+            from fencepost.cli.serve import serve
+
+            return serve(arguments[1:])
+        return _run_app(arguments)
+    except FencepostError as problem:
+        complain(str(problem))
+        return FAILED
+
+
+def _run_app(arguments: list[str]) -> int:
+    import typer
+
     from fencepost.cli.app import app
 
     try:
-        app()
-    except FencepostError as problem:
-        print(f"fencepost: {problem}", file=sys.stderr)
-        sys.exit(1)
+        code = app(arguments, prog_name="fencepost", standalone_mode=False)
+    except typer.Abort:
+        complain("stopped, and nothing was changed")
+        return FAILED
+    except Exception as problem:
+        # Typer brings click along under a name of its own, so its errors are known by what they can do.
+        if not hasattr(problem, "format_message"):
+            raise
+        _explain_usage(problem)
+        return CALLED_WRONGLY
+    return code if isinstance(code, int) else 0
+
+
+def _explain_usage(problem: Exception) -> None:
+    message: str = problem.format_message()  # type: ignore[attr-defined]
+    if "\n" in message:
+        # No command was named, and this is the help.
+        print(message, file=sys.stderr)
+        return
+    context = getattr(problem, "ctx", None)
+    complain_of_usage(message, context.command_path if context is not None else "fencepost")
+
+
+def complain(sentence: str) -> None:
+    """The one form in which commands say what went wrong."""
+    print(f"fencepost: {sentence}", file=sys.stderr)
+
+
+def complain_of_usage(sentence: str, command: str) -> None:
+    """The same for a command that was called wrongly."""
+    complain(f"{sentence.rstrip('.')}. See `{command} --help`.")

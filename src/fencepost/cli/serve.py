@@ -5,65 +5,101 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections.abc import Iterable
+from typing import NoReturn
 
-from fencepost.base.failures import FencepostError
+from fencepost.cli.main import CALLED_WRONGLY, complain_of_usage
 
 DESCRIPTION = """\
-Run the broker. It prints one line, "fencepost is ready at HOST:PORT", when it serves;
-Ctrl-C or SIGTERM stop it cleanly.
+  Run the broker.
 
-examples:
+  It prints one line, "fencepost is ready at HOST:PORT", when it serves.
+  Ctrl-C or SIGTERM stops it cleanly.
+
   fencepost serve
   fencepost serve --listen 127.0.0.1:0 --data /tmp/refunds --config num.partitions=4
   fencepost serve --durability fsync --config-file server.properties
 """
 
 
+class Layout(argparse.HelpFormatter):
+    """The page of help as the other commands show it."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26)
+
+    def _format_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None,
+    ) -> str:
+        return f"Usage: {self._prog} [OPTIONS]\n\n"
+
+    def _format_text(self, text: str) -> str:
+        return f"{text}\n"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that complains as the other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        complain_of_usage(message, self.prog)
+        sys.exit(CALLED_WRONGLY)
+
+
 def parser() -> argparse.ArgumentParser:
     """The options of `serve`."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog="fencepost serve",
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Layout,
+        allow_abbrev=False,
+        add_help=False,
     )
-    made.add_argument(
+    options = made.add_argument_group("Options")
+    options.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="where to listen; port 0 picks a free one (default: 127.0.0.1:9092)",
+        help="Where to listen; port 0 takes a free one. [default: 127.0.0.1:9092]",
     )
-    made.add_argument(
-        "--data", metavar="DIR", help="where topics are kept (default: ./fencepost-data)"
+    options.add_argument(
+        "--data", metavar="DIR", help="Where topics are kept. [default: ./fencepost-data]"
     )
-    made.add_argument(
+    options.add_argument(
         "--config",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a broker config by Kafka's name; may be given several times",
+        help="A broker setting by Kafka's name; may be given several times.",
     )
-    made.add_argument(
-        "--config-file", metavar="FILE", help="broker configs in a Java properties file"
+    options.add_argument(
+        "--config-file",
+        metavar="FILE",
+        help="Broker settings in a Java properties file, for instance Kafka's server.properties.",
     )
-    made.add_argument(
+    options.add_argument(
         "--durability",
         choices=("os", "fsync"),
-        help="what an acknowledgement survives: os = kill -9 of the broker, as in Kafka; "
-        "fsync = loss of power, one sync for all that wait (default: os)",
+        help="What an acknowledgement survives: os = kill -9 of the broker, as in Kafka; "
+        "fsync = loss of power, one sync for all that wait. [default: os]",
     )
-    made.add_argument(
+    options.add_argument(
         "--allow-remote",
         action="store_true",
-        help="allow an address that other machines can reach; there is no authentication yet",
+        help="Allow an address that other machines can reach. There is no authentication.",
     )
-    made.add_argument(
-        "--trace", metavar="FILE", help="write every request and reply to FILE as JSON lines"
+    options.add_argument(
+        "--trace", metavar="FILE", help="Write every request and reply to FILE as JSON lines."
     )
-    made.add_argument(
+    options.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="info",
-        help="how much to say on standard error (default: info)",
+        help="How much to say on standard error. [default: info]",
     )
+    options.add_argument("-h", "--help", action="help", help="Show this message and exit.")
     return made
 
 
@@ -77,20 +113,16 @@ def serve(arguments: list[str]) -> int:
     )
     from fencepost.broker.process import run
 
-    try:
-        return run(
-            listen=options.listen,
-            data=options.data,
-            settings=options.config,
-            settings_file=options.config_file,
-            durability=options.durability,
-            allow_remote=options.allow_remote,
-            trace_file=options.trace,
-            announce=_announce,
-        )
-    except FencepostError as problem:
-        print(f"fencepost: {problem}", file=sys.stderr)
-        return 2
+    return run(
+        listen=options.listen,
+        data=options.data,
+        settings=options.config,
+        settings_file=options.config_file,
+        durability=options.durability,
+        allow_remote=options.allow_remote,
+        trace_file=options.trace,
+        announce=_announce,
+    )
 
 
 def _announce(address: str) -> None:

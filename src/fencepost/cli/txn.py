@@ -9,6 +9,7 @@ import typer
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
+from fencepost.cli.cluster import AsJson, ClientConfig, Servers, connect
 from fencepost.cli.duration import for_people, moment_for_people
 from fencepost.cli.output import output
 
@@ -19,35 +20,36 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at transactions, here or on Apache Kafka.", no_args_is_help=True)
 
-Servers = Annotated[
-    str, typer.Option("--bootstrap-servers", help="Where the cluster is.", metavar="HOST:PORT,...")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
-ClientConfig = Annotated[
-    list[str],
-    typer.Option(
-        "--client-config", metavar="KEY=VALUE", help="A client setting, as Kafka names it."
-    ),
-]
-
+LARGEST = 2**63 - 1
 IDLE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
-
-PATIENCE_MS = 10_000
-"""Somebody sits at the terminal. Kafka's clients try for a minute before they say that nobody is there."""
 
 
 @app.command("list")
 def list_command(
     servers: Servers = "127.0.0.1:9092",
     state: Annotated[
-        list[str], typer.Option(help="Only this state, as Kafka names it (Ongoing ...).")
+        list[str],
+        typer.Option(metavar="STATE", help="Only this state, as Kafka names it (Ongoing ...)."),
     ] = [],  # noqa: B006 - typer copies it
-    producer_id: Annotated[list[int], typer.Option(help="Only this producer id.")] = [],  # noqa: B006
+    producer_id: Annotated[
+        list[int],
+        typer.Option(metavar="ID", help="Only this producer id.", min=0, max=LARGEST),
+    ] = [],  # noqa: B006
     older_than_ms: Annotated[
-        int, typer.Option(help="Only transactions that run longer than this.")
+        int,
+        typer.Option(
+            metavar="MS",
+            help="Only transactions that run longer than this.",
+            min=-1,
+            max=LARGEST,
+            show_default=False,
+        ),
     ] = -1,
     pattern: Annotated[
-        str | None, typer.Option(help="Only ids that match this regular expression as a whole.")
+        str | None,
+        typer.Option(
+            metavar="REGEX", help="Only ids that match this regular expression as a whole."
+        ),
     ] = None,
     client_config: ClientConfig = [],  # noqa: B006
     as_json: AsJson = False,
@@ -70,18 +72,19 @@ def list_command(
             {
                 "transactional_id": each.transactional_id,
                 "state": each.state,
-                "age": for_people(age_ms) if age_ms is not None and not as_json else age_ms,
+                "age_ms": age_ms,
                 "producer_id": each.producer_id,
                 "producer_epoch": view.producer_epoch if view else None,
                 "partitions": len(view.partitions) if view else None,
                 "coordinator": each.coordinator,
             }
         )
-    columns = list(rows[0]) if rows else []
-    output(as_json).table(rows, columns, "No transactional id fits.")
+    shown = rows if as_json else [readable(row) for row in rows]
+    columns = list(shown[0]) if shown else []
+    output(as_json).table(shown, columns, "No transactional id fits.")
 
 
-@app.command("describe")
+@app.command("describe", short_help="Show everything known about one transactional id.")
 def describe_command(
     transactional_id: Annotated[str, typer.Argument(help="The transactional id.")],
     servers: Servers = "127.0.0.1:9092",
@@ -99,19 +102,6 @@ def describe_command(
         )
     row = description(transactional_id, view, logged, place, offset)
     output(as_json).details(row if as_json else readable(row))
-
-
-def connect(servers: str, client_config: list[str]) -> Cluster:
-    """A client with the settings of the command line."""
-    from fencepost.client.blocking import connect as connect_to
-
-    options = {"client.id": "fencepost-cli", "default.api.timeout.ms": str(PATIENCE_MS)}
-    for assignment in client_config:
-        name, separator, value = assignment.partition("=")
-        if not separator:
-            raise FencepostError(f"{assignment!r} is no setting; it must look like name=value.")
-        options[name.strip()] = value.strip()
-    return connect_to(servers, options)
 
 
 def kafkas_name(state: str) -> str:
@@ -158,7 +148,7 @@ def description(
     place: TopicPartition | None,
     offset: int,
 ) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Everything, for programs: each name ends with its unit, and a moment is in milliseconds since 1970."""
     now_ms = time.time_ns() // 1_000_000
     age_ms = age_of(view, now_ms)
     row: dict[str, Any] = {"transactional_id": transactional_id}
@@ -169,11 +159,11 @@ def description(
             "producer_epoch": view.producer_epoch,
             "timeout_ms": view.timeout_ms,
             "start_ms": view.start_ms if view.start_ms >= 0 else None,
-            "age": age_ms,
+            "age_ms": age_ms,
             "partitions": [str(partition) for partition in view.partitions],
         }
         if age_ms is not None:
-            row["times_out_in"] = view.timeout_ms - age_ms
+            row["times_out_in_ms"] = view.timeout_ms - age_ms
     row["log_partition"] = str(place) if place else None
     row["log_offset"] = offset if offset >= 0 else None
     if logged is not None:
@@ -195,7 +185,7 @@ def readable(row: dict[str, Any]) -> dict[str, Any]:
             shown[name.removesuffix("_ms")] = None
         elif name in ("start_ms", "last_update_ms"):
             shown[name.removesuffix("_ms")] = moment_for_people(value)
-        elif name in ("age", "times_out_in", "timeout_ms"):
+        elif name in ("age_ms", "times_out_in_ms", "timeout_ms"):
             shown[name.removesuffix("_ms")] = for_people(max(0, value))
         else:
             shown[name] = value

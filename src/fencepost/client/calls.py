@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import NO_NODE, TopicPartition
-from fencepost.client.failures import RetriesExhausted, refusal
+from fencepost.client.failures import HungUp, RetriesExhausted, refusal
 from fencepost.client.options import ClientOptions, Endpoint
 from fencepost.client.reactions import Reaction, reaction
 from fencepost.client.routes import CoordinatorKey, Routes
@@ -44,6 +44,25 @@ in tens of milliseconds; a mistyped name should not cost the user a minute."""
 CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
 """The markers of the last transaction are being written, which takes milliseconds: librdkafka and Java wait this
 long too before they ask again."""
+
+HANG_UPS: Final = 3
+"""So often may a broker close the connection instead of answering the same question of an administrator. It does that
+with a request that it cannot read, and a broker that dies or restarts refuses a connection in between."""
+
+ADMINISTRATIVE: Final = frozenset(
+    {
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.DESCRIBE_CLUSTER,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    }
+)
+"""Calls that give up then. Those that write, commit or read go on until their deadline: a transaction must survive
+any trouble with connections that its deadline allows."""
 
 UNKNOWN: Final = frozenset(
     {
@@ -94,6 +113,7 @@ class Attempt:
         self._core = core
         self._deadline_ms = core.clock.now_ms() + self.timeout_ms
         self._tries = 0
+        self._hang_ups = 0
         self._unknown_since_ms: int | None = None
         self._quick = False
 
@@ -112,6 +132,9 @@ class Attempt:
         self.last = f"{endpoint}: {answer.reason}"
         self._quick = False
         self._core.routes.suspect(endpoint)
+        self._hang_ups = self._hang_ups + 1 if answer.hung_up else 0
+        if self._hang_ups >= HANG_UPS and self.api in ADMINISTRATIVE:
+            raise HungUp(self.what, str(endpoint), self._hang_ups)
 
     def judge(
         self,

@@ -40,6 +40,20 @@ class RetriesExhausted(ClientError, TimeoutError):
         return type(self), (self.what, self.timeout_ms, self.last)
 
 
+class HungUp(ClientError):
+    """A broker closes the connection whenever it is asked this. It says no without a code."""
+
+    def __init__(self, what: str, endpoint: str, times: int) -> None:
+        super().__init__(
+            f"{endpoint} closed the connection {times} times instead of answering {what}: it cannot read the request, or "
+            "something between it and us ends connections. Its log should say why"
+        )
+        self.arguments = (what, endpoint, times)
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, int]]:
+        return type(self), self.arguments
+
+
 class AuthenticationFailed(ClientError):
     """TLS or SASL said no. Trying again with the same credentials would only lock an account."""
 
@@ -153,6 +167,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than the replication factor asks for",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this request",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no producer has used this transactional id, or it has expired",
+    ErrorCode.INVALID_REGULAR_EXPRESSION: "correct the regular expression; it is in RE2's syntax",
     ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members: stop its consumers before committing from outside",
 }

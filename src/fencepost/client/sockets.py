@@ -294,13 +294,13 @@ class Network:
         self._tickets.clear()
         self._owners.clear()
 
-    def _drop(self, link: Link, reason: str) -> None:
+    def _drop(self, link: Link, reason: str, *, hung_up: bool = False) -> None:
         """Closes a link; everything unanswered on it is lost."""
         link.close()
         if self._links.get(link.endpoint) is link:
             del self._links[link.endpoint]
         for correlation_id in list(link.deadlines):
-            self._settle(link, correlation_id, Lost(reason))
+            self._settle(link, correlation_id, Lost(reason, hung_up=hung_up))
 
     # Tickets.
 
@@ -349,7 +349,7 @@ class Network:
                 assert answered is not None
                 self._settle(link, *answered)
         except (OSError, WireError) as problem:
-            self._drop(link, _reason(problem))
+            self._drop(link, _reason(problem), hung_up=isinstance(problem, ConnectionError))
 
     def _expire(self, now_ms: int) -> None:
         for link in list(self._links.values()):

@@ -46,6 +46,8 @@ class Lost(NamedTuple):
     reason: str
     sent: bool = True
     """False when the request cannot have reached the broker."""
+    hung_up: bool = False
+    """True when the broker closed a working connection instead of answering."""
 
 
 Answer = Reply | Lost

@@ -31,7 +31,7 @@ def seen(talk: Talk, row: dict[str, Any]) -> dict[str, Any]:
     """A row without what must differ: producer ids by their distance, times as words, ages as yes or no."""
     producers = ("producer_id", "last_producer_id", "next_producer_id")
     times = ("start_ms", "last_update_ms")
-    ages = ("age", "times_out_in", "log_offset")
+    ages = ("age_ms", "times_out_in_ms", "log_offset")
     return {
         name: value
         if value is None

@@ -1,0 +1,146 @@
+"""What a shell sees of the command: exit codes, one form of complaint, one form of help."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fencepost
+from fencepost.cli import bench, main
+from tools.fencepost_process import ROOT
+
+COMMANDS = [(), ("serve",), ("txn",), ("txn", "list"), ("txn", "describe"), ("demo",)]
+
+
+def fencepost_command(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "80"}
+    command = [sys.executable, "-m", "fencepost", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=environment, **more
+    )
+
+
+def exit_code(arguments: list[str]) -> object:
+    try:
+        return main.run(arguments)
+    except SystemExit as end:
+        return end.code
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_every_page_of_help_looks_alike(
+    command: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code([*command, option]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"Usage: {' '.join(['fencepost', *command])} [OPTIONS]")
+    assert re.search(r"^Options:$", shown.out, re.MULTILINE)
+    assert re.search(r"^  -h, --help +Show this message and exit\.$", shown.out, re.MULTILINE)
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "No such command 'nonsense'. See `fencepost --help`."),
+        (["txn", "nonsense"], "No such command 'nonsense'. See `fencepost txn --help`."),
+        (
+            ["txn", "list", "--nonsense"],
+            "No such option: --nonsense. See `fencepost txn list --help`",
+        ),
+        (["txn", "list", "--older-than-ms", "soon"], "Invalid value for '--older-than-ms'"),
+        (["txn", "list", "--producer-id", str(2**63)], "Invalid value for '--producer-id'"),
+        (["txn", "describe"], "See `fencepost txn describe --help`"),
+        (["serve", "--nonsense"], "--nonsense. See `fencepost serve --help`."),
+        (["serve", "--durability", "maybe"], "See `fencepost serve --help`."),
+        (["serve", "--dura", "fsync"], "See `fencepost serve --help`."),
+        (["demo", "--kills", "-1"], "Invalid value for '--kills'"),
+    ],
+    ids=str,
+)
+def test_a_command_that_is_called_wrongly_says_so_in_one_line_and_ends_with_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    assert line.startswith("fencepost: ")
+    assert said in line
+
+
+@pytest.mark.parametrize("command", [[], ["txn"]], ids=str)
+def test_without_a_command_the_help_is_shown(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(command) == 2
+    assert "Commands:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--config", "num.partition=3"],
+        ["serve", "--listen", "192.0.2.1:0"],
+        ["serve", "--config-file", "/no/such/file"],
+        ["txn", "list", "--bootstrap-servers", "127.0.0.1:1"],
+        ["txn", "list", "--bootstrap-servers", "127.0.0.1:1", "--json"],
+        ["txn", "list", "--bootstrap-servers", "nonsense"],
+        ["txn", "list", "--client-config", "nonsense"],
+    ],
+    ids=str,
+)
+def test_what_is_refused_is_said_in_one_line_and_ends_with_1(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(arguments) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    assert line.startswith("fencepost: ")
+
+
+def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("fencepost.cli.txn.connect", "fencepost.broker.process.run"):
+        monkeypatch.setattr(place, interrupt)
+    assert main.run(["txn", "list"]) == 130
+    assert main.run(["serve"]) == 130
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback() -> None:
+    with fencepost.Broker() as broker:
+        command = f"{sys.executable} -m fencepost txn list --json --bootstrap-servers {broker.bootstrap_servers}"
+        ended = subprocess.run(
+            ["bash", "-c", f"{command} | true"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        )
+    assert ended.stderr == ""
+
+
+def test_bench_is_offered_where_there_is_something_to_measure_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench.can_measure()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "site-packages" / "bench.py"))
+    assert not bench.can_measure()
+    with pytest.raises(bench.NoBenchError, match="needs the source"):
+        bench.bench([])
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    shown = fencepost_command("--version", cwd=tmp_path)
+    assert (shown.returncode, shown.stdout) == (0, f"fencepost {fencepost.__version__}\n")
