@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from time import perf_counter
 from typing import Final
 
 from fencepost.base.errors import ErrorCode, error_name
@@ -50,6 +51,8 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_OF_TV2: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_WITH_ZSTD: Final = 7
+APPENDING_SECONDS: Final = 0.005
+"""How long one request appends in one turn of the loop."""
 WITHOUT_LOG_START: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
 )
@@ -385,11 +388,41 @@ def finish(
     context: Context,
     parked: Parked | None,
 ) -> ProduceResponse | Parked | NoReply:
-    """Appends what was admitted; the reply, or the place where it will come."""
-    node = context.node
-    now_ms = node.clock.now_ms()
-    undurable = []
-    for write in writes:
+    """Appends what was admitted; the reply, or the place where it will come.
+
+    A request may have a batch for each of a thousand partitions, or a hundred megabytes. So it is appended for
+    `APPENDING_SECONDS` at a time, and others are served in between; the requests behind it wait until all of it is.
+    """
+    undurable: list[tuple[Write, int]] = []
+    done = append_some(writes, 0, undurable, context)
+    if done == len(writes):
+        return answer(request, response, undurable, context, parked)
+    waiting = parked or Parked(holds_followers=True)
+
+    def go_on_appending() -> None:
+        nonlocal done
+        done = append_some(writes, done, undurable, context)
+        if done < len(writes):
+            context.node.call_later(0, go_on_appending)
+            return
+        reply = answer(request, response, undurable, context, waiting)
+        if reply is not waiting:
+            waiting.answer(reply)
+
+    context.node.call_later(0, go_on_appending)
+    return waiting
+
+
+def append_some(
+    writes: list[Write], first: int, undurable: list[tuple[Write, int]], context: Context
+) -> int:
+    """Appends from the `first` on until the time of a turn is over; how many have been by now."""
+    now_ms = context.node.clock.now_ms()
+    until = perf_counter() + APPENDING_SECONDS if len(writes) > 1 else 0.0
+    for index in range(first, len(writes)):
+        write = writes[index]
+        if until and index > first and perf_counter() >= until:
+            return index
         if write.partition.closed:
             refuse_deleted(write, context)
             continue
@@ -409,9 +442,20 @@ def finish(
         reply.log_start_offset = write.partition.log_start_offset
         if appended.end_offset > write.partition.high_watermark:
             undurable.append((write, appended.end_offset))
+    return len(writes)
+
+
+def answer(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    undurable: list[tuple[Write, int]],
+    context: Context,
+    parked: Parked | None,
+) -> ProduceResponse | Parked | NoReply:
+    """All of it is in the logs."""
     if request.acks == 0:
         for write, _ in undurable:
-            node.shard.appended(write.partition)
+            context.node.shard.appended(write.partition)
         return say_nothing(response)
     if not undurable:
         return response

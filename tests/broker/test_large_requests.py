@@ -1,0 +1,163 @@
+"""Requests with much to append: others are served in between, and large requests of one connection take turns with others'."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.handlers import produce as handler
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.metadata import MetadataRequest
+from fencepost.wire.forms.produce import ProduceRequest
+from tests.broker.node_stage import Line, Stage
+from tests.broker.raw import frame_of
+from tests.broker.requests import (
+    PRODUCE_VERSION,
+    batch_of,
+    create_topic,
+    produce_request,
+    read_topic,
+)
+from tests.transactions.requests import produce_request as transactional_request
+from tests.transactions.wire import TV1, TV2, WireProducer, values
+
+# The clock of a compiled handler cannot be changed.
+pytestmark = [pytest.mark.interpreted, pytest.mark.usefixtures("slow")]
+
+WIDTH = 12
+
+
+@pytest.fixture(params=["os", "fsync"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    with Stage(durability=request.param) as started:
+        create_topic(started, "wide", WIDTH)
+        create_topic(started, "doomed")
+        yield started
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every append takes longer than a turn may."""
+    ticks = itertools.count()
+    monkeypatch.setattr(handler, "perf_counter", lambda: float(next(ticks)))
+
+
+def wide_request(*topics: str, acks: int = -1, value: bytes = b"v") -> ProduceRequest:
+    request = produce_request("wide", batch_of(value), acks=acks)
+    for index in range(1, WIDTH):
+        more = produce_request("wide", batch_of(value), index=index).topic_data[0]
+        request.topic_data[0].partition_data += more.partition_data
+    for topic in topics:
+        request.topic_data += produce_request(topic, batch_of(value)).topic_data
+    return request
+
+
+def errors_of(line: Line, sent: int, version: int = PRODUCE_VERSION) -> list[int]:
+    reply = line.reply(ApiKey.PRODUCE, version, sent)
+    return [each.error_code for topic in reply.responses for each in topic.partition_responses]
+
+
+def test_others_are_served_while_a_request_is_appended(stage: Stage) -> None:
+    line, other = stage.connect(), stage.connect()
+    sent = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request())
+    turns = 0
+    while sent not in line.replies:
+        assert other.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+        stage.loop.turn()
+        turns += 1
+    assert turns >= WIDTH - 2
+    assert errors_of(line, sent) == [0] * WIDTH
+
+
+def test_the_requests_behind_it_come_after_it(stage: Stage) -> None:
+    line = stage.connect()
+    first = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request(value=b"first"))
+    last = produce_request("wide", batch_of(b"last"), index=WIDTH - 1)
+    second = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, last)
+    assert errors_of(line, first) == [0] * WIDTH
+    assert errors_of(line, second) == [0]
+    assert read_topic(stage, "wide", WIDTH - 1) == [b"first", b"last"]
+
+
+def test_a_topic_that_is_deleted_in_between_is_unknown(stage: Stage) -> None:
+    line = stage.connect()
+    sent = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request("doomed"))
+    deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=1000)
+    stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert errors_of(line, sent) == [0] * WIDTH + [unknown]
+
+
+def test_a_client_that_leaves_in_between(stage: Stage) -> None:
+    line = stage.connect()
+    line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request())
+    line.wire.close()
+    stage.advance(10)
+    assert read_topic(stage, "wide", WIDTH - 1) == [b"v"]
+
+
+def test_a_stop_in_between(stage: Stage) -> None:
+    stage.connect().send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request())
+    stage.stop()
+
+
+def test_acks_0(stage: Stage) -> None:
+    line = stage.connect()
+    line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request(acks=0))
+    assert line.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
+    assert read_topic(stage, "wide", WIDTH - 1) == [b"v"]
+
+
+@pytest.mark.parametrize("protocol", [TV1, TV2], ids=repr)
+def test_a_transaction(stage: Stage, protocol: Any) -> None:
+    producer = WireProducer(stage, "t", protocol).initialise()
+    places = [("wide", index) for index in range(WIDTH)]
+    producer.join(*places)
+    batches = {place: producer.batch(b"v", topic="wide", index=place[1]) for place in places}
+    request = transactional_request(batches, transactional_id="t")
+    line = stage.connect()
+    sent = line.send(ApiKey.PRODUCE, protocol.produce, request)
+    assert errors_of(line, sent, protocol.produce) == [0] * WIDTH
+    producer.commit()
+    assert values(stage, "wide", index=WIDTH - 1) == [b"v"]
+
+
+def test_small_requests_are_not_behind_all_large_ones() -> None:
+    """Four connections have a large request ready in the same turn, and one a small one."""
+    with Stage(durability="os") as stage:
+        create_topic(stage, "large")
+        server = stage._server
+        assert server is not None
+        large = frame_of(
+            ApiKey.PRODUCE, PRODUCE_VERSION, produce_request("large", batch_of(b"x" * 500_000))
+        )
+        lines = [stage.connect() for _ in range(4)]
+        small = stage.connect()
+        # A turn that has used up its time for large requests.
+        server._large_until = 1e-9
+        server._is_scheduled = True
+        for line in lines:
+            feed(line, large)
+        feed(small, frame_of(ApiKey.METADATA, 9, MetadataRequest(topics=[])))
+        assert not any(line.replies for line in lines)
+        assert all(line.wire.is_reading_paused for line in lines)
+        server._work_all()
+        assert small.replies
+        stage.settle()
+        assert all(line.replies for line in lines)
+        assert not any(line.wire.is_reading_paused for line in lines)
+
+
+def feed(line: Line, data: bytes) -> None:
+    """Bytes that a turn reads from the socket, without the rest of that turn."""
+    while data:
+        room = line.connection.get_buffer(-1)
+        part = data[: len(room)]
+        room[: len(part)] = part
+        data = data[len(part) :]
+        line.connection.buffer_updated(len(part))
