@@ -68,6 +68,12 @@ class Home:
         while len(self.cluster.metadata([self.topic]).topics[self.topic].partitions) != count:
             pass
 
+    def delete(self) -> None:
+        """The topic is gone when this returns; Apache Kafka takes writes for a moment longer than it says."""
+        self.cluster.delete_topics([self.topic])
+        while self.cluster.find_topic(self.topic) is not None:
+            pass
+
     def keeper(self, transactional_id: str) -> LedgerKeeper:
         keeper = LedgerKeeper(self.cluster.options, transactional_id, self.topic)
         keeper.prepare()

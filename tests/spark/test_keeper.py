@@ -241,7 +241,7 @@ def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
         identity = home.begin("id")
         page = keeper.enter(identity, moment, NO_ROWS, Page(), open_ms=1, sources=SourceUse())
         identity = home.cluster.end_txn(identity, commit=True)
-        home.cluster.delete_topics([LEDGER_TOPIC])
+        home.delete()
         moment = PlayedMoment("q", 1)
         page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=1, sources=SourceUse())
         home.cluster.end_txn(identity, commit=True)
@@ -251,7 +251,7 @@ def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
 def test_a_topic_that_is_lost_while_the_query_is_stopped_is_missed() -> None:
     with embedded_home() as home:
         enter(home, "id", ends="")
-        home.cluster.delete_topics([LEDGER_TOPIC])
+        home.delete()
         page = home.keeper("id").read("q")
         assert page == Page()
 
@@ -307,7 +307,7 @@ def test_a_mark_without_a_record_is_a_lost_topic() -> None:
         home.cluster.create_topics([NewTopic("source", 1, 1), NewTopic("old-out", 1, 1)])
         put_former(home, "id")
         enter(home, "id", 7)
-        home.cluster.delete_topics([LEDGER_TOPIC])
+        home.delete()
         keeper = home.keeper("id")
         page = keeper.read("q")
         decision = keeper.judge(page, Batch("q", 8), SourceUse())

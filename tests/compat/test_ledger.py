@@ -1,0 +1,241 @@
+"""Goal: the ledger of the Spark sink does on Apache Kafka what it does on fencepost, in both protocols.
+
+Method: the keeper and the commands, without Spark, on both brokers. What needs a broker that can be looked into (an
+exhausted epoch, a compaction on demand) is in tests/spark; here a compaction is waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
+
+from fencepost.base.failures import FencepostError
+from fencepost.base.ids import TopicPartition
+from fencepost.cli.app import app
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import connect
+from fencepost.client.groups import CommittedOffset
+from fencepost.client.reading import EARLIEST, LATEST
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.former_ledger import encode_former, read_former
+from fencepost.spark.keeper import LedgerKeeper
+from fencepost.spark.ledger import Batch, LedgerEntry, Page, Verdict, group_of
+from fencepost.spark.origins import SourceUse
+from tests.spark.ledgers import NO_ROWS, OURS, Home, PlayedMoment
+
+if TYPE_CHECKING:
+    from tests.compat.conftest import Side
+
+
+@pytest.fixture
+def home(side: Side, topic: str) -> Iterator[Home]:
+    """A ledger's topic of its own, so that tests do not read each other's."""
+    with connect(side.bootstrap_servers) as cluster:
+        yield Home(None, cluster, f"ledger-{topic}")
+
+
+@pytest.fixture(params=[1, 2], ids=["tv1", "tv2"])
+def protocol(request: pytest.FixtureRequest) -> int:
+    """Both transaction protocols in turn."""
+    version: int = request.param
+    return version
+
+
+def enter(
+    home: Home, keeper: LedgerKeeper, name: str, batch_id: int, *, commit: bool, version: int
+) -> Page:
+    """A batch of a driver that has just started."""
+    identity = home.begin(name, version)
+    page = keeper.read("q")
+    moment = PlayedMoment("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
+    page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=5, sources=OURS)
+    home.cluster.end_txn(identity, commit=commit)
+    return page
+
+
+def test_the_entry_is_committed_with_the_offsets_of_the_sources_or_not_at_all(
+    home: Home, protocol: int
+) -> None:
+    home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
+    keeper = home.keeper(home.topic)
+    source = TopicPartition(f"{home.topic}-in", 0)
+    last: Page | None = None
+    for batch_id, commit in enumerate([True, False, True, False]):
+        page = enter(home, keeper, home.topic, batch_id, commit=commit, version=protocol)
+        last = page if commit else last
+        home.begin(home.topic, protocol)
+        assert home.page(home.topic) == last
+    committed = home.cluster.offset_fetch(group_of(home.topic))
+    assert {place: each.offset for place, each in committed.items()} == {source: 2}
+
+
+def test_one_driver_writes_batch_after_batch(home: Home, protocol: int) -> None:
+    home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
+    keeper = home.keeper(home.topic)
+    identity = home.begin(home.topic, protocol)
+    page = keeper.read("q")
+    for batch_id in range(5):
+        moment = PlayedMoment("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
+        page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=5, sources=OURS)
+        following = home.cluster.end_txn(identity, commit=True)
+        if protocol == 1:
+            following = home.cluster.init_producer_id(
+                home.topic, 60_000, identity.producer_id, identity.producer_epoch
+            )
+        identity = replace(following, transaction_version=protocol)
+    assert home.page(home.topic) == page
+    assert page.entry is not None
+    assert (page.entry.batch_id, page.entry.serial) == (4, 5)
+
+
+def test_a_foreign_open_transaction_keeps_nobody_from_reading(home: Home, protocol: int) -> None:
+    home.create(1)
+    mine, stranger = f"{home.topic}-mine", f"{home.topic}-stranger"
+    home.commit(mine, 0)
+    foreign = home.begin(stranger, protocol)
+    home.write(foreign, 0)
+    home.commit(mine, 1)
+    doomed = home.begin(mine, protocol)
+    home.write(doomed, 2)
+    assert not home.page(mine, fenced=False).is_settled
+    home.begin(mine)
+    place = TopicPartition(home.topic, 0)
+    stable = home.cluster.list_offsets({place: LATEST}, isolation="read_committed")[place].offset
+    assert stable == 2
+    assert home.batch_in(mine) == 1
+    home.cluster.end_txn(foreign, commit=True)
+    assert home.batch_in(stranger, fenced=False) == 0
+
+
+@pytest.mark.timeout(150)
+def test_a_compaction_between_write_and_read_changes_nothing(home: Home) -> None:
+    home.create(
+        1, segment_ms="1", min_cleanable_dirty_ratio="0.001", delete_retention_ms="0",
+    )  # fmt: skip
+    names = [f"{home.topic}-{n}" for n in range(3)]
+    for batch_id in range(6):
+        for name in names:
+            home.commit(name, batch_id)
+        doomed = home.begin(names[0])
+        home.write(doomed, 99)
+        home.cluster.end_txn(doomed, commit=False)
+    place = TopicPartition(home.topic, 0)
+    deadline = time.monotonic() + 100
+    while batches(home, place)[0].base_offset == 0:
+        assert time.monotonic() < deadline, "the cleaner did not come"
+        # A new segment, so that those before it may be cleaned; an aborted one, which changes nothing.
+        doomed = home.begin(f"{home.topic}-roll")
+        home.write(doomed, 0)
+        home.cluster.end_txn(doomed, commit=False)
+        time.sleep(1)
+    assert home.cluster.list_offsets({place: EARLIEST})[place].offset == 0
+    assert [home.batch_in(name) for name in names] == [5, 5, 5]
+
+
+def batches(home: Home, place: TopicPartition) -> list[Any]:
+    found: list[Any] = []
+    while got := home.cluster.fetch(
+        {place: found[-1].next_offset if found else 0},
+        isolation="read_uncommitted",
+        max_wait_ms=10,
+    )[place].batches:
+        found += got
+    return found
+
+
+def test_added_partitions_and_a_lost_topic(home: Home) -> None:
+    home.create(1)
+    names = [f"{home.topic}-{n}" for n in range(4)]
+    for name in names:
+        home.commit(name, 3)
+    home.add_partitions(5)
+    assert [home.batch_in(name) for name in names] == [3] * 4
+    home.delete()
+    keeper = home.keeper(names[0])
+    decision = keeper.judge(keeper.read("q"), Batch("q", 4), SourceUse())
+    assert decision.verdict is Verdict.REFUSE
+    assert "the cluster has no ledger" in decision.reason
+
+
+def test_a_topic_that_is_deleted_under_a_running_query_is_made_again(
+    home: Home, protocol: int
+) -> None:
+    keeper = home.keeper(home.topic)
+    identity = home.begin(home.topic, protocol)
+    home.delete()
+    moment = PlayedMoment("q", 0)
+    page = keeper.enter(identity, moment, NO_ROWS, Page(), open_ms=1, sources=SourceUse())
+    home.cluster.end_txn(identity, commit=True)
+    assert home.page(home.topic) == page
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"cleanup.policy": "delete"}, r"cleanup\.policy=delete"),
+        ({"cleanup.policy": "compact,delete"}, "compact and nothing else"),
+        ({"segment.bytes": str(1024**3)}, r"segment\.bytes=1073741824"),
+    ],
+)
+def test_a_topic_that_would_not_keep_the_ledger_is_refused(
+    home: Home, settings: dict[str, str], named: str
+) -> None:
+    home.create(1, **settings)
+    with pytest.raises(SinkRefused, match=named):
+        home.keeper("id")
+
+
+def test_the_old_ledger_is_found_and_moved(home: Home, protocol: int) -> None:
+    home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
+    old_place = TopicPartition(f"{home.topic}-in", 0)
+    identity = home.begin(home.topic, protocol)
+    offsets = {old_place: encode_former(LedgerEntry("q", 6, "f"))}
+    home.cluster.txn_offset_commit(identity, group_of(home.topic), offsets)
+    home.cluster.end_txn(identity, commit=True)
+    keeper = home.keeper(home.topic)
+    assert home.page(home.topic).entry == LedgerEntry("q", 6, "f")
+    identity = home.begin(home.topic, protocol)
+    page = keeper.read("q")
+    moment = PlayedMoment("q", 7)
+    keeper.enter(identity, moment, NO_ROWS, page, open_ms=1, sources=SourceUse())
+    home.cluster.end_txn(identity, commit=True)
+    home.begin(home.topic)
+    assert home.batch_in(home.topic) == 7
+    former = read_former(home.cluster.offset_fetch(group_of(home.topic)), "q")
+    assert former is not None
+    assert former.entry is None
+
+
+def test_the_commands_work(home: Home) -> None:
+    def run(*arguments: str) -> Any:
+        servers = str(home.cluster.options.bootstrap[0])
+        common = ["--topic", home.topic, "--bootstrap-servers", servers, "--json"]
+        result = CliRunner().invoke(app, ["ledger", *arguments, *common])
+        if result.exception is not None:
+            raise result.exception
+        return json.loads(result.stdout)
+
+    name = f"{home.topic}-id"
+    assert run("create", "--replication-factor", "1")["created"] is True
+    assert run("create")["created"] is False
+    home.commit(name, 4)
+    assert [(row["transactional_id"], row["last_batch"]) for row in run("list")] == [(name, 4)]
+    assert run("show", name)["state"] == "CompleteCommit"
+    assert run("adopt", name, "--query-id", "p", "--last-batch", "8", "--yes")["last_batch"] == 8
+    identity = home.begin(name)
+    home.write(identity, 9)
+    with pytest.raises(FencepostError, match="is open"):
+        run("forget", name, "--yes")
+    offsets = {TopicPartition(home.topic, 0): CommittedOffset(3)}
+    home.cluster.offset_commit(group_of(name), offsets)
+    run("forget", name, "--yes", "--force")
+    assert run("list") == []
+    assert home.keeper(name).state_of_id() == "Empty"
