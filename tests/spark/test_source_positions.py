@@ -13,6 +13,8 @@ from fencepost.base.failures import ConfigError
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 from fencepost.client.groups import CommittedOffset
 from fencepost.spark import positions
+from fencepost.spark.former_ledger import encode_former, moved_to
+from fencepost.spark.ledger import LedgerEntry
 from fencepost.spark.positions import Positions
 from fencepost.spark.source_options import read_source_options
 
@@ -210,3 +212,18 @@ def test_committed_offsets_are_those_of_the_group_and_the_beginning_where_it_has
     asked = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds")
     assert start_of(asked) == {A0: 10, A1: 17}
     assert cluster.groups == ["fencepost-refunds"]
+
+
+@pytest.mark.parametrize("old", [encode_former(LedgerEntry("q", 17)), moved_to("t")], ids=str)
+def test_an_old_ledger_is_no_place_to_start(cluster: PlayedCluster, old: CommittedOffset) -> None:
+    """Where its topic was also a source, partition 0 would have begun at the number of a batch."""
+    cluster.committed = {A0: old, A1: CommittedOffset(17)}
+    asked = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds")
+    assert start_of(asked) == {A0: 10, A1: 17}
+
+
+def test_a_pattern_does_not_match_the_ledger(cluster: PlayedCluster) -> None:
+    """A query that reads the record of each of its own batches never comes to an end."""
+    cluster.topics = cluster.topics | {"fencepost-ledger": 1}
+    found = asking(subscribePattern=".*").subscribed().partitions
+    assert {tp.topic for tp in found} == {"refunds", "audit"}
