@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.base.seams import Disk
 from fencepost.log.names import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name, offsets_with
+from fencepost.log.segment import SMALL_LOG_BYTES
 from fencepost.records.batch import SealedBatch, seal_check, split_batches
 from fencepost.records.index import decode_aborted_txns, decode_offset_index, decode_time_index
 from fencepost.records.opened import open_batch
@@ -13,7 +14,9 @@ def audit(disk: Disk, folder: str) -> list[SealedBatch]:
     """Fails where the tool would complain; returns all batches of the folder."""
     names = disk.list_dir(folder)
     bases = offsets_with(names, LOG)
-    sealed = bases[:-1] if disk.read_file(f"{folder}/{file_name(bases[-1], LOG)}") == b"" else bases
+    last_bytes = len(disk.read_file(f"{folder}/{file_name(bases[-1], LOG)}"))
+    may_lack = last_bytes == 0 or (len(bases) == 1 and last_bytes <= SMALL_LOG_BYTES)
+    sealed = bases[:-1] if may_lack else bases
     for suffix in (INDEX, TIME_INDEX):
         indexed = offsets_with(names, suffix)
         assert [base for base in indexed if base in sealed] == sealed, f"all have their {suffix}"
@@ -37,8 +40,9 @@ def audit_segment(disk: Disk, path: str, base: int) -> list[SealedBatch]:
         seal_check(batch)
         assert batch.base_offset >= next_offset
         next_offset = batch.next_offset
-    _audit_offsets(disk.read_file(path + INDEX), base, batches)
-    _audit_times(disk.read_file(path + TIME_INDEX), base, batches)
+    if disk.exists(path + INDEX):
+        _audit_offsets(disk.read_file(path + INDEX), base, batches)
+        _audit_times(disk.read_file(path + TIME_INDEX), base, batches)
     if disk.exists(path + TXN_INDEX):
         for txn in decode_aborted_txns(disk.read_file(path + TXN_INDEX)):
             assert base <= txn.last_offset < next_offset, "the marker lies in this segment"

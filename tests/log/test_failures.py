@@ -150,7 +150,7 @@ def test_a_closed_log_gives_its_files_back(disk: UnsyncedDisk) -> None:
 
 
 def test_a_clean_close_on_a_full_disk_says_so_and_the_log_recovers(disk: UnsyncedDisk) -> None:
-    log = open_log(disk, LogConfig(index_interval_bytes=10))
+    log = open_log(disk, LogConfig(index_interval_bytes=10, segment_bytes=20_000))
     for _ in range(10):
         append(log)
     disk.fill(0)

@@ -219,12 +219,13 @@ def test_sealed_indexes_that_do_not_fit_are_made_again(disk: UnsyncedDisk, damag
 
 
 def test_an_index_of_other_bytes_is_noticed(disk: UnsyncedDisk) -> None:
-    log = open_log(disk, LogConfig(index_interval_bytes=100))
+    config = LogConfig(index_interval_bytes=100, segment_bytes=100_000)
+    log = open_log(disk, config)
     for _ in range(10):
         append(log, size=100)
     log.close(clean=True)
     old = {s: disk.read_file(f"{FOLDER}/{0:020d}.{s}") for s in ("index", "timeindex")}
-    log = open_log(disk, LogConfig(index_interval_bytes=100), clean=True)
+    log = open_log(disk, config, clean=True)
     log.truncate_to(0)
     for number in range(20):
         append(log, 3, size=number)

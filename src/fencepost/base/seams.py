@@ -75,6 +75,10 @@ class Disk(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def size(self, path: str) -> int:
+        """Of a file, in bytes."""
+        ...
+
     def list_dir(self, path: str) -> list[str]:
         """The names in a folder, sorted; an absent folder raises FileNotFoundError."""
         ...
@@ -103,6 +107,13 @@ class Disk(Protocol):
         """Replaces the file as a whole: a reader sees the old or the new content, never a mixture.
 
         With `sync` the new content and its name survive a loss of power once this returns.
+        """
+        ...
+
+    def sync_all(self, path: str) -> bool:
+        """Makes everything that was written to the volume of a folder survive a loss of power, in one go.
+
+        False where the system cannot promise that. It also waits for what other processes have written there.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
 import secrets
@@ -118,6 +119,9 @@ class SystemDisk:
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
@@ -180,6 +184,28 @@ class SystemDisk:
         if sync:
             self.sync_dir(os.path.dirname(path))
 
+    def sync_all(self, path: str) -> bool:
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        if syncfs is None or not _syncfs_tells_errors():
+            return False
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if syncfs(descriptor) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
+        finally:
+            os.close(descriptor)
+        return True
+
     def space(self, path: str) -> Space:
         usage = shutil.disk_usage(path)
         return Space(usage.total, usage.free)
+
+
+def _syncfs_tells_errors() -> bool:
+    """Linux before 5.8 answers success whatever the disk says."""
+    release = os.uname().release.split(".")
+    try:
+        return (int(release[0]), int(release[1])) >= (5, 8)
+    except (ValueError, IndexError):
+        return False

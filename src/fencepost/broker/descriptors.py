@@ -84,14 +84,22 @@ def raise_open_file_limit() -> tuple[int, int]:
 
 
 class PatientDisk:
-    """A disk whose opens survive that no descriptor is left. Made in the thread of the loop."""
+    """A disk whose opens survive that no descriptor is left. Made in the thread of the loop.
 
-    __slots__ = ("_disk", "_make_room", "_thread")
+    While the broker starts it also remembers the names in the folder that was listed last, until it changes something: to
+    open a log is to ask many times what is there, and a start opens tens of thousands. No thread runs yet.
+    """
+
+    __slots__ = ("_disk", "_folder", "_known", "_make_room", "_names", "_starting", "_thread")
 
     def __init__(self, disk: Disk, make_room: Callable[[], bool]) -> None:
         self._disk = disk
         self._make_room = make_room
         self._thread = threading.get_ident()
+        self._folder = ""
+        self._names: list[str] = []
+        self._known: frozenset[str] = frozenset()
+        self._starting = False
 
     def _try(self, call: Callable[[], T]) -> T:
         try:
@@ -105,39 +113,78 @@ class PatientDisk:
                 raise
         return call()
 
-    def open(self, path: str, *, create: bool = False) -> File:
-        return self._try(lambda: self._disk.open(path, create=create))
+    def _is_absent(self, path: str) -> bool:
+        """Whether the folder that was listed last is known not to have this file."""
+        folder, _, name = path.rpartition("/")
+        return folder == self._folder and name not in self._known
+
+    def _forget(self) -> None:
+        self._folder = ""
+
+    def set_starting(self, is_starting: bool) -> None:
+        self._forget()
+        self._starting = is_starting
+
+    # -- what looks
 
     def list_dir(self, path: str) -> list[str]:
-        return self._try(lambda: self._disk.list_dir(path))
+        if path == self._folder:
+            return list(self._names)
+        names = self._try(lambda: self._disk.list_dir(path))
+        if self._starting:
+            self._folder, self._names, self._known = path, names, frozenset(names)
+        return list(names)
+
+    def size(self, path: str) -> int:
+        return self._disk.size(path)
+
+    def exists(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        return name in self._known if folder == self._folder else self._disk.exists(path)
 
     def read_file(self, path: str) -> bytes:
+        if self._is_absent(path):
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return self._try(lambda: self._disk.read_file(path))
-
-    def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
-        # From the beginning: a file that is replaced as a whole may be replaced twice.
-        self._try(lambda: self._disk.write_file(path, data, sync=sync))
 
     def sync_dir(self, path: str) -> None:
         self._try(lambda: self._disk.sync_dir(path))
 
-    def remove_tree(self, path: str) -> None:
-        self._try(lambda: self._disk.remove_tree(path))
-
-    def exists(self, path: str) -> bool:
-        return self._disk.exists(path)
-
-    def make_dir(self, path: str) -> None:
-        self._disk.make_dir(path)
-
-    def remove(self, path: str) -> None:
-        self._disk.remove(path)
-
-    def rename(self, old: str, new: str) -> None:
-        self._disk.rename(old, new)
+    def sync_all(self, path: str) -> bool:
+        return self._try(lambda: self._disk.sync_all(path))
 
     def space(self, path: str) -> Space:
         return self._disk.space(path)
+
+    # -- what changes
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create:
+            self._forget()
+        return self._try(lambda: self._disk.open(path, create=create))
+
+    def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
+        self._forget()
+        # From the beginning: a file that is replaced as a whole may be replaced twice.
+        self._try(lambda: self._disk.write_file(path, data, sync=sync))
+
+    def remove_tree(self, path: str) -> None:
+        self._forget()
+        self._try(lambda: self._disk.remove_tree(path))
+
+    def make_dir(self, path: str) -> None:
+        if path != self._folder:
+            self._forget()
+            self._disk.make_dir(path)
+
+    def remove(self, path: str) -> None:
+        if not self._is_absent(path):
+            self._forget()
+            self._disk.remove(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._forget()
+        self._disk.rename(old, new)
 
 
 def _wait_for(call: Callable[[], T]) -> T:

@@ -104,7 +104,11 @@ class Layout:
 
     def has_folder(self, name: TopicPartition) -> bool:
         """Whether a folder has the partition's name, whoever it belongs to."""
-        return self._disk.exists(self._path(str(name)))
+        try:
+            self._disk.list_dir(self._path(str(name)))  # Whoever opens it needs its names next.
+        except FileNotFoundError:
+            return False
+        return True
 
     def folder_of(self, name: TopicPartition) -> str:
         return self._path(str(name))

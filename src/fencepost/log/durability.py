@@ -74,6 +74,11 @@ class Unsynced:
         self._names_noted = 1
         self._names_synced = 1 if is_known_durable else 0
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is anything that no sync has covered."""
+        return bool(self._paths) or self._names_synced < self._names_noted
+
     def add(self, path: str) -> None:
         """A file was written."""
         self._number += 1

@@ -26,11 +26,14 @@ class LeaderEpochs:
         self._disk = disk
         self._path = f"{folder}/{LEADER_EPOCHS}"
         self.entries: list[EpochEntry] = []
-        if not is_new and disk.exists(self._path):
-            try:
-                self.entries = decode_epochs(disk.read_file(self._path))
-            except ValueError as problem:
-                raise CorruptError(f"{self._path}: {problem}") from problem
+        if is_new:
+            return
+        try:
+            self.entries = decode_epochs(disk.read_file(self._path))
+        except FileNotFoundError:
+            pass
+        except ValueError as problem:
+            raise CorruptError(f"{self._path}: {problem}") from problem
 
     @property
     def latest(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
@@ -16,12 +17,15 @@ from fencepost.log.names import LOG
 from fencepost.log.open_segments import OpenSegments
 from fencepost.log.recovery import finish_swap, open_segments_of
 from fencepost.log.retention import expired_segments
-from fencepost.log.segment import LogSlice, Segment
+from fencepost.log.segment import SMALL_LOG_BYTES, LogSlice, Segment
 from fencepost.log.survey import MAX_RELATIVE_OFFSET, OnBatch
 from fencepost.log.times import TimestampOffset, find_newest, find_timestamp
 from fencepost.records.batch import SealedBatch
 from fencepost.records.entry import Entry, entries_of
 from fencepost.records.index import AbortedTxn
+
+SMALLEST_PART: Final = 1024
+"""A log is never small that holds more than this part of a segment, however small segments are."""
 
 
 class Log:
@@ -169,6 +173,12 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all of it is read in less time than it takes to write index files and snapshots."""
+        small_bytes = min(SMALL_LOG_BYTES, self.config.segment_bytes // SMALLEST_PART)
+        return len(self.segments) == 1 and self._active.size_bytes <= small_bytes
 
     # --- appending -----------------------------------------------------------------------------
 
@@ -473,6 +483,13 @@ class Log:
 
     # --- durability ----------------------------------------------------------------------------
 
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether a sync would have anything to do."""
+        return not self.is_unborn and (
+            self.log_end_offset > self.recovery_point or self._unsynced.is_pending
+        )
+
     def prepare_sync(self) -> PendingSync:
         """What must reach the disk for everything appended so far; see `durability.py`."""
         if self.is_unborn:
@@ -515,11 +532,22 @@ class Log:
         self._check_usable()
         if self._is_torn:
             self._mend()
-        if self._indexes_end != self.log_end_offset and self.size_bytes:
-            self._active.write_indexes()
-            self._unsynced.add_segment(self._active)
+        self._write_indexes()
         if self.size_bytes:
             self.sync()
+
+    def write_indexes(self) -> None:
+        """Puts the index of the active segment on the disk, as a clean close does; nothing is synced."""
+        try:
+            self._write_indexes()
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: no index: {problem}") from problem
+
+    def _write_indexes(self) -> None:
+        if self._indexes_end != self.log_end_offset and not self.is_small:
+            self._active.write_indexes()
+            self._unsynced.add_segment(self._active)
+            self._indexes_end = self.log_end_offset
 
     # --- aborted transactions ------------------------------------------------------------------
 

@@ -31,5 +31,5 @@ def offset_of(name: str) -> int | None:
 
 def offsets_with(names: list[str], suffix: str) -> list[int]:
     """The offsets of all files of one kind, ascending."""
-    found = (offset_of(name) for name in names if name.endswith(suffix))
-    return sorted(offset for offset in found if offset is not None)
+    found = [offset_of(name) for name in names if name.endswith(suffix)]
+    return sorted([offset for offset in found if offset is not None])

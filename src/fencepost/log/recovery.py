@@ -155,11 +155,8 @@ def find_segments(
 
 
 def _segment_at(disk: Disk, folder: str, base: int, open_segments: OpenSegments) -> Segment:
-    file = disk.open(f"{folder}/{file_name(base, LOG)}")
-    try:
-        return Segment(disk, folder, base, open_segments, size_bytes=file.size())
-    finally:
-        file.close()
+    size_bytes = disk.size(f"{folder}/{file_name(base, LOG)}")
+    return Segment(disk, folder, base, open_segments, size_bytes=size_bytes)
 
 
 def _remove_segment(disk: Disk, folder: str, base: int) -> None:

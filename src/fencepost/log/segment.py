@@ -12,12 +12,11 @@ Hints remember where a read ended, so that the reader who comes back for the nex
 
 from __future__ import annotations
 
-import errno
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from fencepost.base.failures import CorruptError
+from fencepost.base.failures import CorruptError, StorageError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.seams import Buffer, Disk, File
 from fencepost.log.aborted import AbortedIndex
@@ -39,6 +38,10 @@ _VIEW_BYTES: Final = 64 * 1024
 _MAX_HINTS: Final = 32
 _REBUILT_INDEX_INTERVAL_BYTES: Final = 4096
 """A sealed segment does not know its log's setting; any spacing makes a right index."""
+
+SMALL_LOG_BYTES: Final = 16 * 1024
+"""So little is read faster than index files are written and found again: a log of this size is closed without them. To make
+a file costs more than to read one, and a broker may have to close tens of thousands of logs."""
 
 _STEP: Final = struct.Struct(">qi11xi")
 """What a walk over batches needs of a header: base offset, length, last offset delta."""
@@ -158,6 +161,9 @@ class Segment:
         if position is not None and position < self.size_bytes:
             self.file().truncate(position)
             self.size_bytes = position
+            # Written anew when the segment is sealed or closed, if it is large enough.
+            self._disk.remove(self.path(INDEX))
+            self._disk.remove(self.path(TIME_INDEX))
         self.index().truncate(offset - self.base_offset, self.size_bytes)
         self.aborted.truncate(offset)
         self.load_tail()
@@ -170,8 +176,9 @@ class Segment:
         if self.size_bytes and self.first_timestamp is None:
             self.first_timestamp = read_header(self.file().read(0, HEADER_BYTES)).max_timestamp
         self._open_segments.forget(self)
-        self.release_file()
         self.is_active = True
+        if self._file is not None:
+            self._open_segments.grow(self)
 
     def create(self) -> None:
         """A new, empty and active segment; a leftover file of the same name is emptied."""
@@ -236,7 +243,7 @@ class Segment:
         """The open `.log` file."""
         if not self.is_active:
             if self.is_gone:
-                raise FileNotFoundError(errno.ENOENT, "deleted, or its log is closed", self.folder)
+                raise StorageError(f"{self.path(LOG)} was deleted, or its log is closed")
             self._open_segments.use(self)
             if self._file is None:
                 self._file = self._disk.open(self.path(LOG))
@@ -300,9 +307,10 @@ class Segment:
         )
         index = found.index
         index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
-        offset_index, time_index = index.encode()
-        self._disk.write_file(self.path(INDEX), offset_index, sync=False)
-        self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
+        if self.size_bytes > SMALL_LOG_BYTES:
+            offset_index, time_index = index.encode()
+            self._disk.write_file(self.path(INDEX), offset_index, sync=False)
+            self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
         return index
 
     def adopt(self, found: Survey) -> None:

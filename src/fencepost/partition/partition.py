@@ -501,13 +501,37 @@ class Partition:
             self.write_snapshot()
         return NONE
 
+    def prepare_close(self) -> bool:
+        """Writes what a clean close needs and syncs nothing; whether there is anything to sync."""
+        log = self.log
+        if log.log_end_offset == 0:
+            return False
+        if not self._is_read_again():
+            self.write_snapshot()
+        log.write_indexes()
+        return log.is_unsynced
+
+    def _is_read_again(self) -> bool:
+        """Whether the next start reads so little of this log that it needs no snapshot.
+
+        Reading must find all that is known: nothing was removed from the log, and no producer was forgotten.
+        """
+        log = self.log
+        return (
+            self._saved_at is None
+            and log.is_small
+            and log.log_start_offset == 0
+            and not log.config.is_compacted
+            and not self.producers.has_forgotten
+        )
+
     def close(self, *, clean: bool) -> None:
         """Closes the log; StorageError when a clean close was asked for and cannot be had."""
         self.closed = True
         try:
             if clean and self._index_is_behind:
                 raise StorageError(f"{self.name}: the transaction index must be made anew")
-            if clean and self.log.log_end_offset > 0:
+            if clean and self.log.log_end_offset > 0 and not self._is_read_again():
                 self.write_snapshot()
         except StorageError:
             self.log.close(clean=False)

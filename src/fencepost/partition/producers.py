@@ -134,10 +134,12 @@ class ProducerState:
 class Producers:
     """All producers of one partition. Checks change nothing; `apply_*` change and never refuse."""
 
-    __slots__ = ("_states",)
+    __slots__ = ("_states", "has_forgotten")
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
+        self.has_forgotten = False
+        """Whether some expired: the log still has their batches, so it says more than is known."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -269,6 +271,7 @@ class Producers:
         ]
         for producer_id in idle:
             del self._states[producer_id]
+            self.has_forgotten = True
         return len(idle)
 
     # -- snapshots ----------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ class _Inode:
     def sync(self) -> None:
         self.durable = bytes(self.content)
 
+    sync_all = sync
+
     def crash(self, dice: Dice | None) -> None:
         kept = len(self.durable)
         appended = self.content[:kept] == self.durable
@@ -66,6 +68,11 @@ class _Folder:
     def sync(self) -> None:
         self.durable = dict(self.entries)
         self.journal.clear()
+
+    def sync_all(self) -> None:
+        self.sync()
+        for entry in self.entries.values():
+            entry.sync_all()
 
     def crash(self, dice: Dice | None) -> None:
         if dice is not None and self.journal:
@@ -227,6 +234,10 @@ class UnsyncedDisk:
             return False
         return name in folder.entries
 
+    def size(self, path: str) -> int:
+        self.call()
+        return len(self._file(path).content)
+
     def list_dir(self, path: str) -> list[str]:
         self._call_open()
         return sorted(self._folder(path).entries)
@@ -292,6 +303,11 @@ class UnsyncedDisk:
         self.rename(temporary, path)
         if sync:
             self.sync_dir(path.rpartition("/")[0])
+
+    def sync_all(self, path: str) -> bool:
+        self._call_open()
+        self._root.sync_all()
+        return True
 
     def space(self, path: str) -> Space:
         self.call()
