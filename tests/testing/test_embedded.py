@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
+import subprocess
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +15,9 @@ import pytest
 
 import fencepost
 from fencepost.base.failures import ConfigError, FencepostError
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import connect
+from tools.fencepost_process import ROOT
 
 
 def test_settings_may_be_values_of_python() -> None:
@@ -82,3 +90,108 @@ def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
         pytest.raises(ConfigError, match="in use by another fencepost"),
     ):
         fencepost.Broker(data=tmp_path).start()
+
+
+def test_what_is_wrong_is_said_in_terms_of_the_arguments(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for arguments, said in [
+        ({"data": tmp_path / "file"}, "it is a file. Choose another one with data=."),
+        ({"host": "0.0.0.0"}, "can be reached from other machines.*Listen on 127.0.0.1 or"),
+        ({"port": 99_999}, "host and port are '127.0.0.1:99999'"),
+    ]:
+        with pytest.raises(ConfigError, match=said) as caught:
+            fencepost.Broker(**arguments).start()  # type: ignore[arg-type]
+        assert "--" not in str(caught.value)
+    with pytest.raises(TypeError, match="config maps settings to values"):
+        fencepost.Broker(config="num.partitions=3")  # type: ignore[arg-type]
+
+
+def test_a_setting_with_less_effect_than_it_says_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with fencepost.Broker(config={"default.replication.factor": 3}):
+        assert "default.replication.factor=3 has the effect of 1" in caplog.text
+
+
+def in_a_child(use: Callable[[], None]) -> None:
+    """Runs it in a forked process, which must end by itself and well."""
+    process = os.fork()
+    if process == 0:
+        try:
+            use()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - nothing of pytest may run in the child
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitpid(process, 0)[1] == 0
+
+
+pytestmark = pytest.mark.filterwarnings(
+    # To fork beside a thread is what these tests are about.
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
+
+
+def test_a_forked_process_is_a_client_and_takes_nothing_away() -> None:
+    with fencepost.Broker() as broker:
+
+        def use() -> None:
+            with connect(broker.bootstrap_servers) as cluster:
+                cluster.create_topics([NewTopic("from-the-child")])
+            with pytest.raises(FencepostError, match="forked from"):
+                broker.call(repr)
+            broker.stop()
+            broker.close()
+
+        in_a_child(use)
+        assert broker.data is not None
+        assert Path(broker.data, "meta.properties").exists()
+        with connect(broker.bootstrap_servers) as cluster:
+            assert "from-the-child" in cluster.metadata().topics
+
+
+def test_a_forked_process_that_lives_on_does_not_keep_the_port_the_folder_or_a_connection() -> None:
+    with fencepost.Broker() as broker, connect(broker.bootstrap_servers) as client:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as idle:
+            client.metadata()  # By now the broker has accepted the idle one too.
+            end, held = os.pipe()
+            process = os.fork()
+            if process == 0:
+                os.close(held)
+                os.read(end, 1)
+                os._exit(0)
+            os.close(end)
+            broker.restart()
+            assert idle.recv(1) == b"", "the connection was ended with the broker"
+            assert client.metadata().brokers
+            os.close(held)
+            os.waitpid(process, 0)
+
+
+def test_a_forked_process_may_have_a_broker_of_its_own() -> None:
+    def use() -> None:
+        with fencepost.Broker() as own, connect(own.bootstrap_servers) as cluster:
+            assert cluster.metadata().brokers
+
+    with fencepost.Broker():
+        in_a_child(use)
+
+
+def test_a_broker_that_nobody_has_closed_leaves_nothing_behind() -> None:
+    script = "import fencepost; b = fencepost.Broker(); b.start(); print(b.data)"
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not Path(ended.stdout.strip()).exists()
+
+
+def test_a_running_event_loop_is_no_obstacle() -> None:
+    async def use() -> str:
+        with fencepost.Broker() as broker:
+            return broker.bootstrap_servers
+
+    assert asyncio.run(use())

@@ -63,6 +63,11 @@ class DirectoryLock:
         else:
             self._made.append(folder)
 
+    @property
+    def descriptor(self) -> int:
+        """Whoever has a copy of it, as a forked process does, keeps the lock."""
+        return self._descriptor
+
     def release(self) -> None:
         os.close(self._descriptor)
 

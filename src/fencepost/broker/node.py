@@ -140,6 +140,10 @@ class Node:
             log.info("listening on %s; clients are told to connect to %s", listening, told)
         return told if config.listen_host in ANY_HOST else listening
 
+    def descriptors(self) -> list[int]:
+        """The descriptors of all sockets."""
+        return [] if self._server is None else self._server.descriptors()
+
     def _load(self) -> None:
         """What the directory says; a disk that refuses is told in a sentence, as every reason not to start."""
         self._patient_disk.set_starting(True)

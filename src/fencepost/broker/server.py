@@ -153,6 +153,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- asyncio's side -----------------------------------------------------------------------------------
 
+    def descriptor(self) -> int:
+        """That of its socket; -1 once it is closed."""
+        if self._transport is None:
+            return -1
+        return int(self._transport.get_extra_info("socket").fileno())
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = transport = cast(asyncio.Transport, transport)
@@ -512,6 +518,16 @@ class Server:
             self._schedule_sweep()
         opened: Any = server  # Its sockets are a tuple by asyncio's word, and a list with uvloop.
         return int(opened.sockets[0].getsockname()[1])
+
+    def descriptors(self) -> list[int]:
+        """The descriptors of all sockets: a process that was forked from this one must let go of them."""
+        opened: Any = self._servers
+        listening = [sock.fileno() for server in opened for sock in server.sockets]
+        return listening + [
+            descriptor
+            for connection in list(self._connections)
+            if (descriptor := connection.descriptor()) >= 0
+        ]
 
     def _connection(self) -> Connection:
         return Connection(self, self._dispatcher, self._max_request_bytes, self._large_buffers)

@@ -87,7 +87,7 @@ def require_spark() -> None:
     if missing:
         raise FencepostError(
             f"the demo runs a pipeline on Spark, and {missing[0]} is not installed: "
-            "pip install 'fencepost[spark]'\nA smaller demo without Spark: pip install confluent-kafka, then "
+            "pip install 'fencepost[spark]'. For a smaller demo without Spark, pip install confluent-kafka and call "
             "fencepost demo --broker-only"
         )
     provide_java()

@@ -5,11 +5,17 @@
 
 It is the same node that `fencepost serve` runs. `call` runs a function on the broker's loop, which is how a test
 reaches the fault hook without a lock.
+
+A broker belongs to the process that started it. A process that is forked from that one (`multiprocessing`) may use it as
+a client; there, `stop` and `close` do nothing. Copies of the broker's descriptors are let go of in the child, because
+they would keep the port and the directory taken, and connections open, after the broker is stopped. A broker that
+nobody has closed is closed when the interpreter ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import os
@@ -21,7 +27,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from fencepost.base.failures import FencepostError
+from fencepost.base.failures import ConfigError, FencepostError
 from fencepost.broker.config import load_config
 from fencepost.broker.data_dir import DirectoryLock
 from fencepost.broker.node import Node
@@ -60,6 +66,10 @@ class Broker:
         self._host = host
         self._port = port
         self._durability = durability
+        if not isinstance(config or {}, Mapping):
+            raise TypeError(
+                f"config maps settings to values, as {{'num.partitions': 3}}; not {config!r}"
+            )
         self._overrides = parse_overrides(config or {})
         self._trace = None if trace is None else os.fspath(trace)
         self._temporary: str | None = None
@@ -70,6 +80,8 @@ class Broker:
         self._address = ""
         self._failure: str | None = None
         self._discard = False
+        self._lock: DirectoryLock | None = None
+        self._process_id = os.getpid()
 
     def __enter__(self) -> Self:
         self.start()
@@ -108,6 +120,17 @@ class Broker:
         if self._thread is not None:
             raise FencepostError("The broker is running already.")
         refuse_optimised_python()
+        self._process_id = os.getpid()
+        _running.add(self)
+        try:
+            self._start()
+        except BaseException as problem:
+            _running.discard(self)
+            if isinstance(problem, ConfigError):
+                raise ConfigError(_in_words_of_arguments(str(problem))) from problem
+            raise
+
+    def _start(self) -> None:
         refuse_remote(self._host, allow_remote=False)
         if self.data is None:
             self.data = self._temporary = tempfile.mkdtemp(prefix="fencepost-")
@@ -119,6 +142,8 @@ class Broker:
         try:
             self._address = ready.result(START_TIMEOUT_SECONDS)
         except BaseException:
+            # Interrupted, or out of patience: a start that comes to its end after all must not serve.
+            self._wake(thread)
             thread.join(1)
             self._delete_temporary()
             raise
@@ -129,16 +154,26 @@ class Broker:
     def stop(self) -> None:
         """Stops cleanly; the data stay until `close`."""
         thread, self._thread = self._thread, None
-        if thread is None:
+        _running.discard(self)
+        if thread is None or self._is_inherited:
             return
-        assert self._loop is not None
-        assert self._stopping is not None
-        with contextlib.suppress(RuntimeError):  # The loop has ended by itself: a fatal failure.
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._wake(thread)
         thread.join()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise FencepostError(f"The broker stopped by itself: {failure}")
+
+    def _wake(self, thread: threading.Thread) -> None:
+        if self._loop is not None and self._stopping is not None and thread.is_alive():
+            with contextlib.suppress(
+                RuntimeError
+            ):  # The loop has ended by itself: a fatal failure.
+                self._loop.call_soon_threadsafe(self._stopping.set)
+
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether this is the copy of a process that was forked."""
+        return os.getpid() != self._process_id
 
     def restart(self) -> None:
         """Stops cleanly and starts again on the same data and port."""
@@ -158,6 +193,11 @@ class Broker:
     def call(self, function: Callable[[Node], T]) -> T:
         """Runs `function(node)` on the broker's loop and returns its result."""
         self._require_running()
+        if self._is_inherited:
+            raise FencepostError(
+                f"The broker runs in process {self._process_id}, which this one was forked from: "
+                "use it as a client, or start another one here."
+            )
         assert self._loop is not None
         done: Future[T] = Future()
 
@@ -193,8 +233,10 @@ class Broker:
             data=data,
             durability=self._durability,
         )
+        for warning in config.warnings:
+            log.warning("%s", warning)
         refuse_taken_address(config)
-        lock = DirectoryLock(data)
+        lock = self._lock = DirectoryLock(data)
         try:
             node = make_node(config, trace_file=self._trace, on_fatal=self._on_fatal)
             self._node = node
@@ -204,6 +246,7 @@ class Broker:
             finally:
                 await node.stop(clean=self._failure is None and not self._discard)
         finally:
+            self._lock = None
             if ready.done():
                 lock.release()
             else:
@@ -217,8 +260,55 @@ class Broker:
 
     def _delete_temporary(self) -> None:
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            if not self._is_inherited:
+                shutil.rmtree(self._temporary, ignore_errors=True)
             self.data = self._temporary = None
+
+    def let_go_in_child(self, nothing: int) -> None:
+        """Replaces our copies of its descriptors with one of nothing; their numbers stay taken, as their objects think."""
+        lock, node = self._lock, self._node
+        found = [] if lock is None else [lock.descriptor]
+        if node is not None:
+            found += node.descriptors()
+        for descriptor in found:
+            os.dup2(nothing, descriptor, inheritable=False)
+
+
+_running: Final[set[Broker]] = set()
+
+
+def _let_go_in_child() -> None:
+    if not _running:
+        return
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for broker in list(_running):
+        broker.let_go_in_child(nothing)
+    os.close(nothing)
+
+
+def _close_all() -> None:
+    """At the end of the interpreter: no folder of ours stays in the temporary directory."""
+    for broker in list(_running):
+        with contextlib.suppress(FencepostError):
+            broker.close()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+atexit.register(_close_all)
+
+_ARGUMENTS: Final = {
+    "--listen is": "host and port are",
+    "with --listen": "with host= and port=",
+    "with --data": "with data=",
+    ", or add --allow-remote if the network is yours": "",
+}
+
+
+def _in_words_of_arguments(sentence: str) -> str:
+    """What is wrong in terms of `Broker(...)` and not of the command line."""
+    for option, argument in _ARGUMENTS.items():
+        sentence = sentence.replace(option, argument)
+    return sentence
 
 
 def _bracketed(host: str) -> str:
