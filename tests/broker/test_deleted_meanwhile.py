@@ -270,7 +270,7 @@ def test_a_round_of_compaction_never_touches_a_topic_of_the_same_name(steps_befo
         create_topic(stage, "t", settings=settings)
         for number in range(20):
             produce(stage, "t", batch_of(b"old %d" % number, key=b"key"))
-        steps = stage.node._housekeeping._compact()
+        steps = stage.node.housekeeping._compact()
         for _ in range(steps_before):
             next(steps, None)
         admin = stage.connect()

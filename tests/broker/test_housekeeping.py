@@ -251,7 +251,7 @@ def test_a_topic_may_be_deleted_in_the_middle_of_its_compaction() -> None:
         for count in range(20):
             made(stage, "doomed", COMPACTED)
             write_keys(stage, "doomed", 6)
-            steps = stage.node._housekeeping._compact()
+            steps = stage.node.housekeeping._compact()
             for _ in range(count):
                 next(steps, None)
             deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")])
@@ -268,19 +268,22 @@ def test_a_topic_may_be_deleted_in_the_middle_of_its_compaction() -> None:
 
 def test_housekeeping_goes_on_after_a_failure_of_the_disk() -> None:
     for call in range(1, 200, 11):
-        with new_stage() as stage:
-            made(stage, "old", {"retention.ms": str(AN_HOUR_MS)})
-            made(stage, "compacted", COMPACTED)
-            write(stage, "old", *numbers(0, 9))
-            write_keys(stage, "compacted", 6)
-            stage.disk.fail_call(call)
-            stage.advance(AN_HOUR_MS + A_MINUTE_MS)
-            stage.disk._failures.clear()
-            stage.advance(A_MINUTE_MS)
-            assert read_topic(stage, "old") == []
-            again = stage.kill().again()
-            assert read_topic(again, "compacted")[-1] == b"2-5"
-            again.stop()
+        stage = new_stage().start()
+        made(stage, "old", {"retention.ms": str(AN_HOUR_MS)})
+        made(stage, "compacted", COMPACTED)
+        write(stage, "old", *numbers(0, 9))
+        write_keys(stage, "compacted", 6)
+        stage.disk.fail_call(call)
+        stage.advance(AN_HOUR_MS + A_MINUTE_MS)
+        stage.disk._failures.clear()
+        if stage.fatal:  # It was a sync: after that nobody goes on.
+            assert "did not confirm a sync" in stage.fatal[0]
+            stage = stage.kill().again()
+        stage.advance(AN_HOUR_MS + A_MINUTE_MS)
+        assert read_topic(stage, "old") == []
+        again = stage.kill().again()
+        assert read_topic(again, "compacted")[-1] == b"2-5"
+        again.stop()
 
 
 # -- producers and checkpoints ---------------------------------------------------------------------------
@@ -315,7 +318,8 @@ def test_what_is_durable_is_written_down_while_the_broker_runs() -> None:
             produce(stage, "t", batch_of(b"value", timestamp_ms=NOW_MS))
         stage.advance(10_000)
         points = decode_offsets(stage.disk.read_file(f"{FOLDER}/recovery-point-offset-checkpoint"))
-        assert points[TopicPartition("t", 0)] == 5
+        # One below the end: the indexes of the active segment are not on the disk yet.
+        assert points[TopicPartition("t", 0)] == 4
 
 
 def test_a_day_of_quiet_leaves_the_disk_alone() -> None:

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from fencepost.base.errors import ErrorCode
 from fencepost.records.batch import split_batches
 from tests.broker.raw import RawClient
-from tests.broker.requests import batch_of, create_topic, fetch, produce, read_topic
+from tests.broker.requests import batch_of, create_topic, fetch, produce, read_topic, records_in
 from tools.fencepost_process import FencepostProcess
 
 PARTITIONS = 3
@@ -156,10 +157,9 @@ def test_a_torn_tail_is_cut_and_its_offset_is_given_to_the_next_record(tmp_path:
         assert read_topic(client, "torn") == [b"%d" % number for number in range(6)]
 
 
-def test_a_batch_in_the_middle_of_the_last_segment_that_rots_ends_the_log_there(
+def test_a_batch_that_rots_is_served_as_an_error_and_nothing_behind_it_is_lost(
     tmp_path: Path,
 ) -> None:
-    """Nothing behind a broken batch can be trusted to be in its place."""
     first = FencepostProcess(tmp_path)
     with RawClient(first.bootstrap_servers) as client:
         create_topic(client, "rotten")
@@ -172,8 +172,13 @@ def test_a_batch_in_the_middle_of_the_last_segment_that_rots_ends_the_log_there(
     content[3 * size + 65] ^= 0xFF
     log.write_bytes(content)
     with FencepostProcess(tmp_path) as second, RawClient(second.bootstrap_servers) as client:
-        assert read_topic(client, "rotten") == [b"0", b"1", b"2"]
-        assert produce(client, "rotten", batch_of(b"again")).base_offset == 3
+        before = fetch(client, "rotten")
+        assert [record.value for record in records_in(before.records)] == [b"0", b"1", b"2"]
+        assert fetch(client, "rotten", 3).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert produce(client, "rotten", batch_of(b"again")).base_offset == 5
+        behind = fetch(client, "rotten", 4)
+        assert [record.value for record in records_in(behind.records)] == [b"4", b"again"]
+    assert log.read_bytes()[: len(content)] == content
 
 
 def test_a_killed_producer_state_still_knows_what_it_has_written(tmp_path: Path) -> None:

@@ -73,6 +73,16 @@ class StubShard:
         self.partitions: dict[TopicPartition, Partition] = {}
 
 
+class StubFlusher:
+    def written(self, partition: Partition) -> None:
+        """A disk that never loses power needs nothing."""
+
+
+class StubHousekeeping:
+    def retain_soon(self, partition: Partition) -> None:
+        partition.retain(NOW_MS)
+
+
 class StubNode:
     """What `Topics` and its handlers need of a node."""
 
@@ -92,6 +102,8 @@ class StubNode:
         self.authorizer = authorizer or AllowAll()
         self.layout = Layout(self.disk, self.config.data)
         self.shard = StubShard(fsync=self.config.durability == "fsync")
+        self.housekeeping = StubHousekeeping()
+        self.flusher = StubFlusher()
         self.groups = Coordinator()
         self.transactions = Coordinator()
         self.fatal_reasons: list[str] = []

@@ -28,17 +28,21 @@ class SeededDice:
 
 
 def open_log(
-    disk: Disk, config: LogConfig | None = None, *, clean: bool = False, **more: Any
+    disk: Disk,
+    config: LogConfig | None = None,
+    *,
+    clean: bool = False,
+    folder: str = FOLDER,
+    **more: Any,
 ) -> Log:
-    return Log.open(disk, FOLDER, config or LogConfig(), now_ms=0, clean=clean, **more)
+    return Log.open(disk, folder, config or LogConfig(), now_ms=0, clean=clean, **more)
 
 
 def sealed(
     log: Log, pairs: Sequence[Pair], *, timestamp_ms: int = 1000, **more: Any
 ) -> SealedBatch:
-    return build_pairs(
-        pairs, timestamp_ms=timestamp_ms, base_offset=log.log_end_offset, leader_epoch=1, **more
-    )
+    more.setdefault("leader_epoch", 1)
+    return build_pairs(pairs, timestamp_ms=timestamp_ms, base_offset=log.log_end_offset, **more)
 
 
 def append(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.base.failures import CorruptError
 from fencepost.log import Log
 from fencepost.records.checkpoint import EpochEntry
 from fencepost.simulation.disk import UnsyncedDisk
@@ -81,8 +80,30 @@ def test_epochs_before_the_start_are_folded_into_one(disk: UnsyncedDisk) -> None
     assert [log.epochs.epoch_at(offset) for offset in (4, 5, 7, 8)] == [-1, 4, 4, 7]
 
 
-def test_a_damaged_file_is_told(disk: UnsyncedDisk) -> None:
-    a_log(disk).close(clean=True)
-    disk.write_file(f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\nx\n", sync=False)
-    with pytest.raises(CorruptError):
-        open_log(disk, clean=True)
+def test_a_damaged_file_is_made_anew_from_the_batches(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    for epoch in (2, 2, 4):
+        log.assign_epoch(epoch, log.log_end_offset)
+        append(log, leader_epoch=epoch)
+    log.close(clean=True)
+    for damage in (b"", b"0\n1\nx\n", bytes(20)):
+        disk.write_file(f"{FOLDER}/leader-epoch-checkpoint", damage, sync=False)
+        for clean in (True, False):
+            log = open_log(disk, clean=clean)
+            assert log.epochs.entries == [EpochEntry(2, 0), EpochEntry(4, 2)]
+            log.close(clean=True)
+
+
+def test_epochs_that_a_loss_of_power_took_are_learned_from_the_batches(disk: UnsyncedDisk) -> None:
+    log = open_log(disk)
+    log.assign_epoch(2, 0)
+    append(log, leader_epoch=2)
+    log.close(clean=True)
+    stale = disk.read_file(f"{FOLDER}/leader-epoch-checkpoint")
+    log = open_log(disk, clean=True)
+    log.assign_epoch(5, 1)
+    append(log, leader_epoch=5)
+    log.close(clean=False)
+    disk.write_file(f"{FOLDER}/leader-epoch-checkpoint", stale, sync=False)
+    log = open_log(disk, recovery_point=1)
+    assert log.epochs.entries == [EpochEntry(2, 0), EpochEntry(5, 1)]

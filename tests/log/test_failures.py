@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from fencepost.base.failures import CorruptError, StorageError
+from fencepost.base.failures import DamagedError, StorageError
 from fencepost.log import LogConfig
 from fencepost.records.index import AbortedTxn
 from fencepost.simulation.disk import UnsyncedDisk
@@ -99,28 +99,43 @@ def test_damage_under_a_reader_is_told_and_never_loops(disk: UnsyncedDisk) -> No
     data[size + 8 : size + 12] = bytes(4)
     file.truncate(0)
     file.append([data])
-    with pytest.raises(CorruptError):
-        log.read(4, 1000, upper_offset=5)
-    with pytest.raises(CorruptError):
-        list(log.scan(0))
+    assert len(log.read(4, 1000, upper_offset=5).data) == size
+    assert [batch.base_offset for batch in log.scan(0)] == [0, 2, 3, 4]
+    with pytest.raises(DamagedError):
+        log.read(1, 1000, upper_offset=5)
     file.truncate(size + 10)
-    with pytest.raises(CorruptError):
+    with pytest.raises(StorageError):
         log.read(4, 1000, upper_offset=5)
 
 
-def test_aborted_transactions_that_cannot_be_written_are_not_known(disk: UnsyncedDisk) -> None:
+def test_aborted_transactions_that_cannot_be_written_are_known_and_written_later(
+    disk: UnsyncedDisk,
+) -> None:
     log = open_log(disk)
     append(log, 9)
     log.append_aborted(AbortedTxn(1, 0, 2, 3))
     disk.fill(10)
-    with pytest.raises(StorageError):
-        log.append_aborted(AbortedTxn(2, 3, 5, 6))
-    assert log.aborted_between(0, 9) == [AbortedTxn(1, 0, 2, 3)]
-    disk.empty()
     log.append_aborted(AbortedTxn(2, 3, 5, 6))
-    assert log.aborted_between(0, 9) == [AbortedTxn(1, 0, 2, 3), AbortedTxn(2, 3, 5, 6)]
+    both = [AbortedTxn(1, 0, 2, 3), AbortedTxn(2, 3, 5, 6)]
+    assert log.aborted_between(0, 9) == both
+    disk.empty()
     log.close(clean=True)
     audit(disk, FOLDER)
+    assert open_log(disk, clean=True).aborted_between(0, 9) == both
+
+
+def test_a_segment_is_not_sealed_before_its_aborted_transactions_are_written(
+    disk: UnsyncedDisk,
+) -> None:
+    log = open_log(disk)
+    append(log, 9)
+    disk.fail_call(1)
+    log.append_aborted(AbortedTxn(1, 0, 2, 3))
+    disk.fail_call(1)
+    with pytest.raises(StorageError):
+        log.roll(0)
+    log.roll(0)
+    assert len(disk.read_file(f"{FOLDER}/{0:020d}.txnindex")) == 34
 
 
 def test_snapshots_and_epochs_tell_when_the_disk_says_no(disk: UnsyncedDisk) -> None:

@@ -40,6 +40,7 @@ class LogMachine(RuleBasedStateMachine):
         self.written: list[Written] = []
         self.start = 0
         self.synced = 0
+        self.recovery_point = 0
         self.log = open_log(self.disk, CONFIG)
 
     @property
@@ -76,6 +77,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def sync(self) -> None:
         self.synced = self.log.sync()
+        self.recovery_point = self.log.saved_recovery_point
         assert self.synced == self.end
 
     @precondition(lambda self: self.written)
@@ -110,6 +112,7 @@ class LogMachine(RuleBasedStateMachine):
         if offset < self.end:
             self._cut(offset)
             self.synced = min(self.synced, self.end)
+            self.recovery_point = self.log.saved_recovery_point
 
     def _cut(self, end: int) -> None:
         """What reaches `end` is gone; and so is everything if nothing reaches the start any more."""
@@ -127,6 +130,7 @@ class LogMachine(RuleBasedStateMachine):
     def close_and_open(self) -> None:
         self.log.close(clean=True)
         self.synced = self.end
+        self.recovery_point = self.log.saved_recovery_point
         audit(self.disk, FOLDER)
         self._open(clean=True)
 
@@ -150,7 +154,7 @@ class LogMachine(RuleBasedStateMachine):
             self.disk,
             CONFIG,
             clean=clean,
-            recovery_point=self.synced,
+            recovery_point=self.recovery_point,
             log_start_offset=self.start,
             open_segments=OpenSegments(2),
         )

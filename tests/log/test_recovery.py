@@ -93,28 +93,6 @@ def test_every_torn_tail_is_cut_at_the_last_whole_batch(disk: UnsyncedDisk) -> N
         assert len(audit(disk, FOLDER)) == kept + 1
 
 
-@pytest.mark.parametrize("position", range(150))
-def test_a_damaged_byte_ends_the_log_there_or_is_harmless(
-    disk: UnsyncedDisk, position: int
-) -> None:
-    log = open_log(disk)
-    for _ in range(3):
-        size = append(log).size_bytes
-    log.close(clean=False)
-    path = f"{FOLDER}/{0:020d}.log"
-    data = bytearray(disk.read_file(path))
-    data[size + position % size] ^= 0x04
-    disk.write_file(path, bytes(data), sync=False)
-    log = open_log(disk)
-    if position % size < 8:  # An offset is outside the CRC, and may jump: compaction leaves gaps.
-        assert log.log_end_offset >= 1
-    elif 12 <= position % size < 16:  # So is the leader epoch.
-        assert log.log_end_offset == 3
-    else:
-        assert log.log_end_offset == 1
-    assert bases(log)[0] == 0
-
-
 def test_zeros_behind_the_last_batch_are_cut(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
@@ -247,15 +225,16 @@ def test_a_clean_flag_that_lies_is_noticed_at_the_tail(disk: UnsyncedDisk) -> No
     assert log.recovered_from == 0
 
 
-def test_segments_below_the_log_start_offset_are_removed(disk: UnsyncedDisk) -> None:
+def test_segments_below_the_log_start_offset_wait_for_retention(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(30):
         append(log, size=50)
     third = log.segments[2].base_offset
     log.close(clean=True)
     log = open_log(disk, SMALL, clean=True, log_start_offset=third + 1)
-    assert log.segments[0].base_offset == third
     assert log.log_start_offset == third + 1
+    assert len(log.retain(0, upper_offset=30)) == 2
+    assert log.segments[0].base_offset == third
     log.close(clean=True)
     audit(disk, FOLDER)
 
@@ -316,13 +295,43 @@ def test_recovered_segments_forget_their_aborted_transactions_and_later_snapshot
     log.close(clean=True)
 
 
-def test_the_segment_that_ends_at_the_recovery_point_is_read_again(disk: UnsyncedDisk) -> None:
+def test_the_segment_that_ends_at_the_recovery_point_is_not_read_again(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(10):
         append(log, size=50)
-    before, last = (segment.base_offset for segment in log.segments[-2:])
+    last = log.segments[-1].base_offset
     log.close(clean=False)
-    assert open_log(disk, SMALL, recovery_point=last).recovered_from == before
+    assert open_log(disk, SMALL, recovery_point=last).recovered_from == last
+
+
+def test_a_segment_sealed_after_the_last_sync_is_read_again(disk: UnsyncedDisk) -> None:
+    """Its indexes were never synced, although all of its data was."""
+    log = open_log(disk)
+    append(log, 5)
+    assert log.sync() == 5
+    saved = [log.saved_recovery_point]
+    log.roll(0)
+    saved.append(log.saved_recovery_point)
+    append(log)
+    saved.append(log.saved_recovery_point)
+    log.close(clean=False)
+    for point in saved:
+        assert open_log(disk, recovery_point=point).recovered_from == 0
+
+
+def test_a_flush_moves_the_recovery_point_to_the_active_segment(disk: UnsyncedDisk) -> None:
+    log = open_log(disk, SMALL)
+    for _ in range(10):
+        append(log, size=50)
+    assert log.needs_flush
+    pending = log.prepare_flush()
+    pending.run()
+    base = log.segments[-1].base_offset
+    assert log.complete_sync(pending) == log.saved_recovery_point == base
+    assert log.prepare_flush().paths == []
+    disk.crash()
+    log = open_log(disk, SMALL, recovery_point=base)
+    assert (log.recovered_from, log.log_end_offset) == (base, base)
 
 
 def test_a_clean_open_keeps_both(disk: UnsyncedDisk) -> None:

@@ -41,7 +41,8 @@ class World:
     def kill(self) -> Partition:
         """The process dies and starts again: everything written is there, nothing was closed."""
         self.disk.kill()
-        self.partition = self._open(clean=False, recovery_point=self.partition.log.recovery_point)
+        point = self.partition.log.saved_recovery_point
+        self.partition = self._open(clean=False, recovery_point=point)
         return self.partition
 
     def restart(self) -> Partition:

@@ -69,8 +69,9 @@ Known = tuple[State, int, int]
 
 def compact(stage: Stage) -> None:
     """One round over every compacted log, as the housekeeping runs it."""
-    for _ in stage.node._housekeeping._compact():
-        pass
+    for sync in stage.node.housekeeping._compact():
+        if sync is not None:
+            sync.run()
 
 
 def save_checkpoints(stage: Stage) -> None:

@@ -23,5 +23,13 @@ class CorruptError(StorageError):
     """Bytes on the disk are not what we wrote there."""
 
 
+class DamagedError(CorruptError):
+    """Records that were asked for lie in bytes that fail their check; what lies around them can be read."""
+
+
+class SyncError(StorageError):
+    """The disk did not confirm a sync. What it holds is unknown, so nobody may try again: the process ends."""
+
+
 class ConfigError(FencepostError):
     """A setting that cannot be used, with the reason and what would do."""

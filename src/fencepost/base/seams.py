@@ -118,3 +118,10 @@ class Disk(Protocol):
         ...
 
     def space(self, path: str) -> Space: ...
+
+    def session(self) -> str:
+        """Stays the same as long as nothing written can have been lost, synced or not; empty when unknown.
+
+        On Linux it is the id of the boot: the death of a process leaves the page cache, the loss of power does not.
+        """
+        ...

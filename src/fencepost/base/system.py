@@ -19,6 +19,9 @@ _SMALL_FILE_BYTES = 64 * 1024
 _LARGE_READ_BYTES = 16 * 1024 * 1024
 
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
 class SystemClock:
     """The wall clock of the machine."""
 
@@ -200,6 +203,13 @@ class SystemDisk:
     def space(self, path: str) -> Space:
         usage = shutil.disk_usage(path)
         return Space(usage.total, usage.free)
+
+    def session(self) -> str:
+        try:
+            with open(_BOOT_ID, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
 
 
 def _syncfs_tells_errors() -> bool:

@@ -156,6 +156,9 @@ class PatientDisk:
     def space(self, path: str) -> Space:
         return self._disk.space(path)
 
+    def session(self) -> str:
+        return self._disk.session()
+
     # -- what changes
 
     def open(self, path: str, *, create: bool = False) -> File:

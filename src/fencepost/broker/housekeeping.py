@@ -7,13 +7,15 @@ of them, so that no client waits long.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fencepost.base.failures import StorageError
+from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.log.compaction import Compacted, compaction, plan_round
+from fencepost.log.durability import PendingSync
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
@@ -22,12 +24,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+Steps = Iterator[PendingSync | None]
+"""Between two steps the loop has a turn; a sync that is yielded runs in a thread before the next one."""
+
+
 class Housekeeping:
     """The periodic work of one node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._timers: dict[str, TimerHandle] = {}
+        self._stopped = False
 
     def start(self) -> None:
         config = self._node.config
@@ -39,32 +46,58 @@ class Housekeeping:
         self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
 
     def stop(self) -> None:
+        self._stopped = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    def _every(self, name: str, interval_ms: int, work: Callable[[], Iterator[None]]) -> None:
+    def retain_soon(self, partition: Partition) -> None:
+        """Somebody has moved the log start offset: what lies below it goes now."""
+        name = f"retention of {partition.name}"
+        if name not in self._timers:
+
+            def start() -> None:
+                self._step(name, self._retain_one(partition), lambda: self._timers.pop(name, None))
+
+            self._timers[name] = self._node.call_later(0, start)
+
+    def _every(self, name: str, interval_ms: int, work: Callable[[], Steps]) -> None:
         def start() -> None:
-            step(work())
+            self._step(name, work(), wait)
 
         def wait() -> None:
             self._timers[name] = self._node.call_later(interval_ms, start)
 
-        def step(steps: Iterator[None]) -> None:
-            try:
-                next(steps)
-            except StopIteration:
-                wait()
-            except AssertionError:
-                log.critical("a rule of our own was broken; stopping", exc_info=True)
-                self._node.fatal("an internal assertion failed")
-            except Exception:
-                log.exception("%s failed", name)
-                wait()
-            else:
-                self._timers[name] = self._node.call_later(0, lambda: step(steps))
-
         wait()
+
+    def _step(
+        self,
+        name: str,
+        steps: Steps,
+        then: Callable[[], object],
+        problem: Exception | None = None,
+    ) -> None:
+        """One step, with what came of the sync before it; `then` comes after the last."""
+        if self._stopped:
+            return
+        try:
+            sync = next(steps) if problem is None else _throw(steps, problem)
+        except StopIteration:
+            then()
+        except AssertionError:
+            log.critical("a rule of our own was broken; stopping", exc_info=True)
+            self._node.fatal("an internal assertion failed")
+        except SyncError as failed:
+            self._node.fatal(f"{failed}; what the disk holds is unknown, stopping")
+        except Exception:
+            log.exception("%s failed", name)
+            then()
+        else:
+            if sync is None:
+                again = partial(self._step, name, steps, then)
+                self._timers[name] = self._node.call_later(0, again)
+            else:
+                self._node.background.run(sync.run, partial(self._step, name, steps, then))
 
     def _partitions(self) -> Iterator[Partition]:
         """Those that are still open when their turn comes."""
@@ -73,24 +106,35 @@ class Housekeeping:
             if name in open_now:
                 yield open_now[name]
 
-    def _retain(self) -> Iterator[None]:
+    def _retain(self) -> Steps:
         for partition in self._partitions():
-            with _alone("retention", partition):
-                removed = partition.retain(self._node.clock.now_ms())
-                if removed:
-                    log.info("%s: %d segments are past their retention", partition.name, removed)
-            yield
+            yield from self._retain_one(partition)
+            yield None
 
-    def _compact(self) -> Iterator[None]:
+    def _retain_one(self, partition: Partition) -> Steps:
+        with _alone("retention", partition):
+            steps = partition.retention(self._node.clock.now_ms())
+            removed = 0
+            while self._node.shard.partitions.get(partition.name) is partition:
+                try:
+                    sync = next(steps)
+                except StopIteration as done:
+                    removed = done.value
+                    break
+                yield sync
+            if removed:
+                log.info("%s: %d segments are past their retention", partition.name, removed)
+
+    def _compact(self) -> Steps:
         if not self._node.config.log_cleaner_enable:
             return
         for partition in self._partitions():
             if partition.log.config.is_compacted:
-                yield
+                yield None
                 with _alone("compaction", partition):
                     yield from self._compact_one(partition)
 
-    def _compact_one(self, partition: Partition) -> Iterator[None]:
+    def _compact_one(self, partition: Partition) -> Steps:
         upper_offset, now_ms = partition.last_stable_offset, self._node.clock.now_ms()
         ratio = partition.log.config.min_cleanable_dirty_ratio
         if not plan_round(partition.log, upper_offset, now_ms).is_worth_it(ratio):
@@ -107,11 +151,11 @@ class Housekeeping:
         )
         while True:
             try:
-                next(steps)
+                sync = next(steps)
             except StopIteration as end:
                 done: Compacted | None = end.value
                 break
-            yield
+            yield sync
             if not self._is_folded(partition):
                 steps.close()
                 return
@@ -132,15 +176,15 @@ class Housekeeping:
             return self._node.transactions.is_served(partition)
         return True
 
-    def _expire_producers(self) -> Iterator[None]:
+    def _expire_producers(self) -> Steps:
         expiration_ms = self._node.config.producer_id_expiration_ms
         for partition in self._partitions():
             partition.expire_producers(self._node.clock.now_ms(), expiration_ms)
-            yield
+            yield None
 
-    def _checkpoint(self) -> Iterator[None]:
-        self._node.layout.save_checkpoints(list(self._partitions()))
-        yield
+    def _checkpoint(self) -> Steps:
+        self._node.flusher.save()
+        yield None
 
 
 @contextmanager
@@ -148,5 +192,14 @@ def _alone(what: str, partition: Partition) -> Iterator[None]:
     """A partition that the disk refuses to serve does not keep the others from their turn."""
     try:
         yield
+    except SyncError:
+        raise
     except (OSError, StorageError) as problem:
         log.error("%s of %s failed: %s", what, partition.name, problem)
+
+
+def _throw(steps: Steps, problem: Exception) -> PendingSync | None:
+    """Tells a generator that the sync it asked for did not run."""
+    assert isinstance(steps, Generator)
+    sync: PendingSync | None = steps.throw(problem)
+    return sync

@@ -2,6 +2,8 @@
 
 meta.properties                     cluster id, node id, directory id; and the version of our format
 .kafka_cleanshutdown                there only after a clean stop
+.fencepost-session                  the boot of the machine in which the directory was last used: the same one after a
+                                    crash means that the page cache survived, and nothing written was lost
 recovery-point-offset-checkpoint    up to where each log is known to be on the disk
 log-start-offset-checkpoint         where each log begins after DeleteRecords
 <topic>-<partition>/                the logs, each with the id of its topic in partition.metadata
@@ -14,6 +16,7 @@ The folder of a partition is made with its first batch: one that nobody has writ
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterable
@@ -32,13 +35,46 @@ from fencepost.records.checkpoint import (
 
 log = logging.getLogger(__name__)
 
+SESSION: Final = ".fencepost-session"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
+NEXT: Final = ".next"
+"""Behind the name of a checkpoint that is complete and not in its place yet."""
 PARTITION_METADATA: Final = "partition.metadata"
 MAX_NAME_BYTES: Final = 255
 """Of a file or folder, on every file system that matters; topic names are ASCII."""
+
+
+Offsets = dict[TopicPartition, int]
+
+
+class Save:
+    """Checkpoint files on their way to the disk: `run` blocks, and touches nothing but files of its own."""
+
+    __slots__ = ("_disk", "dirty", "forgotten", "paths", "points")
+
+    def __init__(
+        self,
+        disk: Disk,
+        paths: dict[str, Offsets],
+        points: Offsets,
+        dirty: Offsets,
+        forgotten: int,
+    ) -> None:
+        self._disk = disk
+        self.points = points
+        self.dirty = dirty
+        self.forgotten = forgotten
+        self.paths = paths
+
+    def run(self) -> None:
+        for path, offsets in self.paths.items():
+            try:
+                self._disk.write_file(path + NEXT, encode_offsets(offsets), sync=True)
+            except OSError as problem:
+                raise StorageError(f"{path} cannot be written: {problem}") from problem
 
 
 class Layout:
@@ -48,11 +84,16 @@ class Layout:
         self._disk = disk
         self.folder = folder
         self.clean = False
+        self.lost_power = True
+        """Whether what was written and not synced may be gone."""
         self._is_in_use = False
         self._deleted = 0
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._first_dirty: dict[TopicPartition, int] = {}
+        self._recovery_points: Offsets = {}
+        self._log_starts: Offsets = {}
+        self._first_dirty: Offsets = {}
+        self._stale: set[TopicPartition] = set()
+        self._forgotten = 0
+        """How often a partition was forgotten: a save that was prepared before it still speaks of it."""
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"
@@ -64,17 +105,28 @@ class Layout:
             disk.make_dir(self.folder)
             fresh = not disk.exists(self._path("meta.properties"))
             self.clean = fresh or disk.exists(self._path(CLEAN_SHUTDOWN))
+            self.lost_power = self._read_session() != (disk.session() or None)
         except OSError as problem:
             raise self._unusable(problem) from problem
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._log_starts = self._read_offsets(LOG_STARTS)
         self._first_dirty = self._read_offsets(FIRST_DIRTY)
 
+    def _read_session(self) -> str:
+        try:
+            return self._disk.read_file(self._path(SESSION)).decode("ascii", "replace")
+        except FileNotFoundError:
+            return ""
+
     def _unusable(self, problem: OSError) -> ConfigError:
         return ConfigError(f"The data directory {self.folder} cannot be used: {problem.strerror}.")
 
     def _use_up_mark(self) -> None:
         """From now on only the end of this life can say that it was a clean one."""
+        with contextlib.suppress(OSError):  # Without it the next start takes the power for lost.
+            # Not synced: after a loss of power the session is another one anyway.
+            session = self._disk.session().encode("ascii", "replace")
+            self._disk.write_file(self._path(SESSION), session, sync=False)
         try:
             self._disk.remove(self._path(CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.folder)
@@ -82,7 +134,7 @@ class Layout:
             raise self._unusable(problem) from problem
         self._is_in_use = True
 
-    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+    def _read_offsets(self, name: str) -> Offsets:
         try:
             return decode_offsets(self._disk.read_file(self._path(name)))
         except FileNotFoundError:
@@ -102,13 +154,15 @@ class Layout:
     def first_dirty_offset(self, name: TopicPartition) -> int:
         return self._first_dirty.get(name, 0)
 
-    def has_folder(self, name: TopicPartition) -> bool:
-        """Whether a folder has the partition's name, whoever it belongs to."""
+    def is_new(self, name: TopicPartition) -> bool:
+        """Whether nothing is known of a partition, and no folder has its name."""
+        if name in self._recovery_points or name in self._log_starts:
+            return False
         try:
             self._disk.list_dir(self._path(str(name)))  # Whoever opens it needs its names next.
         except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
     def folder_of(self, name: TopicPartition) -> str:
         return self._path(str(name))
@@ -131,6 +185,8 @@ class Layout:
             log.warning("%s belongs to a topic of another id; it is kept as %s", folder, stray)
             self._disk.rename(folder, stray)
             self.forget(name)
+        if name in self._stale:
+            self._forget_for_good()
         content = encode_partition_metadata(topic_id)
         if sync or self._disk.exists(folder):
             self._disk.make_dir(folder)
@@ -163,7 +219,11 @@ class Layout:
 
     def deleted_folders(self) -> list[str]:
         """What earlier lives have deleted and not removed."""
-        names = self._disk.list_dir(self.folder)
+        try:
+            names = self._disk.list_dir(self.folder)
+        except OSError as problem:
+            log.warning("what was deleted earlier stays until the next start: %s", problem)
+            return []
         return [self._path(name) for name in names if name.endswith("-delete")]
 
     def set_aside_strays(self, known: Iterable[TopicPartition]) -> None:
@@ -195,35 +255,88 @@ class Layout:
         return [doomed]
 
     def forget(self, name: TopicPartition) -> None:
-        self._recovery_points.pop(name, None)
-        self._log_starts.pop(name, None)
-        self._first_dirty.pop(name, None)
+        """The log is gone. The files still speak of it, until they are written anew or the name is used again."""
+        for offsets in (self._recovery_points, self._log_starts, self._first_dirty):
+            if offsets.pop(name, None) is not None:
+                self._stale.add(name)
+        self._forgotten += 1
+
+    def _forget_for_good(self) -> None:
+        """Before a new log takes a name: the offsets of the old one would cut it, or leave it unread after a crash."""
+        for file, offsets in (
+            (RECOVERY_POINTS, self._recovery_points),
+            (LOG_STARTS, self._log_starts),
+            (FIRST_DIRTY, self._first_dirty),
+        ):
+            if self._disk.exists(self._path(file)):
+                self._write_offsets(file, offsets, sync=True)
+        self._stale.clear()
+
+    def save_log_start(self, name: TopicPartition, offset: int, *, sync: bool) -> None:
+        """DeleteRecords: what was deleted does not come back after a crash, or with `sync` after a loss of power."""
+        if offset > self.log_start_offset(name):
+            self._save_log_starts({**self._log_starts, name: offset}, sync=sync)
+
+    def _save_log_starts(self, starts: Offsets, *, sync: bool) -> None:
+        if starts != self._log_starts:
+            self._write_offsets(LOG_STARTS, starts, sync=sync)
+            self._log_starts = starts
 
     def save_checkpoints(self, partitions: Iterable[Partition]) -> None:
         """Writes down what the logs know to be durable; a stale checkpoint only costs time."""
-        partitions = list(partitions)
-        points = {partition.name: partition.log.recovery_point for partition in partitions}
-        starts = {
-            partition.name: partition.log.log_start_offset
-            for partition in partitions
-            if partition.log.log_start_offset > 0
-        }
-        dirty = {
-            partition.name: partition.log.first_dirty_offset
-            for partition in partitions
-            if partition.log.config.is_compacted and partition.log.first_dirty_offset > 0
-        }
-        if points != self._recovery_points:
-            self._write_offsets(RECOVERY_POINTS, points)
-        if starts != self._log_starts:
-            self._write_offsets(LOG_STARTS, starts)
-        if dirty != self._first_dirty:
-            self._write_offsets(FIRST_DIRTY, dirty)
-        self._recovery_points, self._log_starts, self._first_dirty = points, starts, dirty
+        save = self.prepare_checkpoints(partitions, sync=True)
+        if save is not None:
+            save.run()
+            self.complete_save(save)
+            self.sync_names()
 
-    def _write_offsets(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+    def prepare_checkpoints(self, partitions: Iterable[Partition], *, sync: bool) -> Save | None:
+        """The same in steps, the long one of which may run in a thread; None when there is nothing new.
+
+        Log start offsets are written here and now: DeleteRecords writes the same file.
+        """
+        partitions = list(partitions)
+        # A log that could not be opened keeps what is known of it.
+        points = self._recovery_points | {
+            p.name: point
+            for p in partitions
+            if (point := p.log.saved_recovery_point) > 0 or p.name in self._recovery_points
+        }
+        starts = self._log_starts | {
+            p.name: p.log.log_start_offset for p in partitions if p.log.log_start_offset > 0
+        }
+        dirty = self._first_dirty | {
+            p.name: p.log.first_dirty_offset
+            for p in partitions
+            if p.log.config.is_compacted and p.log.first_dirty_offset > 0
+        }
+        self._save_log_starts(starts, sync=sync)
+        paths: dict[str, Offsets] = {}
+        if points != self._recovery_points:
+            paths[self._path(RECOVERY_POINTS)] = points
+        if dirty != self._first_dirty:
+            paths[self._path(FIRST_DIRTY)] = dirty
+        return Save(self._disk, paths, points, dirty, self._forgotten) if paths else None
+
+    def complete_save(self, save: Save) -> bool:
+        """Puts the files in their places; False when a partition was deleted meanwhile, of which they speak."""
+        if save.forgotten != self._forgotten:
+            return False
         try:
-            self._disk.write_file(self._path(name), encode_offsets(offsets), sync=True)
+            for path in save.paths:
+                self._disk.rename(path + NEXT, path)
+        except OSError as problem:
+            raise StorageError(f"{RECOVERY_POINTS} cannot be replaced: {problem}") from problem
+        self._recovery_points, self._first_dirty = save.points, save.dirty
+        return True
+
+    def sync_names(self) -> None:
+        """Blocks until the names of all files are on the disk."""
+        self._disk.sync_dir(self.folder)
+
+    def _write_offsets(self, name: str, offsets: Offsets, *, sync: bool) -> None:
+        try:
+            self._disk.write_file(self._path(name), encode_offsets(offsets), sync=sync)
         except OSError as problem:
             raise StorageError(f"{name} cannot be written: {problem}") from problem
 

@@ -10,7 +10,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.base.failures import CorruptError, StorageError
+from fencepost.base.failures import CorruptError, StorageError, SyncError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.config import TOPIC_SETTINGS, topic_log_config, warnings_of
@@ -149,6 +149,8 @@ class MetadataEffects:
             opened = self._node.open_partition(
                 name, topic.topic_id, partition.leader_epoch, self.log_config(topic.name)
             )
+        except SyncError as problem:
+            self._node.fatal(f"{problem}; what the disk holds is unknown, stopping")
         except (OSError, StorageError) as problem:
             self._set_offline(name, problem)
         else:

@@ -23,6 +23,7 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.base.seams import Clock, Dice, Disk
+from fencepost.broker.background import Background, Flusher
 from fencepost.broker.context import AllowAll, Authorizer
 from fencepost.broker.descriptors import UNLIMITED, Descriptors, PatientDisk, share_out
 from fencepost.broker.dispatch import Dispatcher
@@ -98,7 +99,9 @@ class Node:
         self.topics = Topics(self)
         self.groups = Groups(self)
         self.transactions = Transactions(self)
-        self._housekeeping = Housekeeping(self)
+        self.background = Background(on_fatal)
+        self.flusher = Flusher(self)
+        self.housekeeping = Housekeeping(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
         self._loaded = False
@@ -135,7 +138,8 @@ class Node:
         self.topics.register(*config.advertised(port))
         self.load_coordinators()
         self._removal.start(loop, self.layout.deleted_folders())
-        self._housekeeping.start()
+        self.housekeeping.start()
+        self.flusher.save_soon()
         if told != listening:
             log.info("listening on %s; clients are told to connect to %s", listening, told)
         return told if config.listen_host in ANY_HOST else listening
@@ -169,13 +173,15 @@ class Node:
 
     async def stop(self, *, clean: bool = True) -> None:
         """Ends the connections, closes the logs and, if all went well, says so in the directory."""
-        self._housekeeping.stop()
+        self.housekeeping.stop()
+        self.flusher.stop()
         self.topics.stop()
         if self._server is not None:
             await self._server.close()
         self.opener.close()
         await self.shard.settle()
         await self._removal.stop()
+        await self.background.settle()
         self.groups.close()
         self.transactions.close()
         if self._loaded:
@@ -228,13 +234,15 @@ class Node:
         partition = Partition(
             name, topic_id, leader_epoch, opened, durable_at_append=not self.shard.fsync
         )
-        self.shard.add(partition)
+        self.shard.add(partition, self.flusher.sealed)
+        if opened.needs_flush:
+            self.flusher.sealed(partition)
         return partition
 
     def _open_log(self, name: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self.clock.now_ms()
         fsync = self.shard.fsync
-        if not fsync and not self.layout.has_folder(name):
+        if not fsync and self.layout.is_new(name):
             # In fsync mode the folder is made and synced now, so that the first write need not wait for it.
             return Log.unborn(
                 self.disk,
@@ -253,6 +261,7 @@ class Node:
             recovery_point=self.layout.recovery_point(name),
             log_start_offset=self.layout.log_start_offset(name),
             open_segments=self._open_segments,
+            lost_power=self.layout.lost_power,
         )
         opened.first_dirty_offset = max(
             opened.first_dirty_offset, self.layout.first_dirty_offset(name)

@@ -69,10 +69,12 @@ class Shard:
 
     # -- partitions ---------------------------------------------------------------------------------------
 
-    def add(self, partition: Partition) -> None:
+    def add(
+        self, partition: Partition, on_sealed: Callable[[Partition], None] | None = None
+    ) -> None:
         assert partition.name not in self.partitions, f"{partition.name} is open already"
         self.partitions[partition.name] = partition
-        partition.observe(self._on_moved)
+        partition.observe(self._on_moved, on_sealed)
 
     def remove(self, name: TopicPartition) -> Partition | None:
         """Takes a partition out; whoever waits for it is woken and will find it closed."""

@@ -32,6 +32,7 @@ from fencepost.base.ids import (
 )
 from fencepost.broker.config import check_topic_overrides
 from fencepost.broker.identity import Identity, draw_id, load_identity
+from fencepost.broker.metadata_check import refuse_damaged_metadata
 from fencepost.broker.metadata_checkpoint import METADATA_LOG_CONFIG, MetadataCheckpoints
 from fencepost.broker.metadata_effects import MetadataEffects
 from fencepost.broker.producer_ids import ProducerIds
@@ -129,8 +130,8 @@ class Topics:
         """Reads the metadata log and opens every partition that this node leads."""
         node = self._node
         self.identity = load_identity(node.disk, node.config.data, node.node_id, node.dice)
+        refuse_damaged_metadata(node.disk, node.layout)
         self._log = node.open_metadata_log()
-        self._refuse_damaged_log(self._log)
         self._log.reconfigure(METADATA_LOG_CONFIG)
         self.controller_id = node.node_id
         self._checkpoints.load(self.state, self._log)
@@ -142,18 +143,6 @@ class Topics:
             self._commit_now(decide_bump_leader_epochs(self.state, mine))
         for topic in self.state.topics.values():
             self._effects.open(topic.name, range(len(topic.partitions)))
-
-    def _refuse_damaged_log(self, metadata: Partition) -> None:
-        """What was known to be on the disk and is not there was not lost by a crash: somebody or the disk spoiled it.
-
-        To go on would mean to forget topics, and to set their logs aside as nobody's.
-        """
-        known = self._node.layout.recovery_point(metadata.name)
-        if metadata.log_end_offset < known:
-            raise StorageError(
-                f"The metadata log in {self._node.config.data} is damaged: it ends at {metadata.log_end_offset}, and "
-                f"was on the disk up to {known}. No topic was touched. Put {metadata.name} back from a copy."
-            )
 
     def register(self, host: str, port: int) -> None:
         """Tells the cluster where clients reach this node."""
@@ -215,6 +204,7 @@ class Topics:
         except StorageError as problem:
             log.error("the metadata log cannot be written: %s", problem)
             return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written now.")
+        self._node.flusher.written(self._metadata_log)
         for record in decision.records:
             apply(self.state, record)
         self._forget_shown(decision.effects)
@@ -238,13 +228,15 @@ class Topics:
             self._node.fatal(f"the metadata log cannot be synced ({problem}), stopping")
 
     def _commit_now(self, decision: Decision) -> None:
-        """For the start, when nobody is served yet: returns when the records are durable."""
+        """For the start, when nobody is served yet: returns when the records are durable.
+
+        In both modes: a metadata log that was ever used is on the disk, so one that is not there was lost.
+        """
         taken = self._take(decision)
         if taken.error is not ErrorCode.NONE:
             raise StorageError(taken.message)
-        if self._node.shard.fsync:
-            durable = self._metadata_log.log.sync()
-            self._metadata_log.advance_high_watermark(durable)
+        durable = self._metadata_log.log.sync()
+        self._metadata_log.advance_high_watermark(durable)
 
     def _finish(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
         """Does the effects once everything appended so far is durable, and says so."""

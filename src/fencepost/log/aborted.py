@@ -1,6 +1,8 @@
 """The `.txnindex` of one segment: aborted transactions whose marker lies in it.
 
-The file appears with the first entry. Entries come in the order of their markers, so a reader of a range of
+The file appears with the first entry. An entry that the disk refuses is kept in memory and written with the next
+one, or before the segment is sealed or synced: a segment that was not sealed is read through after a crash, and its index
+is made anew. Entries come in the order of their markers, so a reader of a range of
 offsets can stop early: an entry's last stable offset says that nothing below it ends later.
 """
 
@@ -21,12 +23,18 @@ from fencepost.records.index import (
 class AbortedIndex:
     """Read when it is first asked for; the file is open only while it is written."""
 
-    __slots__ = ("_disk", "_entries", "path")
+    __slots__ = ("_disk", "_entries", "_written", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._entries: list[AbortedTxn] | None = None
+        self._written = 0
         self.path = path
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are entries that the disk has refused so far."""
+        return self._entries is not None and self._written < len(self._entries)
 
     def entries(self) -> list[AbortedTxn]:
         """All of them, in the order of their markers."""
@@ -37,21 +45,30 @@ class AbortedIndex:
                 self._entries = []
             except ValueError as problem:
                 raise CorruptError(f"{self.path}: {problem}") from problem
+            self._written = len(self._entries)
         return self._entries
 
     def append(self, txn: AbortedTxn) -> None:
-        """Adds one; an OSError means that it is not there, whatever the file holds behind the last one."""
+        """Adds one. It counts from now on, also when the disk refuses it and an OSError says so."""
         entries = self.entries()
         assert not entries or txn.last_offset > entries[-1].last_offset, "markers come in order"
+        entries.append(txn)
+        self.write_behind()
+
+    def write_behind(self) -> None:
+        """Writes what is not in the file yet; an OSError leaves it for the next time."""
+        if not self.is_behind:
+            return
+        entries = self.entries()
         file = self._disk.open(self.path, create=True)
         try:
-            known_bytes = len(entries) * ABORTED_TXN_BYTES
+            known_bytes = self._written * ABORTED_TXN_BYTES
             if file.size() != known_bytes:
                 file.truncate(known_bytes)
-            file.append((encode_aborted_txn(txn),))
+            file.append([encode_aborted_txn(txn) for txn in entries[self._written :]])
         finally:
             file.close()
-        entries.append(txn)
+        self._written = len(entries)
 
     def collect(self, fetch_offset: int, upper_offset: int, found: list[AbortedTxn]) -> bool:
         """Adds those that a reader of [fetch_offset, upper_offset) needs; True when no later one matters."""
@@ -71,6 +88,7 @@ class AbortedIndex:
             data = b"".join(map(encode_aborted_txn, kept))
             self._disk.write_file(self.path, data, sync=True)
             self._entries = kept
+            self._written = len(kept)
 
     def begin(self) -> None:
         """There is no file yet, so there is none to be read."""
@@ -80,7 +98,9 @@ class AbortedIndex:
         """Forgets everything: whoever recovers the segment builds it again."""
         self._disk.remove(self.path)
         self._entries = []
+        self._written = 0
 
     def release(self) -> None:
         """Gives the memory back; the file is read again when it is needed."""
-        self._entries = None
+        if not self.is_behind:
+            self._entries = None

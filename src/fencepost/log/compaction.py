@@ -5,7 +5,8 @@ touched yet), notes the newest offset of each key in it, and writes all segments
 what is superseded (`cleaning.py`). Offsets never change; small neighbours become one segment.
 
 What may not be touched: the active segment, anything that reaches `upper_offset` (the caller's last stable
-offset), and segments younger than min.compaction.lag.ms.
+offset), and segments younger than min.compaction.lag.ms. A log with damage is not compacted at all: nobody knows which keys
+the damaged batch holds.
 
 The swap survives a crash at any point:
 
@@ -17,13 +18,15 @@ A crash before the end of 2 leaves the old segments and some litter, one after i
 next open finishes (`recovery.finish_swap`).
 
 `compaction` is a generator that yields after about a megabyte of work, so that a broker can serve its
-clients in between; what changes under it (a segment deleted, the log truncated) ends the round without harm.
+clients in between. It yields None, or a sync that must have run before it goes on. What changes under it (a segment deleted, the log truncated) ends the round without harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from typing import Final, NamedTuple
+
+from crc32c import crc32c
 
 from fencepost.base.failures import CorruptError, StorageError
 from fencepost.base.seams import File
@@ -34,12 +37,13 @@ from fencepost.log.cleaning import (
     NewestOffsets,
     last_records_of,
 )
+from fencepost.log.durability import PendingSync
 from fencepost.log.log import Log
 from fencepost.log.names import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, SWAP, TIME_INDEX, TXN_INDEX
 from fencepost.log.retention import newest_time
 from fencepost.log.segment import Segment
 from fencepost.log.survey import MAX_RELATIVE_OFFSET, survey
-from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
+from fencepost.records.batch import CRC_START, HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.records.index import encode_aborted_txn
 from fencepost.records.opened import iterate_records
 
@@ -95,7 +99,8 @@ def compact(
     )
     while True:
         try:
-            next(steps)
+            if (sync := next(steps)) is not None:
+                sync.run()
         except StopIteration as done:
             result: Compacted | None = done.value
             return result
@@ -108,7 +113,7 @@ def compaction(
     now_ms: int,
     last_records: Mapping[int, LastRecord] | None = None,
     force: bool = False,
-) -> Generator[None, None, Compacted | None]:
+) -> Generator[PendingSync | None, None, Compacted | None]:
     """A round in steps.
 
     `last_records` are the partition's active producers, whose last batches must stay; without it every
@@ -133,6 +138,8 @@ def plan_round(log: Log, upper_offset: int, now_ms: int) -> Plan:
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
     dirty = [s for s in log.segments_from(first_dirty) if not s.is_active]
+    if any(segment.damage for segment in log.segments):
+        dirty = []
     cleanable: list[Segment] = []
     for segment in dirty:
         if segment.next_offset > upper_offset or _is_too_young(log, segment, now_ms):
@@ -163,10 +170,12 @@ def _first_time(segment: Segment) -> int:
 
 def _run(
     log: Log, plan: Plan, now_ms: int, last_records: Mapping[int, LastRecord]
-) -> Generator[None, None, Compacted]:
+) -> Generator[PendingSync | None, None, Compacted]:
     if log.recovery_point < plan.end_offset:
         # What supersedes an older record must be as durable as that was.
-        log.sync()
+        pending = log.prepare_flush()
+        yield pending
+        log.complete_sync(pending)
     newest = NewestOffsets()
     yield from _fill(log, plan, newest)
     cleaner = Cleaner(
@@ -185,7 +194,7 @@ def _run(
     return Compacted(newest.end_offset, bytes_before, bytes_after)
 
 
-def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[None, None, None]:
+def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync | None, None, None]:
     """Notes the newest offset of every key of the dirty part, as far as there is room."""
     transactions = CleanedTransactions()
     newest.end_offset = plan.first_dirty_offset
@@ -194,7 +203,7 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[None, None, 
             return
         _check_still_there(segment)
         transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
-        start = segment.find(plan.first_dirty_offset) or 0
+        start = segment.seek(plan.first_dirty_offset) or 0
         step_end = start + _STEP_BYTES
         for position, batch in segment.batches(start):
             if batch.is_control:
@@ -204,10 +213,10 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[None, None, 
             newest.end_offset = max(newest.end_offset, batch.next_offset)
             if position > step_end:
                 step_end = position + _STEP_BYTES
-                yield
+                yield None
         _check_still_there(segment)
         newest.end_offset = max(newest.end_offset, segment.next_offset)
-        yield
+        yield None
 
 
 def _check_still_there(segment: Segment) -> None:
@@ -245,7 +254,7 @@ def _group(log: Log, segments: list[Segment]) -> list[list[Segment]]:
 
 def _clean_group(
     log: Log, group: list[Segment], cleaner: Cleaner
-) -> Generator[None, None, Segment]:
+) -> Generator[PendingSync | None, None, Segment]:
     """Writes one new segment in the place of some neighbours and swaps it in."""
     target = group[0]
     generation = log.generation
@@ -279,13 +288,18 @@ def _clean_group(
 
 def _clean_segment(
     log: Log, segment: Segment, cleaner: Cleaner, file: File, size: int
-) -> Generator[None, None, int]:
+) -> Generator[PendingSync | None, None, int]:
     _check_still_there(segment)
     cleaner.transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
     pending: list[bytes | bytearray | memoryview] = []
     pending_bytes = 0
     step_end = _STEP_BYTES
     for position, batch in segment.batches():
+        if crc32c(memoryview(batch.data)[CRC_START:]) != batch.crc:
+            # Written anew it would have a right CRC and wrong records.
+            segment.examine()
+        if segment.damage:
+            raise _Interrupted
         data = cleaner.clean(batch)
         if data is not None:
             pending.append(data)
@@ -294,13 +308,13 @@ def _clean_segment(
             file.append(pending)
             size, pending, pending_bytes = size + pending_bytes, [], 0
             step_end = position + _STEP_BYTES
-            yield
+            yield None
     _check_still_there(segment)
     if size + pending_bytes > _MAX_POSITION:
         raise _Interrupted  # Delete horizons can make a batch longer; this segment stays as it is.
     if pending:
         file.append(pending)
-    yield
+    yield None
     return size + pending_bytes
 
 

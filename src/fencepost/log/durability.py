@@ -8,7 +8,7 @@ meanwhile does no harm: what was deleted needs no durability, what was cleaned w
 
 from __future__ import annotations
 
-from fencepost.base.failures import StorageError
+from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.seams import Disk
 from fencepost.log.names import SEGMENT_SUFFIXES
 from fencepost.log.segment import Segment
@@ -37,24 +37,38 @@ class PendingSync:
         self.folders = folders
 
     def run(self) -> None:
-        """Data first, then the names of the files; StorageError leaves nothing to be relied on."""
-        try:
-            for path in self.paths:
-                self._sync_file(path)
-            for folder in self.folders:
+        """Data first, then the names of the files.
+
+        SyncError when the disk does not confirm: nothing is to be relied on, and nobody may try again. StorageError
+        when a file could not be opened, which may be tried again.
+        """
+        for path in self.paths:
+            self._sync_file(path)
+        for folder in self.folders:
+            try:
                 self._disk.sync_dir(folder)
-        except OSError as problem:
-            raise StorageError(f"the disk did not confirm a sync: {problem}") from problem
+            except FileNotFoundError:
+                pass  # Deleted meanwhile, with everything in it.
+            except OSError as problem:
+                raise _not_confirmed(folder, problem) from problem
 
     def _sync_file(self, path: str) -> None:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
             return
+        except OSError as problem:
+            raise StorageError(f"{path} cannot be opened to be synced: {problem}") from problem
         try:
             file.sync()
+        except OSError as problem:
+            raise _not_confirmed(path, problem) from problem
         finally:
             file.close()
+
+
+def _not_confirmed(path: str, problem: OSError) -> SyncError:
+    return SyncError(f"the disk did not confirm a sync of {path}: {problem}")
 
 
 class Unsynced:
@@ -64,7 +78,16 @@ class Unsynced:
     again while it is being synced.
     """
 
-    __slots__ = ("_disk", "_folder", "_names_noted", "_names_synced", "_number", "_paths")
+    __slots__ = (
+        "_disk",
+        "_folder",
+        "_names_noted",
+        "_names_synced",
+        "_number",
+        "_paths",
+        "_segment_noted",
+        "_synced",
+    )
 
     def __init__(self, disk: Disk, folder: str, *, is_known_durable: bool) -> None:
         self._disk = disk
@@ -73,6 +96,13 @@ class Unsynced:
         self._number = 1
         self._names_noted = 1
         self._names_synced = 1 if is_known_durable else 0
+        self._segment_noted = 0
+        self._synced = 0
+
+    @property
+    def has_segments(self) -> bool:
+        """Whether a sealed segment has not been synced with its indexes."""
+        return self._segment_noted > self._synced
 
     @property
     def is_pending(self) -> bool:
@@ -89,6 +119,7 @@ class Unsynced:
         for suffix in SEGMENT_SUFFIXES:
             self.add(segment.path(suffix))
         self.names_changed()
+        self._segment_noted = self._number
 
     def names_changed(self) -> None:
         """A file was created, renamed or removed."""
@@ -114,5 +145,6 @@ class Unsynced:
 
     def complete(self, pending: PendingSync) -> None:
         """Forgets what a sync has covered."""
+        self._synced = max(self._synced, pending.number)
         self._names_synced = max(self._names_synced, pending.number)
         self._paths = {p: number for p, number in self._paths.items() if number > pending.number}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -23,6 +24,8 @@ from fencepost.log.times import TimestampOffset, find_newest, find_timestamp
 from fencepost.records.batch import SealedBatch
 from fencepost.records.entry import Entry, entries_of
 from fencepost.records.index import AbortedTxn
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 SMALLEST_PART: Final = 1024
 """A log is never small that holds more than this part of a segment, however small segments are."""
@@ -54,6 +57,8 @@ class Log:
         self._is_torn = False
         self._leftover: Segment | None = None
         self._failure: str | None = None
+        self._doomed: list[Segment] = []
+        """Segments that are no longer part of the log and whose files the disk did not remove."""
         self.generation = 0
         """Grows with every truncation: what was prepared before it speaks of other bytes."""
         self._unsynced = Unsynced(disk, folder, is_known_durable=was_clean)
@@ -87,17 +92,19 @@ class Log:
         log_start_offset: int = 0,
         on_batch: OnBatch | None = None,
         open_segments: OpenSegments | None = None,
+        lost_power: bool = True,
     ) -> Log:
         """Opens or creates the log of a folder.
 
         `clean` is the owner's word that `close(clean=True)` was the last thing that happened here. Otherwise
         the segments from the one with `recovery_point` on are checked and cut, their transaction indexes
         are emptied, and `on_batch` sees each of their batches, so that producers and aborted transactions
-        can be rebuilt in the same pass.
+        can be rebuilt in the same pass. `lost_power` says whether bytes that were never synced may be missing: if
+        not, only the last append can be torn.
         """
         shared = OpenSegments() if open_segments is None else open_segments
         try:
-            segments, recovered_from = open_segments_of(
+            segments, recovered_from, epochs = open_segments_of(
                 disk,
                 folder,
                 config,
@@ -106,6 +113,7 @@ class Log:
                 recovery_point=None if clean else recovery_point,
                 log_start_offset=log_start_offset,
                 on_batch=on_batch,
+                lost_power=lost_power,
             )
             log = cls(
                 disk,
@@ -118,8 +126,15 @@ class Log:
                 recovered_from=recovered_from,
                 was_clean=clean and recovered_from is None and segments[-1].size_bytes > 0,
             )
-            log.epochs.cut_end(log.log_end_offset)
-            log.epochs.cut_start(log.log_start_offset)
+            if recovery_point > log.log_end_offset and not clean:
+                _LOGGER.error(
+                    "%s ends at %d, but was on the disk up to %d: records are missing. Somebody or something "
+                    "shortened it; put it back from a copy while the broker is stopped",
+                    folder,
+                    log.log_end_offset,
+                    recovery_point,
+                )
+            log._mend_epochs(epochs)
             # A rebuilt transaction index needs the producers as of where the rebuilding begins.
             usable = log.log_end_offset if recovered_from is None else recovered_from
             snapshots.delete_snapshots_after(disk, folder, usable)
@@ -163,6 +178,26 @@ class Log:
     def is_unborn(self) -> bool:
         """Whether the folder has not been made yet."""
         return self._make_folder is not None
+
+    def _mend_epochs(self, found: list[tuple[int, int]]) -> None:
+        """The file of leader epochs may be older than the log, or gone: batches carry their epoch."""
+        epochs = self.epochs
+        if epochs.is_lost:
+            found = [
+                (batch.leader_epoch, batch.base_offset)
+                for batch in self.scan(self._bases[0], headers_only=True)
+            ]
+        changes = (
+            epochs.cut_end(self.log_end_offset),
+            epochs.restore(found),
+            epochs.cut_start(self.log_start_offset),
+        )
+        if any(changes):
+            self._note_epochs()
+
+    def _note_epochs(self) -> None:
+        self._unsynced.add(self.epochs.path)
+        self._unsynced.names_changed()
 
     def __repr__(self) -> str:
         return (
@@ -249,6 +284,7 @@ class Log:
             self.disk, self.folder, self.log_end_offset, self._open_segments, created_ms=now_ms
         )
         try:
+            old.aborted.write_behind()  # What is sealed is not read through again.
             old.write_indexes()
             new.create()
         except OSError as problem:
@@ -340,7 +376,7 @@ class Log:
         self, segment: Segment, offset: int, headers_only: bool
     ) -> Iterator[SealedBatch]:
         try:
-            position = segment.find(offset)
+            position = segment.seek(offset)
             if position is not None:
                 for _, batch in segment.batches(position, headers_only=headers_only):
                     yield batch
@@ -388,7 +424,8 @@ class Log:
             self.log_end_offset = self._active.next_offset
             self.recovery_point = min(self.recovery_point, self.log_end_offset)
             self.first_dirty_offset = min(self.first_dirty_offset, self.log_end_offset)
-            self.epochs.cut_end(self.log_end_offset)
+            if self.epochs.cut_end(self.log_end_offset):
+                self._note_epochs()
             snapshots.delete_snapshots_after(self.disk, self.folder, self.log_end_offset)
         except OSError as problem:
             self._failure = f"{self.folder} is half truncated: {problem}"
@@ -414,34 +451,45 @@ class Log:
 
     def delete_before(self, offset: int) -> None:
         """Moves the log start offset (DeleteRecords) and removes the segments that lie below it."""
-        assert offset <= self.log_end_offset
-        if offset <= self.log_start_offset:
-            return
-        self.log_start_offset = offset
+        self.start_at(offset)
         removable = [segment for segment in self.segments[:-1] if segment.next_offset <= offset]
-        self._remove_oldest(len(removable))
+        self.remove_oldest(len(removable))
+
+    def start_at(self, offset: int) -> None:
+        """Moves the log start offset; segments below it wait for retention."""
+        assert offset <= self.log_end_offset
+        self.log_start_offset = max(self.log_start_offset, offset)
+
+    def expired(self, now_ms: int, upper_offset: int) -> list[Segment]:
+        """The oldest segments that are past their retention, none of which reaches `upper_offset`."""
+        return expired_segments(self, now_ms, upper_offset)
 
     def retain(self, now_ms: int, upper_offset: int) -> list[Segment]:
-        """Removes segments past their retention, none of which reaches `upper_offset`; returns them."""
-        expired = expired_segments(self, now_ms, upper_offset)
+        """Removes what is past its retention; returns it. For logs without producers, see `Partition.retain`."""
+        expired = self.expired(now_ms, upper_offset)
         if len(expired) == len(self.segments):
             self.roll(now_ms)
-        return self._remove_oldest(len(expired))
+        return self.remove_oldest(len(expired))
 
-    def _remove_oldest(self, count: int) -> list[Segment]:
+    def remove_oldest(self, count: int) -> list[Segment]:
+        """Removes so many segments; what the disk refuses to remove is tried again the next time."""
         assert count < len(self.segments), "the active segment stays"
         removed = self.segments[:count]
-        if not removed:
+        if removed:
+            del self.segments[:count]
+            del self._bases[:count]
+            self._doomed += removed
+            self.log_start_offset = max(self.log_start_offset, self._bases[0])
+        if not self._doomed:
             return []
-        del self.segments[:count]
-        del self._bases[:count]
-        self.log_start_offset = max(self.log_start_offset, self._bases[0])
         self._unsynced.names_changed()
         try:
-            for segment in removed:
-                segment.delete()
-            self.epochs.cut_start(self.log_start_offset)
-            snapshots.delete_snapshots_before(self.disk, self.folder, self.log_start_offset)
+            while self._doomed:
+                self._doomed[0].delete()
+                del self._doomed[0]
+            if self.epochs.cut_start(self.log_start_offset):
+                self._note_epochs()
+            snapshots.delete_snapshots_before(self.disk, self.folder, self._bases[0])
         except OSError as problem:
             raise StorageError(f"{self.folder}: a segment stays: {problem}") from problem
         return removed
@@ -490,6 +538,23 @@ class Log:
             self.log_end_offset > self.recovery_point or self._unsynced.is_pending
         )
 
+    @property
+    def needs_flush(self) -> bool:
+        """Whether a sealed segment has not been synced yet."""
+        return self._unsynced.has_segments
+
+    @property
+    def saved_recovery_point(self) -> int:
+        """The recovery point as it may be written down.
+
+        A segment that ends at the recovery point and was sealed after the sync has indexes that nobody synced. So
+        a point inside of the active segment is written down as one that can never be the end of that segment.
+        """
+        point = self.recovery_point
+        if point == self._active.base_offset and not self._unsynced.has_segments:
+            return point
+        return max(0, point - 1)
+
     def prepare_sync(self) -> PendingSync:
         """What must reach the disk for everything appended so far; see `durability.py`."""
         if self.is_unborn:
@@ -498,7 +563,20 @@ class Log:
             )
         is_ahead = self.log_end_offset > self.recovery_point
         active = [self._active.path(LOG)] if is_ahead else []
-        return self._unsynced.prepare(self.log_end_offset, self.generation, active)
+        return self._prepare(self.log_end_offset, active)
+
+    def prepare_flush(self) -> PendingSync:
+        """What must reach the disk for the sealed segments, but not the active one."""
+        return self._prepare(self._active.base_offset, [])
+
+    def _prepare(self, end_offset: int, more: list[str]) -> PendingSync:
+        if self._active.aborted.is_behind:
+            # Without it the active segment is read through after a crash, and that is enough.
+            with contextlib.suppress(OSError):
+                self._active.aborted.write_behind()
+                self._unsynced.add(self._active.aborted.path)
+                self._unsynced.names_changed()
+        return self._unsynced.prepare(end_offset, self.generation, more)
 
     def complete_sync(self, pending: PendingSync) -> int:
         """Takes note of a sync that has run; returns the new recovery point."""
@@ -532,6 +610,9 @@ class Log:
         self._check_usable()
         if self._is_torn:
             self._mend()
+        if self._active.aborted.is_behind:
+            self._active.aborted.write_behind()
+            self._unsynced.add(self._active.aborted.path)
         self._write_indexes()
         if self.size_bytes:
             self.sync()
@@ -552,12 +633,18 @@ class Log:
     # --- aborted transactions ------------------------------------------------------------------
 
     def append_aborted(self, txn: AbortedTxn) -> None:
-        """Notes an aborted transaction beside the segment that holds its marker."""
+        """Notes an aborted transaction beside the segment that holds its marker.
+
+        It counts from now on, whatever the disk says: what could not be written is written later.
+        """
         index = self.segments_from(txn.last_offset)[0].aborted
         try:
             index.append(txn)
         except OSError as problem:
-            raise StorageError(f"{self.folder}: no transaction index: {problem}") from problem
+            _LOGGER.warning(
+                "%s cannot be written and is tried again later: %s", index.path, problem
+            )
+            return
         self._unsynced.add(index.path)
         if len(index.entries()) == 1:
             self._unsynced.names_changed()
@@ -573,10 +660,13 @@ class Log:
     # --- snapshots -----------------------------------------------------------------------------
 
     def write_snapshot(self, offset: int, data: bytes) -> None:
+        """Durable before the recovery point passes its offset."""
         try:
             snapshots.write_snapshot(self.disk, self.folder, offset, data)
         except OSError as problem:
             raise StorageError(f"{self.folder}: no snapshot: {problem}") from problem
+        self._unsynced.add(snapshots.snapshot_path(self.folder, offset))
+        self._unsynced.names_changed()
 
     def latest_snapshot(self, at_or_before: int) -> tuple[int, bytes] | None:
         if self.is_unborn:
@@ -594,12 +684,13 @@ class Log:
     # --- leader epochs -------------------------------------------------------------------------
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Records from `start_offset` on are written under `epoch`; durable when this returns."""
+        """Records from `start_offset` on are written under `epoch`; durable when such a record is."""
         try:
             if self._make_folder is not None:
                 self._make_folder()
                 self._make_folder = None
-            self.epochs.assign(epoch, start_offset)
+            if self.epochs.assign(epoch, start_offset):
+                self._note_epochs()
         except OSError as problem:
             raise StorageError(f"{self.folder}: no leader epoch: {problem}") from problem
 

@@ -2,23 +2,25 @@
 
 1. Leftovers of a compaction: `.cleaned` files were never finished and go; a `.log.swap` is the promise that
    its segment is complete and durable, so the swap is finished (see `compaction.py`).
-2. Segments that lie wholly below the log start offset were deleted by their owner and go.
-3. After a crash every segment from the one with the recovery point on is read through: header, CRC, rising
-   offsets. The first byte that does not fit ends the log; whatever follows was never acknowledged as
-   durable and is removed. The indexes are made again in the same pass, and whoever rebuilds producers and
-   aborted transactions sees each batch as it goes by.
+2. After a crash every segment from the one with the recovery point on is read through: header, CRC, rising
+   offsets. A torn tail ends the log and is cut off; damage is passed over and kept (`damage.py` tells the two apart).
+   The indexes are made again in the same pass.
+
+What lies below the recovery point is not read, and nothing below it is ever removed here. Segments below the log start
+offset stay too: only retention knows whether the producers in them are saved elsewhere.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
+from bisect import bisect_right
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from fencepost.base.failures import CorruptError
 from fencepost.base.seams import Disk
 from fencepost.log.config import LogConfig
+from fencepost.log.damage import Damage, Expected
 from fencepost.log.names import (
     CLEANED,
     DELETED,
@@ -34,12 +36,23 @@ from fencepost.log.names import (
 )
 from fencepost.log.open_segments import OpenSegments
 from fencepost.log.segment import Segment
-from fencepost.log.survey import OnBatch, survey
+from fencepost.log.survey import EVERYTHING, MAX_RELATIVE_OFFSET, OnBatch, survey
 from fencepost.records.batch import HEADER_BYTES, read_header
 
 log = logging.getLogger(__name__)
 
 TEMPORARY: Final = ".tmp"
+
+
+class Opened(NamedTuple):
+    """A folder that is in order."""
+
+    segments: list[Segment]
+    """The last one is active."""
+    recovered_from: int | None
+    """The offset from which on they were read through; None when that was not needed."""
+    epochs: list[tuple[int, int]]
+    """The leader epochs that were met on the way, each with its first offset."""
 
 
 def open_segments_of(
@@ -52,19 +65,20 @@ def open_segments_of(
     recovery_point: int | None,
     log_start_offset: int,
     on_batch: OnBatch | None,
-) -> tuple[list[Segment], int | None]:
-    """The segments of a folder, the last one active, and the offset from which they were recovered.
-
-    No recovery point means that the log was closed cleanly.
-    """
+    lost_power: bool,
+) -> Opened:
+    """Puts a folder in order; no recovery point means that the log was closed cleanly."""
     disk.make_dir(folder)
-    segments = find_segments(disk, folder, log_start_offset, open_segments)
+    segments = find_segments(disk, folder, open_segments)
     recovered_from = None
+    epochs: list[tuple[int, int]] = []
     if segments:
         first = _first_suspect(segments, recovery_point)
         if first < len(segments):
             recovered_from = segments[first].base_offset
-            recover(segments, first, config.index_interval_bytes, on_batch)
+            durable = EVERYTHING if recovery_point is None else recovery_point
+            recovery = Recovery(config.index_interval_bytes, on_batch, durable, lost_power)
+            epochs = recovery.run(segments, first)
     if segments and segments[-1].next_offset < log_start_offset:
         # The log start offset was durable and the data before it was not: what is left is of no use.
         _drop_from(segments, 0)
@@ -73,7 +87,7 @@ def open_segments_of(
         segments[0].create()
     segments[-1].created_ms = now_ms
     segments[-1].activate()
-    return segments, recovered_from
+    return Opened(segments, recovered_from, epochs)
 
 
 def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
@@ -84,53 +98,105 @@ def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
         except CorruptError:
             return len(segments) - 1
         return len(segments)
-    # A segment that ends at the recovery point counts: its data was synced, but it may have been sealed, and
-    # its indexes written, after that.
     bases = [segment.base_offset for segment in segments]
-    return max(0, bisect_left(bases, recovery_point) - 1)
+    return max(0, bisect_right(bases, recovery_point) - 1)
 
 
-def recover(
-    segments: list[Segment], first: int, index_interval_bytes: int, on_batch: OnBatch | None
-) -> None:
-    """Reads segments from `first` on through; the log ends where they stop making sense.
+class Recovery:
+    """One pass over the segments that a crash may have left torn."""
 
-    A segment ends where the next one begins, also after compaction, which keeps the last batch of every
-    segment. Where it does not, its tail was lost and a later file survived: that file must not count, or a
-    transaction could lose its records and keep its marker.
-    """
-    for index in range(first, len(segments)):
-        segment = segments[index]
-        if index > first and segment.base_offset != segments[index - 1].next_offset:
-            log.warning(
-                "%s does not go on where the segment before it ends, at %d: it is removed with all behind it",
-                segment.path(LOG),
-                segments[index - 1].next_offset,
-            )
-            _drop_from(segments, index)
-            return
+    def __init__(
+        self,
+        index_interval_bytes: int,
+        on_batch: OnBatch | None,
+        durable_below: int,
+        lost_power: bool,
+    ) -> None:
+        self._index_interval_bytes = index_interval_bytes
+        self._on_batch = on_batch
+        self._durable_below = durable_below
+        self._lost_power = lost_power
+        self._epochs: list[tuple[int, int]] = []
+
+    def run(self, segments: list[Segment], first: int) -> list[tuple[int, int]]:
+        """Reads segments from `first` on through; the log ends at the first torn tail. The epochs it has met."""
+        for index in range(first, len(segments)):
+            if index > first and not self._goes_on(segments[index - 1], segments[index]):
+                _drop_from(segments, index)
+                break
+            following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+            if self._is_torn(segments[index], following):
+                _drop_from(segments, index + 1)
+                break
+            if following is not None:
+                segments[index].write_indexes()
+        return self._epochs
+
+    def _goes_on(self, before: Segment, segment: Segment) -> bool:
+        """Whether a segment follows the one before it.
+
+        A segment ends where the next one begins, also after compaction, which keeps the last batch of every
+        segment. Where it does not, a loss of power took its tail and left a later file: that file must not count, or
+        a transaction could lose its records and keep its marker. Without a loss of power, or below the recovery
+        point, the missing offsets are damage.
+        """
+        end, base = before.next_offset, segment.base_offset
+        if end == base:
+            return True
+        if end < base and (end < self._durable_below or not self._lost_power):
+            hole = Damage(before.size_bytes, before.size_bytes, end, base)
+            before.note_damage([*before.damage, hole])
+            before.next_offset = base
+            return True
+        log.warning(
+            "%s does not go on where the segment before it ends, at %d: it is removed with all behind it",
+            segment.path(LOG),
+            end,
+        )
+        return False
+
+    def _is_torn(self, segment: Segment, following: int | None) -> bool:
+        """Reads one segment through; cuts its tail off where that was torn."""
         size = segment.size_bytes
         segment.aborted.reset()
-        found = survey(segment.file(), size, segment.base_offset, index_interval_bytes, on_batch)
+        expected = Expected(
+            size,
+            segment.base_offset + MAX_RELATIVE_OFFSET,
+            following,
+            self._durable_below,
+            self._lost_power,
+        )
+        found = survey(
+            segment.file(),
+            size,
+            segment.base_offset,
+            self._index_interval_bytes,
+            self._on_batch,
+            expected,
+        )
         segment.adopt(found)
-        if found.size_bytes < size:
-            log.warning(
-                "%s: what follows offset %d makes no sense: %d bytes and %d later segments are cut off",
-                segment.path(LOG),
-                segment.next_offset,
-                size - found.size_bytes,
-                len(segments) - index - 1,
-            )
-            segment.cut_tail()
-            segment.file().sync()
-            _drop_from(segments, index + 1)
-            return
-        if index + 1 < len(segments):
-            segment.write_indexes()
+        self._epochs += found.epochs
+        if found.size_bytes == size:
+            return False
+        log.warning(
+            "%s: a crash left a torn tail behind offset %d; %d bytes are cut off",
+            segment.path(LOG),
+            segment.next_offset,
+            size - found.size_bytes,
+        )
+        segment.cut_tail()
+        segment.file().sync()
+        return True
 
 
 def _drop_from(segments: list[Segment], index: int) -> None:
     """Removes segments behind the end of the log, the last one first."""
+    if len(segments) > index:
+        log.warning(
+            "%s: %d later segments have lost what came before them in a loss of power, and are removed",
+            segments[index].path(LOG),
+            len(segments) - index,
+        )
     while len(segments) > index:
         segments.pop().delete()
 
@@ -138,16 +204,12 @@ def _drop_from(segments: list[Segment], index: int) -> None:
 # --- the folder ---------------------------------------------------------------------------------
 
 
-def find_segments(
-    disk: Disk, folder: str, log_start_offset: int, open_segments: OpenSegments
-) -> list[Segment]:
+def find_segments(disk: Disk, folder: str, open_segments: OpenSegments) -> list[Segment]:
     """The segments of a folder, oldest first, after the leftovers of a crash have been put in order."""
     tidy_folder(disk, folder)
     names = disk.list_dir(folder)
     bases = offsets_with(names, LOG)
     _remove_orphans(disk, folder, names, set(bases))
-    while len(bases) > 1 and bases[1] <= log_start_offset:
-        _remove_segment(disk, folder, bases.pop(0))
     segments = [_segment_at(disk, folder, base, open_segments) for base in bases]
     for segment, following in pairwise(segments):
         segment.next_offset = following.base_offset
@@ -160,7 +222,7 @@ def _segment_at(disk: Disk, folder: str, base: int, open_segments: OpenSegments)
 
 
 def _remove_segment(disk: Disk, folder: str, base: int) -> None:
-    for suffix in SEGMENT_SUFFIXES:
+    for suffix in reversed(SEGMENT_SUFFIXES):
         disk.remove(f"{folder}/{file_name(base, suffix)}")
 
 

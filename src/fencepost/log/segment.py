@@ -7,37 +7,43 @@ is made by its first batch.
 Positions are byte offsets in the file. `size_bytes` is what counts: bytes behind it, left by an append
 that failed, are never read.
 
+Damage is a run of bytes that cannot be read (`damage.py`). It is known after recovery, after an examination, or when a
+walk stumbles over it. Readers of its offsets get a DamagedError, all others pass it by.
+
 Hints remember where a read ended, so that the reader who comes back for the next offset needs no search.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from fencepost.base.failures import CorruptError, StorageError
+from fencepost.base.failures import CorruptError, DamagedError, StorageError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.seams import Buffer, Disk, File
 from fencepost.log.aborted import AbortedIndex
+from fencepost.log.damage import Damage
 from fencepost.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_name
 from fencepost.log.open_segments import OpenSegments
 from fencepost.log.segment_index import SegmentIndex
-from fencepost.log.survey import SCAN_BYTES, Survey, survey
+from fencepost.log.survey import SCAN_BYTES, Survey, examine
 from fencepost.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
+    MAGIC,
     BatchError,
     SealedBatch,
     read_header,
 )
 
+log = logging.getLogger(__name__)
+
 _WALK_BYTES: Final = 8 * 1024
 _VIEW_BYTES: Final = 64 * 1024
 """From this size on a view of the page cache is cheaper than a copy of it."""
 _MAX_HINTS: Final = 32
-_REBUILT_INDEX_INTERVAL_BYTES: Final = 4096
-"""A sealed segment does not know its log's setting; any spacing makes a right index."""
 
 SMALL_LOG_BYTES: Final = 16 * 1024
 """So little is read faster than index files are written and found again: a log of this size is closed without them. To make
@@ -45,6 +51,7 @@ a file costs more than to read one, and a broker may have to close tens of thous
 
 _STEP: Final = struct.Struct(">qi11xi")
 """What a walk over batches needs of a header: base offset, length, last offset delta."""
+_MAGIC_AT: Final = 16
 _step = _STEP.unpack_from
 _STEP_BYTES: Final = _STEP.size
 _MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
@@ -72,6 +79,7 @@ class Segment:
         "aborted",
         "base_offset",
         "created_ms",
+        "damage",
         "first_timestamp",
         "folder",
         "is_active",
@@ -109,6 +117,8 @@ class Segment:
         self.is_gone = False
         self.was_used = False
         """Whether the file was used since `OpenSegments` looked; see there."""
+        self.damage: tuple[Damage, ...] = ()
+        """What cannot be read, in the order of the file."""
         self.first_timestamp: int | None = None
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -232,9 +242,12 @@ class Segment:
         self.release()
 
     def delete(self) -> None:
-        """Removes all files of the segment, the log last."""
+        """Removes all files of the segment, the log first: without it the others are litter.
+
+        The other way round a crash could leave a log without its aborted transactions.
+        """
         self.close()
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in reversed(SEGMENT_SUFFIXES):
             self._disk.remove(self.path(suffix))
 
     # --- parts that open themselves ------------------------------------------------------------
@@ -301,21 +314,45 @@ class Segment:
         return first.max_timestamp >= 0 and first.record_count > 0
 
     def _rebuild_index(self) -> SegmentIndex:
-        """A sealed segment without usable indexes: one pass over its headers makes them again."""
-        found = survey(
-            self.file(), self.size_bytes, self.base_offset, _REBUILT_INDEX_INTERVAL_BYTES
-        )
-        index = found.index
-        index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
+        """A sealed segment without usable indexes: one pass over it makes them again."""
+        index = self._examine()
         if self.size_bytes > SMALL_LOG_BYTES:
             offset_index, time_index = index.encode()
             self._disk.write_file(self.path(INDEX), offset_index, sync=False)
             self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
         return index
 
+    def _examine(self) -> SegmentIndex:
+        """Reads the segment through, notes what is damaged, and makes an index that leads around it."""
+        # Where the segment ends is not known as long as its log is being opened.
+        end_offset = self.next_offset if self.next_offset > self.base_offset else None
+        found = examine(self.file(), self.size_bytes, self.base_offset, end_offset)
+        self.note_damage(found.damage)
+        found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
+        return found.index
+
+    def examine(self) -> None:
+        """Reads the segment through and notes what is damaged."""
+        self._index = self._examine()
+
+    def note_damage(self, found: list[Damage]) -> None:
+        """Takes over what an examination has found, and tells it once."""
+        for damage in found:
+            if damage not in self.damage:
+                log.error(
+                    "%s: %s. They are kept as they are, and their readers get an error; everything else is served. "
+                    "Put the file back from a copy while the broker is stopped, or let readers go on at %d. "
+                    "`fencepost check` looks at the whole directory.",
+                    self.path(LOG),
+                    damage,
+                    damage.end_offset,
+                )
+        self.damage = tuple(found)
+        self._hints.clear()
+
     def adopt(self, found: Survey) -> None:
         """Takes over what a survey of the whole file has found."""
-        self._hints.clear()
+        self.note_damage(found.damage)
         self._index = found.index
         self._bytes_since_index = found.since_index
         self.size_bytes = found.size_bytes
@@ -333,7 +370,7 @@ class Segment:
         self.first_timestamp = None
         start = index.positions[-1] if index.positions else 0
         self._bytes_since_index = self.size_bytes - start
-        for _, batch in self.batches(start, headers_only=True):
+        for _, batch in self._run_of_batches(start, self.size_bytes, headers_only=True):
             self.next_offset = batch.next_offset
             if batch.record_count and batch.max_timestamp > self.max_timestamp:
                 self.max_timestamp = batch.max_timestamp
@@ -346,13 +383,15 @@ class Segment:
     ) -> LogSlice | None:
         """Batches from the one that holds `offset`; None when this segment ends before it."""
         start = self.find(offset)
-        size = self.size_bytes
+        size, end_offset = self.size_bytes, self.next_offset
         if start is None or start >= size:
             return None
-        if upper_offset >= self.next_offset and size - start <= max_bytes:
-            end, next_offset = size, self.next_offset
+        if self.damage:
+            size, end_offset = self._end_of_run(start)
+        if upper_offset >= end_offset and size - start <= max_bytes:
+            end, next_offset = size, end_offset
         else:
-            end, next_offset = self._walk_on(start, offset, start + max_bytes, upper_offset)
+            end, next_offset = self._walk_on(start, offset, start + max_bytes, upper_offset, size)
             if end == start:
                 end, next_offset = self._first_alone(start, upper_offset, at_least_one)
             if end == start:
@@ -362,16 +401,25 @@ class Segment:
         read = self.file().view if count >= _VIEW_BYTES else self.file().read
         return LogSlice(read(start, count), next_offset)
 
-    def _walk_on(self, start: int, offset: int, limit: int, upper_offset: int) -> tuple[int, int]:
+    def _end_of_run(self, start: int) -> tuple[int, int]:
+        """Where the batches from `start` on meet damage or the end of the segment, and the offset there."""
+        for damage in self.damage:
+            if damage.position > start:
+                return damage.position, damage.first_offset
+        return self.size_bytes, self.next_offset
+
+    def _walk_on(
+        self, start: int, offset: int, limit: int, upper_offset: int, size: int
+    ) -> tuple[int, int]:
         """Where batches that fit end, and the offset there.
 
         Only headers are read, from the last entry of the index before the end on: the batches themselves go to
         the socket unseen.
         """
-        end = self.index().boundary(upper_offset - self.base_offset, start, limit)
+        end = self.index().boundary(upper_offset - self.base_offset, start, min(limit, size))
         next_offset = offset
-        while end < self.size_bytes:
-            chunk = self.file().read(end, min(_WALK_BYTES, self.size_bytes - end))
+        while end < size:
+            chunk = self.file().read(end, min(_WALK_BYTES, size - end))
             place = 0
             while place + _STEP_BYTES <= len(chunk):
                 base_offset, length, delta = _step(chunk, place)
@@ -379,21 +427,36 @@ class Segment:
                 if base_offset + delta >= upper_offset or end + after > limit:
                     return end + place, max(offset, base_offset)
                 if length < _MIN_LENGTH:
-                    raise self._corrupt(end + place)
+                    return self._stop_at_damage(start, end + place)
                 place, next_offset = after, base_offset + delta + 1
             if place == 0:
-                raise self._corrupt(end)
+                return self._stop_at_damage(start, end)
             end += place
+        return end, next_offset
+
+    def _stop_at_damage(self, start: int, position: int) -> tuple[int, int]:
+        """A walk found no batch at `position`: the batches from `start` on end at the first damage behind it."""
+        self.examine()
+        for damage in self.damage:
+            if damage.position <= start < damage.end:
+                raise DamagedError(f"{self.path(LOG)}: {damage}")
+        end, next_offset = self._end_of_run(start)
+        if end > position:
+            raise self._corrupt(position)
         return end, next_offset
 
     def _first_alone(self, start: int, upper_offset: int, at_least_one: bool) -> tuple[int, int]:
         """The end of the first batch although it is too large, so that the reader gets on."""
         base_offset, length, delta = _step(self.file().read(start, _STEP_BYTES))
+        if length < _MIN_LENGTH or start + length + LOG_OVERHEAD_BYTES > self.size_bytes:
+            return self._stop_at_damage(start, start)
         if not at_least_one or base_offset + delta >= upper_offset:
             return start, base_offset
         return start + length + LOG_OVERHEAD_BYTES, base_offset + delta + 1
 
     def _remember(self, next_offset: int, position: int) -> None:
+        if self.damage:
+            return  # It may begin there.
         hints = self._hints
         if next_offset not in hints and len(hints) >= _MAX_HINTS:
             del hints[next(iter(hints))]
@@ -408,33 +471,102 @@ class Segment:
             return None
         return self._walk_to(offset, self.index().position_before(offset - self.base_offset))
 
+    def seek(self, offset: int) -> int | None:
+        """The same for a reader who passes damage over."""
+        for damage in self.damage:
+            if damage.first_offset <= offset < damage.end_offset:
+                offset = damage.end_offset
+        return self.find(offset)
+
     def _walk_to(self, offset: int, position: int) -> int | None:
+        if self.damage:
+            return self._walk_around(offset, position)
         file = self.file()
         size = self.size_bytes
         while position < size:
             chunk = file.read(position, min(_WALK_BYTES, size - position))
             if len(chunk) < _STEP_BYTES:
-                raise self._corrupt(position)
+                return self._find_again(offset)
             start = 0
             while start + _STEP_BYTES <= len(chunk):
                 base_offset, length, delta = _step(chunk, start)
                 if base_offset + delta >= offset:
+                    if chunk[start + _MAGIC_AT] != MAGIC or base_offset >= self.next_offset:
+                        return self._find_again(offset)
                     return position + start
                 if length < _MIN_LENGTH:
-                    raise self._corrupt(position + start)
+                    return self._find_again(offset)
                 start += length + LOG_OVERHEAD_BYTES
             position += start
         return None
+
+    def _find_again(self, offset: int) -> int | None:
+        """No batch begins where one should: finds out what is damaged, and goes around it."""
+        self._index = index = self._examine()
+        return self._walk_around(offset, index.position_before(offset - self.base_offset))
+
+    def _walk_around(self, offset: int, position: int) -> int | None:
+        """The same walk in a segment with damage, one header at a time."""
+        for damage in self.damage:
+            if damage.first_offset <= offset < damage.end_offset:
+                raise DamagedError(f"{self.path(LOG)}: {damage}")
+        while position < self.size_bytes:
+            position = self._behind_damage(position)
+            if position == self.size_bytes:
+                break
+            header = self.file().read(position, _STEP_BYTES)
+            if len(header) < _STEP_BYTES:
+                raise self._corrupt(position)
+            base_offset, length, delta = _step(header)
+            if base_offset + delta >= offset:
+                return position
+            if length < _MIN_LENGTH:
+                raise self._corrupt(position)
+            position += length + LOG_OVERHEAD_BYTES
+        return None
+
+    def _behind_damage(self, position: int) -> int:
+        for damage in self.damage:
+            if damage.position <= position < damage.end:
+                return damage.end
+        return position
 
     def batches(
         self, position: int = 0, *, headers_only: bool = False
     ) -> Iterator[tuple[int, SealedBatch]]:
         """Every batch from `position` on with its position; `headers_only` may leave data out.
 
-        Control batches always come with their data. A segment that goes away under the reader ends early.
+        Control batches always come with their data. Damage is passed over. A segment that goes away under the
+        reader ends early.
         """
+        if self.damage:
+            position = self._behind_damage(position)
         while position < self.size_bytes and not self.is_gone:
-            size = self.size_bytes
+            size = self._end_of_run(position)[0] if self.damage else self.size_bytes
+            try:
+                for _, batch in self._run_of_batches(position, size, headers_only):
+                    yield position, batch
+                    position += batch.size_bytes
+            except CorruptError:
+                self._pass_over(position)
+            if self.damage:
+                position = self._behind_damage(position)
+
+    def _pass_over(self, position: int) -> None:
+        """A scan found no batch at `position`; raises again when an examination cannot tell why."""
+        if self.is_gone:
+            return
+        index = self._examine()
+        is_known = any(damage.position <= position < damage.end for damage in self.damage)
+        if not is_known and self._end_of_run(position)[0] == self.size_bytes:
+            raise self._corrupt(position)
+        self._index = index
+
+    def _run_of_batches(
+        self, position: int, size: int, headers_only: bool
+    ) -> Iterator[tuple[int, SealedBatch]]:
+        """The batches between two places, none of them damaged as far as is known."""
+        while position < size and not self.is_gone:
             chunk = self.file().read(position, min(SCAN_BYTES, size - position))
             view = memoryview(chunk)
             start = 0

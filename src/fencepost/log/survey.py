@@ -14,6 +14,7 @@ from crc32c import crc32c
 
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.base.seams import File
+from fencepost.log.damage import Damage, Expected, judge, moved_batch
 from fencepost.log.segment_index import SegmentIndex
 from fencepost.records.batch import (
     CRC_START,
@@ -27,9 +28,13 @@ from fencepost.records.batch import (
 OnBatch = Callable[[SealedBatch], None]
 SCAN_BYTES: Final = 1024 * 1024
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+EVERYTHING: Final = 2**63 - 1
+"""Above all offsets: a recovery point below which all of a log lies."""
+EXAMINED_INDEX_INTERVAL_BYTES: Final = 4096
+"""Whoever examines a sealed segment does not know its log's setting; any spacing makes a right index."""
 
-_CHECKED: Final = struct.Struct(">qi4xbI2xi8xq14xi")
-"""What the check of a batch needs: base offset, length, magic, crc, last delta, newest time, count."""
+_CHECKED: Final = struct.Struct(">qiibI2xi8xq14xi")
+"""What the check of a batch needs: base offset, length, epoch, magic, crc, last delta, newest time, count."""
 _MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
@@ -38,7 +43,10 @@ class Survey:
 
     __slots__ = (
         "base_offset",
+        "damage",
+        "epochs",
         "first_timestamp",
+        "gap",
         "index",
         "interval_bytes",
         "max_timestamp",
@@ -58,6 +66,12 @@ class Survey:
         self.first_timestamp: int | None = None
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
+        self.damage: list[Damage] = []
+        """What was passed over."""
+        self.gap: tuple[int, int] | None = None
+        """If the last batch left a gap before it: its position, and the offset where the gap begins."""
+        self.epochs: list[tuple[int, int]] = []
+        """Each leader epoch and the first offset that was written in it."""
 
     def note(self, last_offset: int, position: int, newest: int, newest_offset: int) -> None:
         base = self.base_offset
@@ -70,17 +84,65 @@ def survey(
     base_offset: int,
     index_interval_bytes: int,
     on_batch: OnBatch | None = None,
+    expected: Expected | None = None,
 ) -> Survey:
-    """Reads a segment's file from its beginning to `size` or to the first bytes that are no batch."""
+    """Reads a segment's file from its beginning to `size` or to the first bytes that are no batch.
+
+    With `expected`, damage is passed over and noted, and only a torn tail ends the reading (`damage.py`).
+    """
     found = Survey(base_offset, index_interval_bytes)
     wanted = SCAN_BYTES
     while wanted and found.size_bytes < size:
         count = min(wanted, size - found.size_bytes)
         chunk = file.read(found.size_bytes, count)
         needed = _survey_chunk(found, memoryview(chunk), on_batch) if len(chunk) == count else 0
-        torn = needed == 0 or found.size_bytes + needed > size
-        wanted = 0 if torn else max(needed, SCAN_BYTES)
+        if needed == 0 or found.size_bytes + needed > size:
+            is_over = found.size_bytes >= size
+            passed = not is_over and expected is not None and _pass_over(file, found, expected)
+            wanted = SCAN_BYTES if passed else 0
+        else:
+            wanted = max(needed, SCAN_BYTES)
+    end_offset = None if expected is None else expected.end_offset
+    if end_offset is not None and found.next_offset > end_offset and found.gap is not None:
+        # The last batch claims an offset that belongs to the next segment.
+        position, first_offset = found.gap
+        found.index.truncate(first_offset - base_offset, position)
+        found.damage.append(Damage(position, found.size_bytes, first_offset, end_offset))
+        found.next_offset = end_offset
     return found
+
+
+def examine(file: File, size: int, base_offset: int, end_offset: int | None) -> Survey:
+    """Reads a segment that should hold everything up to `end_offset`, and notes whatever cannot be read."""
+    expected = Expected(
+        size,
+        base_offset + MAX_RELATIVE_OFFSET,
+        end_offset,
+        durable_below=EVERYTHING,
+        lost_power=False,
+    )
+    found = survey(file, size, base_offset, EXAMINED_INDEX_INTERVAL_BYTES, expected=expected)
+    if end_offset is not None and found.next_offset < end_offset:
+        found.damage.append(Damage(found.size_bytes, size, found.next_offset, end_offset))
+        found.size_bytes, found.next_offset = size, end_offset
+    return found
+
+
+def _pass_over(file: File, found: Survey, expected: Expected) -> bool:
+    """Notes the damage at the end of what was read, and goes on behind it; False for a torn tail."""
+    if found.gap is not None and (
+        damage := moved_batch(file, found.size_bytes, found.gap, expected)
+    ):
+        found.index.truncate(damage.first_offset - found.base_offset, damage.position)
+    else:
+        judged = judge(file, found.size_bytes, found.next_offset, expected)
+        if judged is None:
+            return False
+        damage = judged
+    found.gap = None
+    found.damage.append(damage)
+    found.size_bytes, found.next_offset = damage.end, damage.end_offset
+    return True
 
 
 def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) -> int:
@@ -93,10 +155,12 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
     highest = found.base_offset + MAX_RELATIVE_OFFSET
     next_offset, since_index = found.next_offset, found.since_index
     newest, newest_offset = found.max_timestamp, found.max_timestamp_offset
+    latest_epoch = found.epochs[-1][0] if found.epochs else -1
+    gap = found.gap
     if found.size_bytes == 0 and end_of_chunk >= HEADER_BYTES:
-        found.first_timestamp = unpack(chunk)[5]
+        found.first_timestamp = unpack(chunk)[6]
     while start + HEADER_BYTES <= end_of_chunk:
-        base_offset, length, magic, crc, delta, max_timestamp, count = unpack(chunk, start)
+        base_offset, length, epoch, magic, crc, delta, max_timestamp, count = unpack(chunk, start)
         last_offset = base_offset + delta
         if (
             length < _MIN_LENGTH
@@ -112,6 +176,10 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
         if crc32c(chunk[start + CRC_START : end]) != crc:
             needed = 0
             break
+        gap = None if base_offset == next_offset else (found.size_bytes + start, next_offset)
+        if epoch > latest_epoch:
+            latest_epoch = epoch
+            found.epochs.append((epoch, base_offset))
         if max_timestamp > newest and count:  # An emptied batch has no time: no record of it has.
             newest, newest_offset = max_timestamp, last_offset
         if since_index > interval_bytes:
@@ -123,6 +191,7 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
         since_index += end - start
         start = end
     found.size_bytes += start
+    found.gap = gap
     found.next_offset, found.since_index = next_offset, since_index
     found.max_timestamp, found.max_timestamp_offset = newest, newest_offset
     return needed

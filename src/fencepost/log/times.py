@@ -40,7 +40,7 @@ def find_timestamp(log: Log, timestamp_ms: int, upper_offset: int) -> TimestampO
 
 def _find_in_segment(segment: Segment, timestamp_ms: int, start: int) -> TimestampOffset | None:
     offset = segment.index().offset_before_time(timestamp_ms) + segment.base_offset
-    position = segment.find(max(start, offset))
+    position = segment.seek(max(start, offset))
     if position is None:
         return None
     for _, batch in segment.batches(position):
@@ -59,7 +59,7 @@ def find_newest(log: Log) -> TimestampOffset | None:
             best = segment
     if best is None or newest_time(best) == NO_TIMESTAMP:
         return None
-    position = best.find(best.max_timestamp_offset)
+    position = best.seek(best.max_timestamp_offset)
     if position is None:
         return None
     _, batch = next(best.batches(position))

@@ -13,7 +13,8 @@ system's word is enough (`durable_at_append`), that is the append itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ from fencepost.base.ids import TopicPartition
 from fencepost.base.seams import Buffer
 from fencepost.log.cleaning import LastRecord
 from fencepost.log.config import LogConfig
+from fencepost.log.durability import PendingSync
 from fencepost.log.log import Log
 from fencepost.partition.admission import check_admission
 from fencepost.partition.open_txns import OpenTxns
@@ -35,6 +37,8 @@ from fencepost.records.control import Marker, build_marker, read_marker
 from fencepost.records.entry import Entry
 from fencepost.records.index import AbortedTxn
 from fencepost.records.snapshot import decode_snapshot, encode_snapshot
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 NONE: Final = ErrorCode.NONE
 
@@ -84,9 +88,10 @@ class Partition:
     __slots__ = (
         "_durable_at_append",
         "_first_unstable",
-        "_index_is_behind",
         "_on_moved",
+        "_on_sealed",
         "_saved_at",
+        "_unsaved",
         "closed",
         "high_watermark",
         "leader_epoch",
@@ -119,9 +124,11 @@ class Partition:
         self.high_watermark = log.log_start_offset
         self._durable_at_append = durable_at_append
         self._first_unstable: int | None = None
-        self._index_is_behind = False
         self._on_moved: Callable[[Partition], None] | None = None
+        self._on_sealed: Callable[[Partition], None] | None = None
         self._saved_at: int | None = None
+        self._unsaved: dict[int, bytes] = {}
+        """Snapshots that the disk has refused so far, by their offset."""
         self._recover()
 
     def __repr__(self) -> str:
@@ -159,9 +166,17 @@ class Partition:
                 self._first_unstable = self.open_txns.first_unstable_offset()
             self._tell_moved()
 
-    def observe(self, on_moved: Callable[[Partition], None]) -> None:
-        """Calls `on_moved` whenever a reader may be served otherwise than before: a bound or the epoch has moved."""
+    def observe(
+        self,
+        on_moved: Callable[[Partition], None],
+        on_sealed: Callable[[Partition], None] | None = None,
+    ) -> None:
+        """Calls `on_moved` whenever a reader may be served otherwise than before: a bound or the epoch has moved.
+
+        `on_sealed` is called when a segment is complete.
+        """
         self._on_moved = on_moved
+        self._on_sealed = on_sealed
 
     def _tell_moved(self) -> None:
         if self._on_moved is not None:
@@ -329,11 +344,32 @@ class Partition:
             self.advance_high_watermark(log.log_end_offset)
 
     def _roll(self, now_ms: int) -> None:
-        self.log.roll(now_ms)
-        self.write_snapshot()
+        log = self.log
+        log.roll(now_ms)
+        self._save(log.log_end_offset, encode_snapshot(self.producers.snapshot()))
+        if self._on_sealed is not None:
+            self._on_sealed(self)
+
+    def _save(self, offset: int, data: bytes) -> None:
+        """Writes a snapshot at the base of a segment; what the disk refuses is kept, and written later.
+
+        Recovery can do without it. Retention cannot, and tries again before it removes anything.
+        """
+        self._unsaved[offset] = data
+        try:
+            self._save_pending()
+        except StorageError as problem:
+            _LOGGER.warning("%s; it is tried again later", problem)
+
+    def _save_pending(self) -> None:
+        for offset in list(self._unsaved):
+            self.log.write_snapshot(offset, self._unsaved[offset])
+            del self._unsaved[offset]
+            self._saved_at = offset
 
     def write_snapshot(self) -> None:
         """Saves the producers at the end of the log, so that recovery need not read what is before it."""
+        self._save_pending()
         end_offset = self.log.log_end_offset
         if end_offset != self._saved_at:
             self.log.write_snapshot(end_offset, encode_snapshot(self.producers.snapshot()))
@@ -343,9 +379,10 @@ class Partition:
 
     def _apply(self, batch: SealedBatch, *, index_aborted: bool) -> None:
         if not batch.is_control:
-            if batch.base_sequence < 0:
-                self._apply_unnumbered(batch)
-            elif self.producers.apply_batch(batch):
+            # Transactional offsets carry a producer but no sequences; they open a transaction all the same.
+            if (batch.base_sequence >= 0 or batch.is_transactional) and (
+                self.producers.apply_batch(batch)
+            ):
                 self._begin(batch.base_offset, batch.producer_id)
             if batch.is_transactional:
                 self.verification.written(batch.producer_id)
@@ -356,11 +393,6 @@ class Partition:
         if completed := self.producers.apply_marker(batch, marker):
             self._complete(completed, index_aborted=index_aborted)
 
-    def _apply_unnumbered(self, batch: SealedBatch) -> None:
-        """Transactional offsets carry a producer but no sequences; they open a transaction all the same."""
-        if batch.is_transactional and self.producers.apply_batch(batch):
-            self._begin(batch.base_offset, batch.producer_id)
-
     def _begin(self, first_offset: int, producer_id: int) -> None:
         self.open_txns.begin(first_offset, producer_id)
         if self._first_unstable is None:
@@ -368,9 +400,8 @@ class Partition:
 
     def _complete(self, completed: CompletedTxn, *, index_aborted: bool) -> None:
         if completed.aborted and index_aborted:
-            # If this fails, readers could be shown aborted records. So the transaction stays open here, the
-            # last stable offset stands still, and the next start makes the index anew (KAFKA-7866).
-            self._index_is_behind = True
+            # Before the last stable offset moves: no reader may be shown aborted records. The log keeps the
+            # entry in memory if the disk refuses it.
             self.log.append_aborted(
                 AbortedTxn(
                     completed.producer_id,
@@ -379,7 +410,6 @@ class Partition:
                     self.open_txns.stable_after(completed),
                 )
             )
-            self._index_is_behind = False
         self.open_txns.end(completed)
 
     def _recover(self) -> None:
@@ -391,14 +421,27 @@ class Partition:
         log = self.log
         recovered_from = log.log_end_offset if log.recovered_from is None else log.recovered_from
         start = self._restore_snapshot(recovered_from)
+        saved = set(log.list_snapshots())
+        unsaved = [s.base_offset for s in log.segments if s.base_offset > start]
         for batch in log.scan(start, headers_only=True):
-            if batch.producer_id >= 0 and batch.base_offset >= start:
-                self._apply(batch, index_aborted=batch.base_offset >= recovered_from)
+            if batch.producer_id < 0 or batch.base_offset < start:
+                continue
+            self._save_bases(unsaved, batch.base_offset, saved)
+            self._apply(batch, index_aborted=batch.base_offset >= recovered_from)
+        self._save_bases(unsaved, log.log_end_offset, saved)
         self._prune_snapshots()
         self.advance_high_watermark(log.log_end_offset)
 
+    def _save_bases(self, unsaved: list[int], offset: int, saved: set[int]) -> None:
+        """Saves the producers where segments begin, up to an offset: a crash may have taken those snapshots away."""
+        while unsaved and unsaved[0] <= offset:
+            base = unsaved.pop(0)
+            if base not in saved:
+                self._save(base, encode_snapshot(self.producers.snapshot()))
+
     def _restore_snapshot(self, at_or_before: int) -> int:
         """Takes the newest snapshot that can be read; the offset from which the log must be read."""
+        first = self.log.segments[0].base_offset
         while found := self.log.latest_snapshot(at_or_before):
             offset, data = found
             try:
@@ -406,11 +449,17 @@ class Partition:
             except ValueError:
                 self.log.delete_snapshot(offset)
                 continue
-            for first_offset, producer_id in self.producers.restore(entries):
+            open_txns = self.producers.restore(entries)
+            if offset < first:
+                # Between the snapshot and the log batches are missing, markers maybe among them. What was open then
+                # has no record in the log, or it has one that opens it again: it holds nobody up.
+                self.producers.forget_txns()
+                open_txns = []
+            for first_offset, producer_id in open_txns:
                 self._begin(first_offset, producer_id)
             self._saved_at = offset
-            return max(offset, self.log.log_start_offset)
-        return self.log.log_start_offset
+            return max(offset, first)
+        return first
 
     def _prune_snapshots(self) -> None:
         """Keeps those where a segment begins, from which recovery may start, and the newest."""
@@ -471,16 +520,63 @@ class Partition:
         self.verification.expire(now_ms, expiration_ms)
 
     def retain(self, now_ms: int) -> int:
-        """Removes segments that are past the topic's retention; how many.
+        """Removes segments that are past the topic's retention or below its start; how many. Waits for the disk."""
+        steps = self.retention(now_ms)
+        try:
+            while True:
+                next(steps).run()
+        except StopIteration as done:
+            return int(done.value)
 
-        Their snapshots go with them, so the producers are saved anew: what a producer may send next must
-        not depend on whether its last batch is still there.
+    def retention(self, now_ms: int) -> Generator[PendingSync, None, int]:
+        """The same in steps: whoever drives it runs each sync, and then goes on.
+
+        What a producer may send next, and which transactions are open, must not depend on whether its batches are
+        still there. So the producers are saved where the log will begin, and that is durable before anything goes.
         """
-        removed = len(self.log.retain(now_ms, upper_offset=self.high_watermark))
+        log = self.log
+        count = len(log.expired(now_ms, self.high_watermark))
+        if count == len(log.segments):
+            self._roll(now_ms)
+        begin = log.segments[count].base_offset
+        if count:
+            self._save_pending()
+            if begin not in log.list_snapshots():
+                log.write_snapshot(begin, encode_snapshot(self._producers_at(begin).snapshot()))
+            if log.needs_flush or log.recovery_point < begin:
+                pending = log.prepare_flush()
+                yield pending
+                log.complete_sync(pending)
+        # The log may have changed meanwhile: what is removed now still lies below the same offset.
+        count = sum(segment.next_offset <= begin for segment in log.segments[:-1])
+        if log.recovery_point < begin:
+            count = 0
+        removed = log.remove_oldest(count)
         if removed:
             self._tell_moved()
-            self.write_snapshot()
-        return removed
+        return len(removed)
+
+    def _producers_at(self, offset: int) -> Producers:
+        """The producers as they were at an offset, for a snapshot that was lost."""
+        if offset == self.log.log_end_offset:
+            return self.producers
+        found = self.log.latest_snapshot(offset)
+        start = self.log.segments[0].base_offset
+        producers = Producers()
+        if found is not None:
+            producers.restore(decode_snapshot(found[1]))
+            start = max(start, found[0])
+        for batch in self.log.scan(start, headers_only=True):
+            if batch.base_offset >= offset:
+                break
+            if batch.producer_id < 0 or batch.base_offset < start:
+                continue
+            if not batch.is_control:
+                if batch.base_sequence >= 0 or batch.is_transactional:
+                    producers.apply_batch(batch)
+            elif (marker := read_marker(batch)) is not None:
+                producers.apply_marker(batch, marker)
+        return producers
 
     def last_records(self) -> dict[int, LastRecord]:
         """What compaction must leave of each producer, for its next sequence to be known."""
@@ -492,13 +588,12 @@ class Partition:
         }
 
     def delete_before(self, offset: int) -> ErrorCode:
-        """DeleteRecords: nothing below `offset` is served any more."""
+        """DeleteRecords: nothing below `offset` is served any more; retention removes the segments below it."""
         if offset > self.high_watermark or offset < 0:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if offset > self.log.log_start_offset:
-            self.log.delete_before(offset)
+            self.log.start_at(offset)
             self._tell_moved()
-            self.write_snapshot()
         return NONE
 
     def prepare_close(self) -> bool:
@@ -529,8 +624,6 @@ class Partition:
         """Closes the log; StorageError when a clean close was asked for and cannot be had."""
         self.closed = True
         try:
-            if clean and self._index_is_behind:
-                raise StorageError(f"{self.name}: the transaction index must be made anew")
             if clean and self.log.log_end_offset > 0 and not self._is_read_again():
                 self.write_snapshot()
         except StorageError:

@@ -220,6 +220,11 @@ class Producers:
 
     # -- the only mutations -------------------------------------------------------------------------------
 
+    def forget_txns(self) -> None:
+        """Takes all transactions for ended."""
+        for state in self._states.values():
+            state.txn_first_offset = NO_OFFSET
+
     def apply_batch(self, batch: SealedBatch) -> bool:
         """Takes over a data batch that is in the log; True when it opened a transaction here."""
         producer_id = batch.producer_id

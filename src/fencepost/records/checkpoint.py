@@ -28,10 +28,12 @@ def _encode_lines(lines: list[str]) -> bytes:
 
 def _decode_lines(data: bytes) -> list[str]:
     lines = data.decode("utf-8").splitlines()
-    if len(lines) < 2:
+    if not lines:
         return []  # Kafka takes a file that was created and never written for an empty one.
     if int(lines[0]) != _VERSION:
         raise ValueError(f"a checkpoint of version {lines[0]}")
+    if len(lines) < 2:
+        return []
     if int(lines[1]) != len(lines) - 2:
         raise ValueError(f"a checkpoint of {lines[1]} lines has {len(lines) - 2}")
     return lines[2:]

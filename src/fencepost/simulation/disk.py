@@ -151,11 +151,13 @@ class UnsyncedDisk:
         self.opens = 0
         """Those among them that need a file descriptor."""
         self.life = 0
+        self._power_losses = 0
 
     # --- what a test does to it ----------------------------------------------------------------
 
     def crash(self, dice: Dice | None = None) -> None:
         """Loses the power and gets it back."""
+        self._power_losses += 1
         self._root.sync()  # The mount point itself is not at stake.
         self._root.crash(dice)
         self.kill()
@@ -313,6 +315,9 @@ class UnsyncedDisk:
         self.call()
         self._folder(path)
         return Space(self._capacity_bytes, self._capacity_bytes - self._used_bytes)
+
+    def session(self) -> str:
+        return f"power {self._power_losses}"
 
     # --- the tree ------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """DeleteRecords (21): v0-2
 
-Behaviour: moves the log start offset of a partition forward; nothing below it is served any more, and segments that
-           lie wholly below it are removed. -1 means the high watermark. An offset below the log start changes
+Behaviour: moves the log start offset of a partition forward; nothing below it is served any more, also after a crash.
+           Segments that lie wholly below it are removed soon afterwards. -1 means the high watermark. An offset below the log start changes
            nothing and is no error.
 Versions:  v2 flexible.
 Errors:    OFFSET_OUT_OF_RANGE (beyond the high watermark), UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
@@ -53,7 +53,7 @@ def delete(
     topic: str, wanted: DeleteRecordsPartition, context: Context
 ) -> DeleteRecordsPartitionResult:
     found = find(topic, wanted.partition_index, context)
-    error = found if isinstance(found, ErrorCode) else delete_before(found, wanted.offset)
+    error = found if isinstance(found, ErrorCode) else delete_before(found, wanted.offset, context)
     low_watermark = UNKNOWN_OFFSET
     if not isinstance(found, ErrorCode) and error is ErrorCode.NONE:
         low_watermark = found.log_start_offset
@@ -83,11 +83,17 @@ def find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
     return partition
 
 
-def delete_before(partition: Partition, offset: int) -> ErrorCode:
+def delete_before(partition: Partition, offset: int, context: Context) -> ErrorCode:
+    node = context.node
     if offset == UP_TO_THE_HIGH_WATERMARK:
         offset = partition.high_watermark
     try:
-        return partition.delete_before(offset)
+        if 0 <= offset <= partition.high_watermark:
+            # Written down first: what somebody was told is deleted must not come back.
+            node.layout.save_log_start(partition.name, offset, sync=node.shard.fsync)
     except StorageError as problem:
         log.error("records of %s cannot be deleted: %s", partition.name, problem)
         return ErrorCode.KAFKA_STORAGE_ERROR
+    error = partition.delete_before(offset)
+    node.housekeeping.retain_soon(partition)
+    return error

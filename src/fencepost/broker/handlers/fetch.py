@@ -9,7 +9,8 @@ Behaviour: whole batches from each partition, as they lie on the disk, up to the
 Versions:  v5 log start offset; v7 sessions; v9 leader epochs; v11 rack; v12 flexible, diverging epochs;
            v13 topic ids; v15 replica state; v16 node endpoints; v17, v18 followers only.
 Errors:    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED,
-           FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, FETCH_SESSION_ID_NOT_FOUND, KAFKA_STORAGE_ERROR.
+           FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, FETCH_SESSION_ID_NOT_FOUND, KAFKA_STORAGE_ERROR,
+           CORRUPT_MESSAGE (the offset lies in bytes that are known to fail their check).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import StorageError
+from fencepost.base.failures import DamagedError, StorageError
 from fencepost.broker.context import Context
 from fencepost.broker.leadership import check_leader_epoch
 from fencepost.broker.waiting import Parked
@@ -251,6 +252,9 @@ def read_one(
             read_committed=read_committed,
             at_least_one=at_least_one,
         )
+    except DamagedError as problem:
+        log.error("%s cannot be read at %d: %s", partition.name, asked.fetch_offset, problem)
+        return failed(asked, ErrorCode.CORRUPT_MESSAGE)
     except StorageError as problem:
         log.error("reading %s failed: %s", partition.name, problem)
         return failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)

@@ -1,0 +1,196 @@
+"""Bytes of a segment that fail their check: where they end, and whether a crash can have left them.
+
+A crash leaves a *torn tail*: an append that was cut short, or, after a loss of power, pages that were never
+written and read as zeros. Nobody was promised anything about it, and it is cut off. Everything else is *damage*: a
+flipped bit, a file that somebody touched. Behind it lie records that were acknowledged. So damage is passed over: it keeps
+its place in the file, a reader who asks for its offsets gets an error, and what follows is read as ever.
+
+How the two are told apart, for bytes that lie above the recovery point (below it everything is damage):
+
+1. A sound batch follows, in this segment or as the next segment: damage. Except after a loss of power, when the
+   bytes hold a page's end of zeros or are missing: pages reach the disk in any order.
+2. Nothing follows, and the batch is complete by its own header or by its CRC: damage, unless the power was lost.
+3. Nothing follows, and the batch is not complete: torn.
+
+A batch's CRC does not cover its base offset, length and leader epoch. A batch whose offset was damaged looks like a gap, as
+compaction leaves them, and is only noticed when the next batch does not fit; then the batch before it is to blame.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from fencepost.base.seams import File
+from fencepost.records.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
+
+_HEADER: Final = struct.Struct(">qiibI2xi")
+"""Base offset, length, leader epoch, magic, crc, last offset delta."""
+_MAGIC_AT: Final = 16
+_MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
+_CHUNK_BYTES: Final = 1024 * 1024
+_PAGE_BYTES: Final = 4096
+_LEAST_ZEROS: Final = 16
+"""A hole that a loss of power left begins where a batch or a page does; fewer zeros may be the end of a record."""
+
+
+class Damage(NamedTuple):
+    """A run of bytes that cannot be read, and the offsets that lie in it."""
+
+    position: int
+    end: int
+    first_offset: int
+    end_offset: int
+
+    def __str__(self) -> str:
+        return (
+            f"offsets {self.first_offset} to {self.end_offset - 1} "
+            f"(bytes {self.position} to {self.end - 1}) fail their check"
+        )
+
+
+class Expected(NamedTuple):
+    """What is known about a segment whose bytes are judged."""
+
+    size_bytes: int
+    highest_offset: int
+    end_offset: int | None
+    """Where the next segment begins; None for the last one."""
+    durable_below: int
+    """The recovery point."""
+    lost_power: bool
+
+
+class _Batch(NamedTuple):
+    base_offset: int
+    next_offset: int
+    end: int
+
+
+def judge(file: File, position: int, next_offset: int, expected: Expected) -> Damage | None:
+    """What to make of the bytes at `position`, where a batch from `next_offset` on should begin; None: torn."""
+    size, is_last = expected.size_bytes, expected.end_offset is None
+    found = _following(file, position, next_offset, expected)
+    if found is not None:
+        damage = Damage(position, found[0], next_offset, found[1])
+    elif not is_last and (expected.end_offset or 0) > next_offset:
+        damage = Damage(position, size, next_offset, expected.end_offset or 0)
+    else:
+        end_offset = _complete_tail(file, position, next_offset, expected)
+        if end_offset is None:
+            return None
+        damage = Damage(position, size, next_offset, end_offset)
+    if next_offset < expected.durable_below:
+        return damage
+    if expected.lost_power and (
+        (damage.end == size and (is_last or _is_short(file, position, size)))
+        or _has_hole(file, damage.position, damage.end, size)
+    ):
+        return None
+    return damage
+
+
+def _following(
+    file: File, position: int, next_offset: int, expected: Expected
+) -> tuple[int, int] | None:
+    """The position and base offset of the sound batch behind the damage.
+
+    Where the damaged header says so, if it can be believed: a record may hold bytes that look like a batch.
+    """
+    header = _header_at(file, position, expected)
+    if header is not None:
+        after = _sound_batch(file, header.end, next_offset + 1, expected)
+        if after is not None:
+            return header.end, after.base_offset
+        if header.end == expected.size_bytes:
+            return None
+    return _search(file, position + 1, next_offset, expected)
+
+
+def _header_at(file: File, position: int, expected: Expected) -> _Batch | None:
+    header = file.read(position, HEADER_BYTES)
+    if len(header) < HEADER_BYTES:
+        return None
+    base_offset, length, _, magic, _, delta = _HEADER.unpack_from(header)
+    end = position + length + LOG_OVERHEAD_BYTES
+    if magic != MAGIC or length < _MIN_LENGTH or delta < 0 or end > expected.size_bytes:
+        return None
+    return _Batch(base_offset, base_offset + delta + 1, end)
+
+
+def _sound_batch(file: File, position: int, lowest: int, expected: Expected) -> _Batch | None:
+    """The batch at a place, if it passes its check and its offsets can be right there."""
+    found = _header_at(file, position, expected)
+    if found is None or not lowest <= found.base_offset <= found.next_offset - 1:
+        return None
+    if found.next_offset - 1 > expected.highest_offset:
+        return None
+    if expected.end_offset is not None and found.next_offset > expected.end_offset:
+        return None
+    data = memoryview(file.read(position, found.end - position))
+    crc = _HEADER.unpack_from(data)[4]
+    return found if crc32c(data[CRC_START:]) == crc else None
+
+
+def _search(file: File, position: int, lowest: int, expected: Expected) -> tuple[int, int] | None:
+    """The first place from `position` on where a sound batch begins."""
+    while position + HEADER_BYTES <= expected.size_bytes:
+        chunk = file.read(position, _CHUNK_BYTES)
+        place = chunk.find(MAGIC, _MAGIC_AT)
+        while place >= 0:
+            found = _sound_batch(file, position + place - _MAGIC_AT, lowest, expected)
+            if found is not None:
+                return position + place - _MAGIC_AT, found.base_offset
+            place = chunk.find(MAGIC, place + 1)
+        position += max(1, len(chunk) - _MAGIC_AT)
+    return None
+
+
+def _complete_tail(file: File, position: int, next_offset: int, expected: Expected) -> int | None:
+    """The offset behind a last batch that was written to its end; None when it was not, or nobody can tell."""
+    data = memoryview(file.read(position, expected.size_bytes - position))
+    if len(data) < HEADER_BYTES:
+        return None
+    base_offset, length, _, magic, crc, delta = _HEADER.unpack_from(data)
+    is_complete = length + LOG_OVERHEAD_BYTES == len(data) and magic == MAGIC
+    if is_complete or crc32c(data[CRC_START:]) == crc:
+        if base_offset == next_offset and 0 <= delta <= expected.highest_offset - base_offset:
+            return int(base_offset + delta + 1)
+        if crc32c(data[CRC_START:]) == crc:  # Then the delta is right, whatever the offset says.
+            return int(next_offset + delta + 1)
+    return None
+
+
+def _is_short(file: File, position: int, size: int) -> bool:
+    """Whether the batch at `position` goes on behind the end of the file, or is not even a header."""
+    header = file.read(position, HEADER_BYTES)
+    if len(header) < HEADER_BYTES:
+        return True
+    return bool(position + _HEADER.unpack_from(header)[1] + LOG_OVERHEAD_BYTES > size)
+
+
+def _has_hole(file: File, start: int, end: int, size: int) -> bool:
+    """Whether a page, or the rest of one from the first damaged byte on, was never written and reads as zeros."""
+    page = start // _PAGE_BYTES * _PAGE_BYTES
+    while page < end:
+        begin, stop = max(start, page), min(page + _PAGE_BYTES, size)
+        if stop <= end and stop - begin >= _LEAST_ZEROS and not any(file.read(begin, stop - begin)):
+            return True
+        page += _PAGE_BYTES
+    return False
+
+
+def moved_batch(
+    file: File, position: int, gap: tuple[int, int], expected: Expected
+) -> Damage | None:
+    """Whether the batch before `position`, which left a gap before it, only claims a wrong offset.
+
+    `gap` is where that batch begins and which offset should have been there.
+    """
+    gap_position, next_offset = gap
+    found = _sound_batch(file, position, next_offset + 1, expected)
+    if found is None:
+        return None
+    return Damage(gap_position, position, next_offset, found.base_offset)

@@ -1,0 +1,216 @@
+"""A directory that rotted or was meddled with: nothing is removed because of it, and nobody is left in the dark.
+
+Damage in the metadata log refuses the start before a byte is changed. Damage in a partition costs its own batch.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.base.ids import TopicPartition
+from fencepost.records.batch import split_batches
+from fencepost.records.checkpoint import decode_offsets
+from tests.broker.node_stage import FOLDER, Stage
+from tests.broker.requests import batch_of, create_topic, fetch, produce, records_in
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+SMALL_SEGMENTS = {"internal.segment.bytes": "1000"}
+METADATA = f"{FOLDER}/__cluster_metadata-0/{0:020d}.log"
+RECOVERY_POINTS = f"{FOLDER}/recovery-point-offset-checkpoint"
+
+
+def written(durability: str, records: int = 100) -> Stage:
+    stage = Stage(durability=durability).start()
+    create_topic(stage, "t", settings=SMALL_SEGMENTS)
+    for number in range(records):
+        produce(stage, "t", batch_of(b"%d" % number))
+    return stage
+
+
+def flip(stage: Stage, path: str, position: int) -> None:
+    data = bytearray(stage.disk.read_file(path))
+    data[position] ^= 0x10
+    stage.disk.write_file(path, bytes(data), sync=True)
+
+
+def content(stage: Stage, folder: str = FOLDER) -> dict[str, bytes | None]:
+    """Every file below a folder."""
+    found: dict[str, bytes | None] = {}
+    for name in stage.disk.list_dir(folder):
+        path = f"{folder}/{name}"
+        try:
+            found[path] = stage.disk.read_file(path)
+        except FileNotFoundError:
+            found[path] = None
+            found |= content(stage, path)
+    return found
+
+
+def read_around(stage: Stage, topic: str, end: int) -> tuple[list[bytes | None], list[int]]:
+    """What a reader gets who steps over what he cannot read: values, and the offsets that were refused."""
+    values: list[bytes | None] = []
+    refused = []
+    offset = 0
+    while offset < end:
+        got = fetch(stage, topic, offset)
+        if got.error_code != ErrorCode.NONE:
+            assert got.error_code == ErrorCode.CORRUPT_MESSAGE
+            refused.append(offset)
+            offset += 1
+            continue
+        values += [record.value for record in records_in(got.records)]
+        offset = split_batches(got.records)[-1].next_offset
+    return values, refused
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("ending", ["kill", "lose_power"])
+def test_a_flipped_bit_in_an_old_segment_costs_one_batch(durability: str, ending: str) -> None:
+    stage = written(durability)
+    stage.advance(5_000)
+    if (durability, ending) == ("os", "lose_power"):
+        stage.stop()
+    else:
+        getattr(stage, ending)()
+    flip(stage, f"{FOLDER}/t-0/{0:020d}.log", 200)
+    again = stage.again()
+    again.advance(5_000)
+    values, refused = read_around(again, "t", 100)
+    assert len(values) + len(refused) == 100
+    assert len(refused) <= 1
+    assert values[-1] == b"99"
+    assert produce(again, "t", batch_of(b"next")).base_offset == 100
+    again.stop()
+
+
+@pytest.mark.parametrize("segment", [0, 3, -1])
+def test_a_flipped_bit_that_was_never_flushed_costs_one_batch_after_a_kill(segment: int) -> None:
+    stage = written("os")
+    partition = stage.node.partition("t", 0)
+    assert partition is not None
+    path = partition.log.segments[segment].path(".log")
+    first = partition.log.segments[segment].base_offset
+    stage.kill()
+    stage.disk.remove(RECOVERY_POINTS)
+    for position in (3, 9, 65):
+        flip(stage, path, position)
+        again = stage.again()
+        values, refused = read_around(again, "t", 100)
+        assert refused == [first]
+        assert values == [b"%d" % number for number in range(100) if number != first]
+        again.kill()
+        flip(again, path, position)
+
+
+def test_recovery_points_follow_the_flushed_segments_while_nobody_syncs() -> None:
+    stage = written("os")
+    stage.advance(2_000)
+    partition = stage.node.partition("t", 0)
+    assert partition is not None
+    base = partition.log.segments[-1].base_offset
+    assert base > 0
+    points = decode_offsets(stage.disk.read_file(RECOVERY_POINTS))
+    assert points[TopicPartition("t", 0)] == base
+    again = stage.lose_power().again()
+    # What was sealed is there although nobody ever waited for a sync.
+    values, refused = read_around(again, "t", base)
+    assert (values, refused) == ([b"%d" % number for number in range(base)], [])
+    opened = again.node.partition("t", 0)
+    assert opened is not None
+    assert opened.log.recovered_from == base
+    again.stop()
+
+
+def test_a_flush_that_the_disk_does_not_confirm_ends_the_process() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "t", settings=SMALL_SEGMENTS)
+    stage.advance(5_000)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk says no")
+
+    stage.disk.sync_dir = refuse  # type: ignore[assignment]
+    for number in range(20):
+        produce(stage, "t", batch_of(b"%d" % number))
+    stage.settle()
+    assert "did not confirm a sync" in stage.fatal[0]
+    stage.abandon()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_any_damage_in_the_metadata_log_refuses_the_start_and_changes_nothing(
+    durability: str, ending: str
+) -> None:
+    stage = Stage(durability=durability).start()
+    for name in ("a", "b", "c"):
+        create_topic(stage, name)
+        produce(stage, name, batch_of(b"value"))
+    getattr(stage, ending)()
+    size = len(stage.disk.read_file(METADATA))
+    header = [*range(12), *range(16, 61)]
+    for position in [*header, *range(61, size - 1, 23), size - 1]:
+        flip(stage, METADATA, position)
+        before = content(stage)
+        with pytest.raises(StorageError, match=r"damaged.*Nothing was changed"):
+            stage.again()
+        assert content(stage) == before
+        flip(stage, METADATA, position)
+    again = stage.again()
+    for name in ("a", "b", "c"):
+        assert [r.value for r in records_in(fetch(again, name).records)] == [b"value"]
+    again.stop()
+
+
+def test_a_torn_tail_of_the_metadata_log_is_cut_and_the_broker_starts() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "a")
+    stage.kill()
+    whole = stage.disk.read_file(METADATA)
+    for torn in (b"\0", b"\0" * 40, whole[:30], whole[:60]):
+        stage.disk.write_file(METADATA, whole + torn, sync=True)
+        stage = stage.again()
+        assert "a" in stage.node.metadata.topics
+        stage.kill()
+        whole = stage.disk.read_file(METADATA)
+
+
+def test_a_metadata_log_that_is_shorter_than_it_was_refuses_the_start() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "a")
+    stage.advance(5_000)
+    stage.kill()
+    for keep in (0, 100):
+        spoiled: dict[str, Any] = {METADATA: stage.disk.read_file(METADATA)}
+        stage.disk.write_file(METADATA, spoiled[METADATA][:keep], sync=True)
+        before = content(stage)
+        with pytest.raises(StorageError, match="was on the disk up to"):
+            stage.again()
+        assert content(stage) == before
+        stage.disk.write_file(METADATA, spoiled[METADATA], sync=True)
+
+
+def test_a_topic_of_the_same_name_does_not_inherit_the_offsets_of_a_deleted_one() -> None:
+    from fencepost.wire.apis import ApiKey
+    from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    stage = written("os")
+    partition = stage.node.partition("t", 0)
+    assert partition is not None
+    partition.delete_before(60)
+    stage.advance(120_000)  # Checkpoints tell of the old topic now.
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+    stage.call(ApiKey.DELETE_TOPICS, 6, request)
+    create_topic(stage, "t", settings=SMALL_SEGMENTS)
+    for number in range(20):
+        assert produce(stage, "t", batch_of(b"new %d" % number)).base_offset == number
+    again = stage.kill().again()
+    values, refused = read_around(again, "t", 20)
+    assert (values, refused) == ([b"new %d" % number for number in range(20)], [])
+    again.stop()
