@@ -42,6 +42,8 @@ class Promises:
     """What the owner of the log wrote into its checkpoints."""
 
     recovery_point: int = 0
+    saved_point: int = 0
+    """The recovery point as the owner has written it down."""
     log_start_offset: int = 0
     written: list[bytes] = field(default_factory=list)
     table: Table = field(default_factory=dict)
@@ -60,8 +62,10 @@ def append_and_roll(disk: UnsyncedDisk, promises: Promises) -> None:
             log.append_aborted(AbortedTxn(number, number - 1, number, number + 1))
         if number % 5 == 4:
             promises.recovery_point = log.sync()
+            promises.saved_point = log.saved_recovery_point
     log.close(clean=True)
     promises.recovery_point = log.log_end_offset
+    promises.saved_point = log.saved_recovery_point
 
 
 def truncate_and_delete(disk: UnsyncedDisk, promises: Promises) -> None:
@@ -69,14 +73,17 @@ def truncate_and_delete(disk: UnsyncedDisk, promises: Promises) -> None:
     for number in range(15):
         promises.written.append(bytes(append(log, size=20, timestamp_ms=number).data))
     promises.recovery_point = log.sync()
+    promises.saved_point = log.saved_recovery_point
     promises.log_start_offset = 5
     log.delete_before(5)
     promises.recovery_point = min(promises.recovery_point, 9)
+    promises.saved_point = min(promises.saved_point, 9)
     log.truncate_to(9)
     del promises.written[9:]
     for number in range(9, 14):
         promises.written.append(bytes(append(log, size=20, timestamp_ms=number).data))
     promises.recovery_point = log.sync()
+    promises.saved_point = log.saved_recovery_point
 
 
 def crash_during(story: Story, call: int, seed: int | None) -> tuple[UnsyncedDisk, Promises] | None:
@@ -102,7 +109,7 @@ def test_what_was_synced_is_there_after_a_crash_at_any_call(story: Story, seed: 
         log = open_log(
             disk,
             SMALL,
-            recovery_point=promises.recovery_point,
+            recovery_point=promises.saved_point,
             log_start_offset=promises.log_start_offset,
         )
         assert log.log_end_offset >= promises.recovery_point
@@ -137,6 +144,7 @@ def fill_and_compact(disk: UnsyncedDisk, promises: Promises) -> None:
             append_pairs(log, (b"k%d" % (number % 5), b"%d" % number), timestamp_ms=number)
     log.roll(NOW)
     promises.recovery_point = log.sync()
+    promises.saved_point = log.saved_recovery_point
     promises.table = fold(log)
     promises.calls_before = disk.calls
     for round_number in range(2):
@@ -158,7 +166,7 @@ def test_compaction_loses_nothing_in_a_crash_at_any_call(seed: int | None) -> No
     call = undisturbed.calls_before
     while (left := crash_during(fill_and_compact, call := call + 1, seed)) is not None:
         disk, promises = left
-        log = open_log(disk, COMPACTED, recovery_point=promises.recovery_point)
+        log = open_log(disk, COMPACTED, recovery_point=promises.saved_point)
         assert log.log_end_offset >= promises.recovery_point
         table = fold(log)
         table.pop(b"new", None)
