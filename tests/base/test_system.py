@@ -56,9 +56,22 @@ def test_views_that_nobody_lets_go_become_copies(
     file: SystemFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Mapping, "limit", Mapping.alive + 2)
-    views = [file.view(0, 5000) for _ in range(5)]
+    views = [file.view(start, 5000) for start in range(5)]
     assert Mapping.alive == Mapping.limit
-    assert {bytes(view) for view in views} == {PAGES[:5000]}
+    assert [bytes(view) for view in views] == [PAGES[start : start + 5000] for start in range(5)]
+
+
+def test_those_who_want_the_same_bytes_share_a_mapping(file: SystemFile) -> None:
+    before = Mapping.alive
+    views = [memoryview(file.view(4100, 5000)) for _ in range(100)]
+    assert Mapping.alive == before + 1
+    assert {bytes(view) for view in views} == {PAGES[4100:9100]}
+    views[1:] = []
+    assert bytes(memoryview(file.view(4100, 4000))) == PAGES[4100:8100]
+    assert bytes(views[0]) == PAGES[4100:9100]
+    views.clear()
+    assert Mapping.alive == before
+    assert bytes(file.view(4100, 5000)) == PAGES[4100:9100]
 
 
 def test_a_large_part_of_a_log_is_read_as_it_lies_there(tmp_path: Path) -> None:

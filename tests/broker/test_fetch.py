@@ -270,3 +270,17 @@ def test_a_topic_without_a_partition_is_not_in_the_answer(
     request = fetch_request(new_topic())
     request.topics[0].partitions.clear()
     assert client.call(ApiKey.FETCH, FETCH_VERSION, request).responses == []
+
+
+def test_what_must_be_copied_for_one_reply_is_limited() -> None:
+    with Stage(durability="os") as stage:  # Its disk has no views, so all is copied.
+        create_topic(stage, "wide", 12)
+        for index in range(12):
+            produce(stage, "wide", batch_of(b"x" * 1_000_000), index=index)
+        request = fetch_request("wide", max_wait_ms=A_MINUTE_MS, min_bytes=12_000_000)
+        for index in range(1, 12):
+            request.topics += fetch_request("wide", index=index).topics
+        reply = stage.call(ApiKey.FETCH, FETCH_VERSION, request)
+        parts = [topic.partitions[0] for topic in reply.responses]
+        assert [len(values_of(part)) for part in parts] == [1] * 8 + [0] * 4
+        assert [part.high_watermark for part in parts] == [1] * 12

@@ -8,6 +8,7 @@ import mmap
 import os
 import secrets
 import shutil
+import weakref
 from collections.abc import Sequence
 from time import time_ns
 
@@ -39,10 +40,11 @@ class SystemDice:
 class SystemFile:
     """A file descriptor and nothing more: no buffering, so that what `append` returned from survives kill -9."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptor", "_last_view")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._last_view: tuple[int, int, weakref.ref[Mapping]] | None = None
 
     def append(self, chunks: Sequence[Buffer]) -> int:
         if len(chunks) == 1:
@@ -84,7 +86,13 @@ class SystemFile:
         return b"".join(parts)
 
     def view(self, position: int, count: int) -> Buffer:
-        # A mapping costs its page table entries; a copy costs the copying and new memory to hold it.
+        # A mapping costs its page table entries; a copy costs the copying and new memory to hold it. Readers who wait for
+        # the end of the same partition all want the same bytes, and share the mapping.
+        last = self._last_view
+        if last is not None and last[0] == position and last[1] == count:
+            shared = last[2]()
+            if shared is not None:
+                return memoryview(shared)[position % mmap.ALLOCATIONGRANULARITY :]
         if Mapping.alive >= Mapping.limit:
             return self.read(position, count)
         # The system maps from the beginning of a page.
@@ -95,6 +103,7 @@ class SystemFile:
             )
         except OSError:  # No descriptor or no mapping is left; a copy needs neither.
             return self.read(position, count)
+        self._last_view = (position, count, weakref.ref(mapping))
         return memoryview(mapping)[lead:]
 
     def size(self) -> int:

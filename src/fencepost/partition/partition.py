@@ -482,7 +482,7 @@ class Partition:
         if offset < start or offset > log.log_end_offset:
             return Fetched(ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark, stable, start)
         upper = stable if read_committed else high_watermark
-        if offset >= upper:
+        if offset >= upper or (max_bytes <= 0 and not at_least_one):
             return Fetched(NONE, high_watermark, stable, start, () if read_committed else None)
         part = log.read(offset, max_bytes, upper_offset=upper, at_least_one=at_least_one)
         aborted: Sequence[tuple[int, int]] | None = None

@@ -19,6 +19,7 @@ remembers the last few and gives one again when nobody holds a view of it any mo
 
 from __future__ import annotations
 
+import mmap
 import struct
 from typing import Final
 
@@ -49,11 +50,13 @@ class LargeBuffers:
         for known in self._known:
             if len(known) >= size and _is_free(known):
                 return memoryview(known)[:size]
+        if size > _BELIEVED_AT_MOST:
+            # Memory straight from the system: nobody fills it with zeros twice, and it goes back there when it is free.
+            return memoryview(mmap.mmap(-1, size))
         new = bytearray(size)
-        if size <= _BELIEVED_AT_MOST:
-            self._known.append(new)
-            if len(self._known) > _KNOWN_AT_MOST:
-                del self._known[0]
+        self._known.append(new)
+        if len(self._known) > _KNOWN_AT_MOST:
+            del self._known[0]
         return memoryview(new)
 
 

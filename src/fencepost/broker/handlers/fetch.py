@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FULL_FETCH_EPOCHS: Final = (0, -1)
 READ_COMMITTED: Final = 1
+MOST_COPIED_BYTES: Final = 8 * 1024 * 1024
+"""Views of the page cache take no time to speak of. Copies do, of small batches or where too many views are in use: so
+much of them in one reply takes some milliseconds."""
 ROOM_WAIT_MS: Final = 1000
 """How long a fetch waits for memory before it is answered without records; its client asks again."""
 
@@ -189,14 +192,15 @@ def most_bytes(request: FetchRequest, context: Context) -> int:
 def read_all(request: FetchRequest, context: Context) -> Read:
     """Reads every partition in the order of the request until its limit is used up.
 
-    Where the replies that others have not read take all of their memory, nothing is read, and the reply says only how
-    the partitions are.
+    What has to be copied is limited too: the reader comes back for the rest. Where the replies that others have not read take all of
+    their memory, nothing is read, and the reply says only how the partitions are.
     """
     share = context.node.replies.share()
     most = most_bytes(request, context)
     left = min(most, share)
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     read_committed = request.isolation_level == READ_COMMITTED
+    may_copy = MOST_COPIED_BYTES
     responses = []
     total = 0
     settled = False
@@ -220,6 +224,9 @@ def read_all(request: FetchRequest, context: Context) -> Read:
             size = len(data.records) if data.records is not None else 0
             total += size
             left -= size
+            if not isinstance(data.records, memoryview):
+                may_copy -= size
+                left = min(left, may_copy)
             settled |= data.error_code != 0 or data.diverging_epoch is not None
             partitions.append(data)
         if partitions:  # A topic without any is not in the answer.
@@ -228,7 +235,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
                     topic=name or "", topic_id=topic.topic_id, partitions=partitions
                 )
             )
-    if total and share < most:
+    if total and (left <= 0 or share < most):
         settled = True  # There is no room for more, so it does not wait for more.
     return Read(FetchResponse(responses=responses), total, settled)
 
