@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.handlers import list_offsets
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -209,3 +212,31 @@ def test_a_partition_that_is_named_twice_is_refused_once(
     (topic,) = client.call(ApiKey.LIST_OFFSETS, 11, request).topics
     (partition,) = topic.partitions
     assert partition.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_request_for_many_partitions_is_answered_in_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(list_offsets, "perf_counter", lambda: float(next(ticks)))
+    with Stage(durability="os") as stage:
+        for topic in ("stays", "goes"):
+            create_topic(stage, topic, 10)
+        topics = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsPartition(partition_index=n, timestamp=LATEST) for n in range(10)
+                ],
+            )
+            for name in ("stays", "goes")
+        ]
+        line = stage.connect()
+        sent = line.send(ApiKey.LIST_OFFSETS, 11, ListOffsetsRequest(replica_id=-1, topics=topics))
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="goes")], timeout_ms=1000)
+        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        stays, goes = line.reply(ApiKey.LIST_OFFSETS, 11, sent).topics
+        assert [(p.partition_index, p.error_code) for p in stays.partitions] == [
+            (n, 0) for n in range(10)
+        ]
+        assert goes.partitions[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

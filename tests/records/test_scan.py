@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record, open_batch
-from fencepost.records.scan import MAX_KEYLESS, RecordScan
+from fencepost.records.scan import MAX_KEYLESS, RecordScan, find_time
 
 SOME_BYTES = st.none() | st.binary(max_size=5) | st.binary(min_size=60, max_size=200)
 RECORDS = st.lists(
@@ -76,3 +76,23 @@ def test_a_count_that_cannot_be_is_refused() -> None:
 def test_the_first_hundred_records_without_a_key_are_named() -> None:
     raw = build_batch([Record(value=b"v")] * 150, timestamp_ms=0)
     assert scan(read_header(raw), 40) == list(range(MAX_KEYLESS))
+
+
+@given(
+    records=RECORDS, wanted=st.integers(0, 2**40), start=st.integers(0, 8), stamped=st.booleans()
+)
+def test_a_time_is_found_where_the_opened_batch_has_it(
+    records: list[Record], wanted: int, start: int, stamped: bool
+) -> None:
+    batch = read_header(build_batch(records, timestamp_ms=0))
+    if stamped:
+        batch.stamp_append_time(2**39)
+    found = find_time(batch, memoryview(batch.data)[HEADER_BYTES:], wanted, start)
+    assert found == next(
+        (
+            (record.timestamp_ms, record.offset)
+            for record in open_batch(batch)
+            if record.timestamp_ms >= wanted and record.offset >= start
+        ),
+        None,
+    )

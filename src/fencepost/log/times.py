@@ -5,13 +5,16 @@ The time index says where to begin, the headers say which batch, and only that o
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.log.retention import newest_time
 from fencepost.log.segment import Segment
-from fencepost.records.batch import BatchError, SealedBatch
-from fencepost.records.opened import Record, open_batch
+from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
+from fencepost.records.compression import decompress
+from fencepost.records.opened import open_batch
+from fencepost.records.scan import find_time
 
 if TYPE_CHECKING:
     from fencepost.log.log import Log
@@ -45,10 +48,22 @@ def _find_in_segment(segment: Segment, timestamp_ms: int, start: int) -> Timesta
         return None
     for _, batch in segment.batches(position):
         if batch.max_timestamp >= timestamp_ms:
-            for record in _records(batch):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start:
-                    return TimestampOffset(record.timestamp_ms, record.offset, batch.leader_epoch)
+            found = _find_in_batch(batch, timestamp_ms, start)
+            if found is not None:
+                return found
     return None
+
+
+def _find_in_batch(batch: SealedBatch, timestamp_ms: int, start: int) -> TimestampOffset | None:
+    """A batch that cannot be opened or is empty stands for itself."""
+    found: tuple[int, int] | None = batch.max_timestamp, batch.base_offset
+    if batch.record_count > 0:
+        with contextlib.suppress(BatchError):
+            payload = decompress(batch.codec, memoryview(batch.data)[HEADER_BYTES:])
+            found = find_time(batch, payload, timestamp_ms, start)
+    if found is None or found[1] < start:
+        return None
+    return TimestampOffset(found[0], found[1], batch.leader_epoch)
 
 
 def find_newest(log: Log) -> TimestampOffset | None:
@@ -63,14 +78,10 @@ def find_newest(log: Log) -> TimestampOffset | None:
     if position is None:
         return None
     _, batch = next(best.batches(position))
-    newest = max(_records(batch), key=lambda record: (record.timestamp_ms, -record.offset))
+    found = _find_in_batch(batch, batch.max_timestamp, batch.base_offset)
+    if found is not None:
+        return found
+    # Its header claims a time that no record has.
+    records = open_batch(batch)
+    newest = max(records, key=lambda record: (record.timestamp_ms, -record.offset))
     return TimestampOffset(newest.timestamp_ms, newest.offset, batch.leader_epoch)
-
-
-def _records(batch: SealedBatch) -> list[Record]:
-    """The records of a batch; one that cannot be opened or is empty stands for itself."""
-    try:
-        records = open_batch(batch)
-    except BatchError:
-        records = []
-    return records or [Record(batch.base_offset, batch.max_timestamp)]

@@ -89,3 +89,35 @@ def _skip(payload: Buffer, position: int, end: int) -> tuple[int, int]:
     if length < 0 or position + length > end:
         raise ValueError(f"{length} bytes are claimed where {end - position} are left")
     return length, position + length
+
+
+def find_time(
+    batch: SealedBatch, payload: Buffer, timestamp_ms: int, start_offset: int
+) -> tuple[int, int] | None:
+    """Time and offset of the first record from an offset on that is not older than a time; BatchError for damage."""
+    try:
+        return _find_time(batch, payload, timestamp_ms, start_offset)
+    except (IndexError, ValueError) as problem:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"{batch!r}: {problem}") from None
+
+
+def _find_time(
+    batch: SealedBatch, payload: Buffer, timestamp_ms: int, start_offset: int
+) -> tuple[int, int] | None:
+    base_offset = batch.base_offset
+    base_timestamp = batch.base_timestamp
+    append_time = batch.max_timestamp if batch.is_append_time else None
+    position = 0
+    for _ in range(batch.record_count):
+        length, position = read_varint(payload, position)
+        end = position + length
+        if length < MIN_RECORD_BYTES - 1 or end > len(payload):
+            raise ValueError(f"a record claims {length} bytes")
+        timestamp_delta, position = read_varlong(payload, position + 1)
+        at_ms = base_timestamp + timestamp_delta if append_time is None else append_time
+        if at_ms >= timestamp_ms:
+            offset = base_offset + read_varint(payload, position)[0]
+            if offset >= start_offset:
+                return at_ms, offset
+        position = end
+    return None

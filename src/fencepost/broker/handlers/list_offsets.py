@@ -7,18 +7,24 @@ Behaviour: the offset for a time, or for one of the special times: earliest (-2)
 Versions:  v2 isolation level; v4 leader epochs; v6 flexible; v7 highest timestamp; v8, v9, v11 tiered storage;
            v10 a timeout for remote look-ups.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-           INVALID_REQUEST (a partition named twice), UNSUPPORTED_VERSION (a special time that we do not know).
+           INVALID_REQUEST (a partition named twice), UNSUPPORTED_VERSION (a special time that we do not know),
+           KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from collections.abc import Iterator
+from time import perf_counter
 from typing import Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.broker.context import Context
 from fencepost.broker.leadership import check_leader_epoch
+from fencepost.broker.waiting import Parked
 from fencepost.log.times import TimestampOffset
 from fencepost.partition.partition import Partition
 from fencepost.wire.apis import NEVER
@@ -29,6 +35,8 @@ from fencepost.wire.forms.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+log = logging.getLogger(__name__)
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -47,32 +55,66 @@ FIRST_VERSION_WITH: Final = {
 }
 """The special times, and since when a client may ask for them."""
 
+LOOKING_SECONDS: Final = 0.005
+"""How long one request looks up partitions in one turn of the loop."""
+
 NOWHERE: Final = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
 
-def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Parked:
+    """Looks up some partitions in each turn of the loop: each may have to read from the disk and open a batch."""
+    lookups, response = prepare(request, context)
+    if run_some(lookups):
+        return response
+    parked = Parked()
+
+    def go_on() -> None:
+        if run_some(lookups):
+            parked.answer(response)
+        else:
+            context.node.call_later(0, go_on)
+
+    context.node.call_later(0, go_on)
+    return parked
+
+
+def run_some(lookups: Iterator[None]) -> bool:
+    """Whether that was all."""
+    until = perf_counter() + LOOKING_SECONDS
+    return all(perf_counter() < until for _ in lookups)
+
+
+def prepare(
+    request: ListOffsetsRequest, context: Context
+) -> tuple[Iterator[None], ListOffsetsResponse]:
+    """The reply, and what fills it in step by step."""
     read_committed = request.isolation_level == 1
     asked_for = Counter(
         (topic.name, asked.partition_index)
         for topic in request.topics
         for asked in topic.partitions
     )
-    return ListOffsetsResponse(
+    response = ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    look_up(topic.name, asked, read_committed, context)
-                    if asked_for[topic.name, asked.partition_index] == 1
-                    else failed(asked, ErrorCode.INVALID_REQUEST)
-                    # A partition that is named twice is refused once.
-                    for asked in {each.partition_index: each for each in topic.partitions}.values()
-                ],
-            )
+            ListOffsetsTopicResponse(name=topic.name)
             for topic in request.topics
             if topic.partitions
         ]
     )
+
+    def run() -> Iterator[None]:
+        asked_topics = (topic for topic in request.topics if topic.partitions)
+        for topic, told in zip(asked_topics, response.topics, strict=True):
+            # A partition that is named twice is refused once.
+            for asked in {each.partition_index: each for each in topic.partitions}.values():
+                told.partitions.append(
+                    look_up(topic.name, asked, read_committed, context)
+                    if asked_for[topic.name, asked.partition_index] == 1
+                    else failed(asked, ErrorCode.INVALID_REQUEST)
+                )
+                yield
+
+    return run(), response
 
 
 def look_up(
@@ -88,7 +130,11 @@ def look_up(
     if asked.timestamp < 0 and context.api_version < FIRST_VERSION_WITH.get(asked.timestamp, NEVER):
         return failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     upper = partition.last_stable_offset if read_committed else partition.high_watermark
-    found = find(partition, asked.timestamp, upper)
+    try:
+        found = find(partition, asked.timestamp, upper)
+    except (OSError, StorageError) as problem:
+        log.error("looking for a time in %s failed: %s", partition.name, problem)
+        return failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         timestamp=found.timestamp_ms,
@@ -99,22 +145,22 @@ def look_up(
 
 def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
     """The place that a time stands for; NOWHERE if there is none."""
-    log = partition.log
+    of_partition = partition.log
     if timestamp == LATEST:
         return TimestampOffset(NO_TIMESTAMP, upper, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
+        start = of_partition.log_start_offset
         # What is written next belongs to the leader of now, who has no entry yet where nothing was written.
-        is_empty = start == log.log_end_offset
-        epoch = partition.leader_epoch if is_empty else log.epochs.epoch_at(start)
+        is_empty = start == of_partition.log_end_offset
+        epoch = partition.leader_epoch if is_empty else of_partition.epochs.epoch_at(start)
         return TimestampOffset(NO_TIMESTAMP, start, epoch)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOWHERE
     if timestamp == MAX_TIMESTAMP:
-        newest = log.max_timestamp_offset()
+        newest = of_partition.max_timestamp_offset()
         return newest if newest is not None and newest.offset < upper else NOWHERE
     assert timestamp >= 0, "the special times are all above"
-    return log.offset_for_timestamp(timestamp, upper) or NOWHERE
+    return of_partition.offset_for_timestamp(timestamp, upper) or NOWHERE
 
 
 def failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
