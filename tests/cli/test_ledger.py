@@ -53,7 +53,7 @@ def write(home: Home, name: str, batch_id: int, query_id: str = "q", open_ms: in
     keeper = home.keeper(name)
     identity = home.begin(name)
     moment = PlayedMoment(query_id, batch_id, '{"in": {"0": 42, "1": 7}}')
-    page = keeper.read(query_id)
+    page = keeper.look(query_id, stable=True)
     keeper.enter(
         identity, moment, NO_ROWS, page, open_ms=open_ms, sources=OURS, is_stateful=False
     )  # fmt: skip
@@ -108,18 +108,21 @@ def test_adopt_lets_a_query_in_after_its_last_batch(home: Home) -> None:
     write(home, "adopted", 4, "p")
     keeper = home.keeper("adopted")
     batch = Batch("q", 7)
-    assert keeper.judge(keeper.read("q"), batch, SourceUse()).verdict is Verdict.REFUSE
+    assert keeper.judge(keeper.look("q", stable=True), batch, SourceUse()).verdict is Verdict.REFUSE
     row = told(home, "adopt", "adopted", "--query-id", "q", "--last-batch", "6", "--yes")
     assert (row["query_id"], row["last_batch"]) == ("q", 6)
     assert row["starting_offsets"] is None
-    assert keeper.judge(keeper.read("q"), batch, SourceUse()).verdict is Verdict.WRITE
+    assert keeper.judge(keeper.look("q", stable=True), batch, SourceUse()).verdict is Verdict.WRITE
 
 
 def test_adopt_lets_a_new_query_in_and_one_without_any_record(home: Home) -> None:
     row = told(home, "adopt", "brand-new", "--query-id", "q", "--last-batch", "-1", "--yes")
     assert row["last_batch"] == -1
     keeper = home.keeper("brand-new")
-    assert keeper.judge(keeper.read("q"), Batch("q", 0), SourceUse()).verdict is Verdict.WRITE
+    assert (
+        keeper.judge(keeper.look("q", stable=True), Batch("q", 0), SourceUse()).verdict
+        is Verdict.WRITE
+    )
 
 
 def test_what_changes_the_ledger_asks_first(home: Home) -> None:

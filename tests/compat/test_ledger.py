@@ -54,7 +54,7 @@ def enter(
 ) -> Page:
     """A batch of a driver that has just started."""
     identity = home.begin(name, version)
-    page = keeper.read("q")
+    page = keeper.look("q", stable=True)
     moment = PlayedMoment("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
     page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=5, sources=OURS)
     home.cluster.end_txn(identity, commit=commit)
@@ -81,7 +81,7 @@ def test_one_driver_writes_batch_after_batch(home: Home, protocol: int) -> None:
     home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
     keeper = home.keeper(home.topic)
     identity = home.begin(home.topic, protocol)
-    page = keeper.read("q")
+    page = keeper.look("q", stable=True)
     for batch_id in range(5):
         moment = PlayedMoment("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
         page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=5, sources=OURS)
@@ -160,7 +160,7 @@ def test_added_partitions_and_a_lost_topic(home: Home) -> None:
     assert [home.batch_in(name) for name in names] == [3] * 4
     home.delete()
     keeper = home.keeper(names[0])
-    decision = keeper.judge(keeper.read("q"), Batch("q", 4), SourceUse())
+    decision = keeper.judge(keeper.look("q", stable=True), Batch("q", 4), SourceUse())
     assert decision.verdict is Verdict.REFUSE
     assert "the cluster has no ledger" in decision.reason
 
@@ -203,7 +203,7 @@ def test_the_old_ledger_is_found_and_moved(home: Home, protocol: int) -> None:
     keeper = home.keeper(home.topic)
     assert home.page(home.topic).entry == LedgerEntry("q", 6, "f")
     identity = home.begin(home.topic, protocol)
-    page = keeper.read("q")
+    page = keeper.look("q", stable=True)
     moment = PlayedMoment("q", 7)
     keeper.enter(identity, moment, NO_ROWS, page, open_ms=1, sources=SourceUse())
     home.cluster.end_txn(identity, commit=True)

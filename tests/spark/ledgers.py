@@ -19,6 +19,8 @@ from fencepost.spark.ledger_reader import read_page
 from fencepost.spark.ledger_topic import LEDGER_TOPIC, partition_of
 from fencepost.spark.moment import Moment
 from fencepost.spark.origins import SourceUse
+from fencepost.spark.producer import DriverProducer
+from fencepost.spark.settings import read_settings
 from fencepost.testing.embedded import Broker
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -80,6 +82,12 @@ class Home:
         keeper.prepare()
         return keeper
 
+    def producer(self, transactional_id: str) -> DriverProducer:
+        """A driver that has just fenced everybody else."""
+        options = {"kafka.default.api.timeout.ms": "10000"}
+        servers = str(self.cluster.options.bootstrap[0])
+        return DriverProducer(transactional_id, read_settings(servers, options))
+
     def begin(self, transactional_id: str, version: int = 2) -> ProducerIdentity:
         identity = self.cluster.init_producer_id(transactional_id)
         return replace(identity, transaction_version=version)
@@ -112,6 +120,10 @@ class Home:
 
     def page(self, transactional_id: str, *, fenced: bool = True) -> Page:
         return read_page(self.cluster, transactional_id, self.topic, fenced=fenced)
+
+    def read(self, transactional_id: str, query_id: str = "q") -> Page:
+        """What a driver finds that comes now, after its fence."""
+        return self.keeper(transactional_id).read(query_id, self.producer(transactional_id))
 
     def batch_in(self, transactional_id: str, *, fenced: bool = True) -> int | None:
         """The last batch that the ledger knows."""

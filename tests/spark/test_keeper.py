@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def enter(
     """One batch of a driver of its own; None leaves its transaction open."""
     keeper = home.keeper(name)
     identity = home.begin(name, version)
-    known = keeper.read(query_id) if before is None else before
+    known = keeper.look(query_id, stable=True) if before is None else before
     fields: dict[str, Any] = {"open_ms": 50, "sources": OURS} | how
     account = fields.pop("account", NO_ROWS)
     moment = PlayedMoment(query_id, batch_id, ends)
@@ -139,6 +140,77 @@ def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
 def test_rows_for_the_ledgers_topic_are_refused(home: Home) -> None:
     with pytest.raises(SinkRefused, match="which holds the ledger"):
         enter(home, "rows", account=rows_in("out", LEDGER_TOPIC), commit=None)
+
+
+# Reading.
+
+
+@pytest.mark.parametrize("ending", [True, False, None], ids=["committed", "aborted", "open"])
+def test_a_successor_that_is_writing_is_not_taken_for_a_predecessor_that_has_committed(
+    home: Home, ending: bool | None
+) -> None:
+    """A driver that was suspended between its fence and its read would take the batch for written, and lose it."""
+    name = f"suspended-{ending}"
+    enter(home, name, 0)
+    suspended = home.producer(name)
+    enter(home, name, 1, commit=ending, ends="")
+    keeper = home.keeper(name)
+    if ending is None:
+        with pytest.raises(SinkRefused, match="was taken over by another query"):
+            keeper.read("q", suspended)
+    else:
+        entry = keeper.read("q", suspended).entry
+        assert entry is not None
+        assert entry.batch_id == (1 if ending else 0)
+    assert home.read(name).entry == home.page(name).entry
+
+
+class WithoutMarker(LedgerKeeper):
+    """Reads a partition from which the marker of a committed record was compacted away."""
+
+    def _read(self, query_id: str, *, fenced: bool, stable: bool) -> Page:
+        assert fenced
+        return Page(TopicPartition(self.topic, 0), LedgerEntry("q", 5), is_settled=False)
+
+
+def test_a_record_whose_marker_is_gone_is_committed_for_whoever_owns_the_id(home: Home) -> None:
+    producer = home.producer("no-marker")
+    keeper = WithoutMarker(home.cluster.options, "no-marker")
+    page = keeper.read("q", producer)
+    assert (page.entry, page.is_settled) == (LedgerEntry("q", 5), True)
+    home.producer("no-marker")
+    with pytest.raises(SinkRefused, match="was taken over by another query"):
+        keeper.read("q", producer)
+
+
+def test_a_topic_that_a_broker_does_not_know_is_not_taken_for_an_empty_one() -> None:
+    """Or the first batch, which Spark repeats after a crash, would be written again."""
+    with embedded_home() as home:
+        enter(home, "id", 0, ends="")
+        keeper, producer = home.keeper("id"), home.producer("id")
+        home.delete()
+        with pytest.raises(SinkRefused, match="which holds the ledger, was deleted a moment"):
+            keeper.look("q", stable=True)
+        with pytest.raises(SinkRefused, match="which holds the ledger, was deleted a moment"):
+            keeper.read("q", producer)
+
+
+def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(home: Home) -> None:
+    """It may have been told of fewer than the one that was asked at the start."""
+    enter(home, "few", 0, ends="")
+    keeper = home.keeper("few")
+    genuine = keeper._cluster.metadata
+
+    def forgetful(topics: Any) -> Any:
+        view = genuine(topics)
+        found = view.topics[LEDGER_TOPIC]
+        return replace(view, topics={LEDGER_TOPIC: replace(found, partitions=found.partitions[:1])})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keeper._cluster, "metadata", forgetful)
+        entry = keeper.look("q", stable=True).entry
+    assert entry is not None
+    assert entry.batch_id == 0
 
 
 # The topic.
@@ -252,7 +324,7 @@ def test_a_topic_that_is_lost_while_the_query_is_stopped_is_missed() -> None:
     with embedded_home() as home:
         enter(home, "id", ends="")
         home.delete()
-        page = home.keeper("id").read("q")
+        page = home.keeper("id").look("q", stable=True)
         assert page == Page()
 
 
@@ -309,7 +381,7 @@ def test_a_mark_without_a_record_is_a_lost_topic() -> None:
         enter(home, "id", 7)
         home.delete()
         keeper = home.keeper("id")
-        page = keeper.read("q")
+        page = keeper.look("q", stable=True)
         decision = keeper.judge(page, Batch("q", 8), SourceUse())
         assert decision.verdict is Verdict.REFUSE
         assert "the topic has no record of it" in decision.reason
@@ -325,11 +397,14 @@ def test_an_older_version_that_wrote_after_the_move_is_noticed_and_adopting_sett
     enter(home, "rival", 7)
     put_former(home, "rival")
     keeper = home.keeper("rival")
-    decision = keeper.judge(keeper.read("q"), Batch("q", 8), SourceUse())
+    decision = keeper.judge(keeper.look("q", stable=True), Batch("q", 8), SourceUse())
     assert decision.verdict is Verdict.REFUSE
     assert "an older version of fencepost has written" in decision.reason
     enter(home, "rival", 8)
-    assert keeper.judge(keeper.read("q"), Batch("q", 9), SourceUse()).verdict is Verdict.WRITE
+    assert (
+        keeper.judge(keeper.look("q", stable=True), Batch("q", 9), SourceUse()).verdict
+        is Verdict.WRITE
+    )
 
 
 # Taking over.
@@ -344,7 +419,7 @@ def test_a_query_continues_where_the_entry_ends_and_not_where_the_group_stands(h
     )  # fmt: skip
     assert committed(home, "gone") == {SOURCE: CommittedOffset(42)}
     keeper = home.keeper("gone")
-    page = keeper.read("q")
+    page = keeper.look("q", stable=True)
 
     def judge(start: int, permits: Permits = NO_PERMITS, sources: SourceUse = OURS) -> Verdict:
         return keeper.judge(page, Batch("q", 0, "", {SOURCE: start}), sources, permits).verdict
@@ -364,7 +439,7 @@ def test_a_topic_that_was_made_again_is_not_continued(home: Home) -> None:
     home.cluster.delete_topics(["again"])
     home.cluster.create_topics([NewTopic("again", 1, 1)])
     keeper = home.keeper("anew")
-    decision = keeper.judge(keeper.read("q"), Batch("q", 0, "", {place: 3}), OURS)
+    decision = keeper.judge(keeper.look("q", stable=True), Batch("q", 0, "", {place: 3}), OURS)
     assert decision.verdict is Verdict.REFUSE
     assert "was deleted and created again" in decision.reason
 
@@ -375,7 +450,7 @@ def test_a_partition_that_is_new_since_begins_at_its_beginning() -> None:
         enter(home, "id", 0, query_id="p")
         keeper = home.keeper("id")
         new = TopicPartition("source", 1)
-        page = keeper.read("q")
+        page = keeper.look("q", stable=True)
         begins = {SOURCE: 42, new: 0}
         assert keeper.judge(page, Batch("q", 0, "", begins), OURS).verdict is Verdict.TAKE_OVER
         begins = {SOURCE: 42, new: 1}

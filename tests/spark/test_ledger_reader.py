@@ -22,7 +22,7 @@ from fencepost.records.opened import Record
 from fencepost.spark import ledger_reader
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.keeper import append_record
-from fencepost.spark.ledger_reader import PartitionFold, scan
+from fencepost.spark.ledger_reader import PartitionFold, places_of, scan
 from tests.spark.ledgers import Home, embedded_home
 
 PLACE = TopicPartition("fencepost-ledger", 0)
@@ -230,8 +230,7 @@ def test_an_open_record_of_ones_own_is_undecided_until_the_fence(home: Home) -> 
     before = home.page("open", fenced=False)
     assert before.entry is not None
     assert (before.entry.batch_id, before.is_settled) == (0, False)
-    home.begin("open")
-    after = home.page("open")
+    after = home.read("open")
     assert after.entry is not None
     assert (after.entry.batch_id, after.is_settled) == (0, True)
 
@@ -377,5 +376,5 @@ def test_many_records_are_read_in_pieces(home: Home, monkeypatch: pytest.MonkeyP
         home.commit(f"many-{n}", n)
     assert [home.batch_in(f"many-{n}") for n in (0, 17, 29)] == [0, 17, 29]
     view = home.cluster.metadata([home.topic]).topics[home.topic]
-    found = {record.key for record in scan(home.cluster, view, None).committed}
+    found = {record.key for record in scan(home.cluster, places_of(view), None).committed}
     assert {f"many-{n}".encode() for n in range(30)} <= found

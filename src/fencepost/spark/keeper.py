@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.ids import TopicPartition, topic_id_text
-from fencepost.client.failures import Refused, UnknownTopicOrPartition
+from fencepost.client.failures import Refused, RetriesExhausted, UnknownTopicOrPartition
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.reading import EARLIEST
 from fencepost.records.builder import build_batch
@@ -28,7 +28,7 @@ from fencepost.spark.ledger import (
     follow,
     group_of,
 )
-from fencepost.spark.ledger_reader import read_page
+from fencepost.spark.ledger_reader import page_of
 from fencepost.spark.ledger_topic import (
     LEDGER_TOPIC,
     ensure_topic,
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from fencepost.spark.accounts import Account
     from fencepost.spark.moment import Moment
     from fencepost.spark.origins import SourceUse
+    from fencepost.spark.producer import DriverProducer
+
+
+_THE_LEDGER_TELLS: Final = "Whether this batch is visible, the ledger will tell"
 
 
 class LedgerKeeper:
@@ -88,19 +92,41 @@ class LedgerKeeper:
         """What is in the ledger now, while somebody else may be writing to it."""
         return self._read(query_id, fenced=False, stable=stable)
 
-    def read(self, query_id: str) -> Page:
-        """What is in the ledger, once every transaction that may change it is over."""
-        return self._read(query_id, fenced=True, stable=True)
+    def read(self, query_id: str, producer: DriverProducer) -> Page:
+        """What is in the ledger, once the producer's fence has ended every transaction that may change it."""
+        try:
+            page = self._read(query_id, fenced=True, stable=True)
+        except RetriesExhausted:
+            # Offsets of the group that stay undecided are those of a successor.
+            if producer.is_owner():
+                raise
+            raise producer.fenced(_THE_LEDGER_TELLS) from None
+        # A record without a marker: either the marker was compacted away, or a successor has fenced us and is writing.
+        # Asked after the read, so that a successor who comes later has not written what we have read.
+        if not page.is_settled and not producer.is_owner():
+            raise producer.fenced(_THE_LEDGER_TELLS)
+        return page._replace(is_settled=True)
 
     def _read(self, query_id: str, *, fenced: bool, stable: bool) -> Page:
-        return read_page(
-            self._cluster,
-            self._transactional_id,
-            self.topic,
-            query_id=query_id,
-            fenced=fenced,
-            stable=stable,
-        )
+        # A broker that has not heard of the topic, or of a partition, must not make us believe that there is no record.
+        try:
+            view = self._cluster.metadata([self.topic]).topics[self.topic]
+            self._partition_count = max(self._partition_count, len(view.partitions))
+            return page_of(
+                self._cluster,
+                self._transactional_id,
+                [TopicPartition(self.topic, index) for index in range(self._partition_count)],
+                query_id=query_id,
+                fenced=fenced,
+                stable=stable,
+            )
+        except UnknownTopicOrPartition as problem:
+            raise SinkRefused(
+                f"topic {self.topic!r}, which holds the ledger, was deleted a moment ago: whether this batch is visible "
+                "cannot be known. Start the query again; the sink then says what to do"
+            ) from problem
+        except Refused as problem:
+            raise refusal_of(self.topic, problem) from problem
 
     def judge(
         self, page: Page, batch: Batch, sources: SourceUse, permits: Permits = NO_PERMITS

@@ -149,7 +149,7 @@ class Page(NamedTuple):
     """The record, or else the entry at its old place."""
     former: FormerLedger | None = None
     is_settled: bool = True
-    """False when a transaction of the id with another record may still be committed."""
+    """False when a record has no marker, so that its transaction may be open."""
 
 
 def group_of(transactional_id: str) -> str:

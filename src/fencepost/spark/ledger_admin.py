@@ -25,7 +25,7 @@ from fencepost.spark.ledger import (
     follow,
     group_of,
 )
-from fencepost.spark.ledger_reader import Found, Scan, scan
+from fencepost.spark.ledger_reader import Found, Scan, places_of, scan
 from fencepost.spark.ledger_topic import LEDGER_TOPIC, key_of, partition_of, refusal_of
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ def _find_topic(cluster: Cluster, topic: str) -> TopicView | None:
 
 def _scan(cluster: Cluster, view: TopicView, key: bytes | None, *, fenced: bool) -> Scan:
     try:
-        return scan(cluster, view, key, fenced=fenced)
+        return scan(cluster, places_of(view), key, fenced=fenced)
     except Refused as problem:
         raise refusal_of(view.name, problem) from problem
 

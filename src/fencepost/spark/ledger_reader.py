@@ -8,7 +8,8 @@ after an exhausted epoch is simply another producer.
 
 A record whose marker never comes is either of a transaction that is still open, or was committed and its marker
 compacted away: a cleaner removes the records of an aborted transaction before its marker. After the fence none of our
-own can be open, so it counts as committed (`fenced`). Before the fence it is undecided.
+own can be open, so it counts as committed (`fenced`), if the id is still ours: a successor that has fenced us may
+have written it. Before the fence it is undecided.
 
 All partitions are read, because a record stays where it was first written when partitions are added. Nothing is kept
 but the records of the wanted ids, so a large topic costs time and no memory.
@@ -121,22 +122,29 @@ class Scan(NamedTuple):
     committed: list[Found]
     """The newest committed record of each key in each partition."""
     undecided: list[Found]
+    """Those without a marker, though a fence may have made sure that they are committed."""
 
 
-def scan(cluster: Cluster, view: TopicView, key: bytes | None, *, fenced: bool = False) -> Scan:
-    """Reads all partitions to their high watermark, for one key or for all of them.
+def places_of(view: TopicView) -> list[TopicPartition]:
+    """All partitions of a topic."""
+    return [TopicPartition(view.name, partition.index) for partition in view.partitions]
+
+
+def scan(
+    cluster: Cluster, places: list[TopicPartition], key: bytes | None, *, fenced: bool = False
+) -> Scan:
+    """Reads partitions to their high watermark, for one key or for all of them.
 
     `fenced`: no transaction that wrote this key is open any more, so a record without a marker is committed.
     """
-    folds = _read_all(cluster, [TopicPartition(view.name, p.index) for p in view.partitions], key)
+    folds = _read_all(cluster, places, key)
     committed: list[Found] = []
     undecided: list[Found] = []
     for fold in folds.values():
         newest = dict(fold.committed)
         for each, found in fold.pending().items():
-            if not fenced:
-                undecided.append(found)
-            elif each not in newest or newest[each].offset < found.offset:
+            undecided.append(found)
+            if fenced and (each not in newest or newest[each].offset < found.offset):
                 newest[each] = found
         committed.extend(newest.values())
     return Scan(committed, undecided)
@@ -223,46 +231,54 @@ def read_page(
     *,
     query_id: str = "",
     fenced: bool = False,
+) -> Page:
+    """What the cluster knows of an id's ledger, for tools: a topic that nobody knows has no record."""
+    try:
+        view = cluster.find_topic(topic)
+        places = [] if view is None else places_of(view)
+        return page_of(cluster, transactional_id, places, query_id=query_id, fenced=fenced)
+    except UnknownTopicOrPartition:
+        return page_of(cluster, transactional_id, [], query_id=query_id)
+    except Refused as problem:
+        raise refusal_of(topic, problem) from problem
+
+
+def page_of(
+    cluster: Cluster,
+    transactional_id: str,
+    places: list[TopicPartition],
+    *,
+    query_id: str,
+    fenced: bool = False,
     stable: bool = True,
 ) -> Page:
-    """What the cluster knows of an id's ledger, in the topic and at its old place.
+    """What these partitions of the ledger's topic say of an id, and its old place.
 
     `fenced`: nobody writes with the id now, so whatever is there is final. `stable`: waits for offsets of the group whose
     transaction is open, which only matters for the old place.
     """
-    try:
-        view = cluster.find_topic(topic)
-        found = (
-            Scan([], [])
-            if view is None
-            else scan(cluster, view, key_of(transactional_id), fenced=fenced)
-        )
-    except UnknownTopicOrPartition:
-        found = Scan([], [])  # Deleted a moment ago.
-    except Refused as problem:
-        raise refusal_of(topic, problem) from problem
-    former = read_former(
-        cluster.offset_fetch(group_of(transactional_id), require_stable=stable), query_id
-    )
-    newest = newest_of(found.committed, topic)
+    found = scan(cluster, places, key_of(transactional_id), fenced=fenced)
+    committed = cluster.offset_fetch(group_of(transactional_id), require_stable=stable)
+    former = read_former(committed, query_id)
+    newest = newest_of(found.committed)
     if newest is not None:
         return Page(newest[0].place, newest[1], former, not found.undecided)
     return Page(None, former.entry if former else None, former, not found.undecided)
 
 
-def newest_of(records: Iterable[Found], topic: str) -> tuple[Found, LedgerEntry] | None:
+def newest_of(records: Iterable[Found]) -> tuple[Found, LedgerEntry] | None:
     """The newest record of one key that is no tombstone; SinkRefused when it cannot be read."""
-    entries = [(found, _decode(found, topic)) for found in records if found.value is not None]
+    entries = [(found, _decode(found)) for found in records if found.value is not None]
     return max(entries, key=lambda pair: pair[1].serial, default=None)
 
 
-def _decode(found: Found, topic: str) -> LedgerEntry:
+def _decode(found: Found) -> LedgerEntry:
     assert found.value is not None
     try:
         return decode_entry(found.value)
     except EntryUnreadable as problem:
         raise SinkRefused(
             f"the ledger's record of {found.key.decode('utf-8', 'replace')!r} at offset {found.offset} of {found.place} "
-            f"cannot be read: {problem}. `fencepost ledger show --topic {topic}` shows it, and `fencepost ledger adopt` "
-            "replaces it. Nothing was written"
+            f"cannot be read: {problem}. `fencepost ledger show --topic {found.place.topic}` shows it, and "
+            "`fencepost ledger adopt` replaces it. Nothing was written"
         ) from problem

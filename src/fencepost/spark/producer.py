@@ -100,6 +100,15 @@ class DriverProducer:
             log.warning("%r: the abort failed: %s", self, problem)
             self.is_doubtful = True
 
+    def is_owner(self) -> bool:
+        """Whether nobody has fenced us since our own fence: to be asked before anything is written."""
+        mine = self.identity
+        view = self._cluster.describe_transactions([self._transactional_id])[self._transactional_id]
+        return view is not None and (view.producer_id, view.producer_epoch) == (
+            mine.producer_id,
+            mine.producer_epoch,
+        )
+
     def is_taken(self) -> bool:
         """Whether somebody else has the id now: the end of our own transaction raises the epoch by one at most."""
         mine = self.identity

@@ -269,7 +269,7 @@ class TransactionalSink:
             self._step("fencing", moment)
             producer = DriverProducer(self.transactional_id, self.settings)
             self._step("fenced", moment)
-            page = self._ledger.read(moment.query_id)
+            page = self._ledger.read(moment.query_id, producer)
         except RetriesExhausted as problem:
             servers = ",".join(map(str, client.bootstrap))
             raise SinkFailed(
@@ -445,7 +445,7 @@ class TransactionalSink:
         if standing.producer.is_taken():
             raise standing.producer.fenced("Whether this batch is visible, the ledger will tell")
         standing.producer.fence()
-        standing.page = self._ledger.read(work.moment.query_id)
+        standing.page = self._ledger.read(work.moment.query_id, standing.producer)
         return self._decide(standing, work) is Verdict.DRAIN
 
 
