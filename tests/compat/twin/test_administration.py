@@ -25,6 +25,7 @@ from fencepost.wire.forms.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from tests.broker.raw import frame_as_written
+from tests.broker.test_config import OWN
 from tests.compat.twin.administered import (
     APPEND,
     BROKER,
@@ -456,7 +457,7 @@ def test_settings_of_the_broker(twins: Twins) -> None:
 
 def test_every_setting_of_the_broker_takes_and_refuses_what_kafka_does(twins: Twins) -> None:
     def script(talk: Talk) -> None:
-        for name in sorted(BROKER_SETTINGS.keys() - {"durability", "transaction.recovery.ongoing"}):
+        for name in sorted(BROKER_SETTINGS.keys() - OWN):
             for value in (*NUMBERS, *SPELLINGS, *LISTS, *WORDS):
                 for broker in ("1", ""):
                     ask = alter(BROKER, broker, (name, SET, value), validate_only=True)

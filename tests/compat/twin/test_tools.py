@@ -187,10 +187,14 @@ def records_of(talk: Talk, topic: str, partition: int, formatter: str) -> list[A
     """The records of one partition of an internal topic, as Kafka's formatter prints them."""
     count = talk.quiet(list_offsets(topic, index=partition, isolation=1)).topics[0].partitions[0]
     arguments = ["--topic", topic, "--partition", str(partition), "--offset", "earliest"]
-    arguments += ["--formatter", FORMATTERS + formatter, "--timeout-ms", "1500"]
+    arguments += ["--formatter", FORMATTERS + formatter]
     # It ends with the last record, or when none comes: markers are counted as offsets and not printed.
     arguments += ["--max-messages", str(count.offset)]
-    out = talk.side.attempt("kafka-console-consumer", *arguments).out
+    out = ""
+    # On a machine with other work the first record may take longer than the first of these.
+    for timeout_ms in ("1500", "15000"):
+        patience = ["--timeout-ms", timeout_ms]
+        out = out or talk.side.attempt("kafka-console-consumer", *arguments, *patience).out.strip()
     decoder = json.JSONDecoder()
     found = []
     position = 0
