@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -303,6 +304,41 @@ def test_a_request_counts_until_it_has_taken_effect(stage: Stage) -> None:
     assert told.responses[0].partition_responses[0].error_code == 0
 
 
+def test_a_request_that_takes_effect_after_its_client_has_gone_takes_nothing(stage: Stage) -> None:
+    held: list[Any] = []
+    stage.node.faults.delay(ApiKey.PRODUCE, held.append)
+    line = stage.connect()
+    line.send_bytes(large_request())
+    feed_part(line, large_request()[:300_000])
+    line.wire.close()
+    stage.settle()
+    assert stage.node.requests.taken_bytes == 0
+    held[0]()
+    stage.settle()
+    assert stage.node.requests.taken_bytes == 0
+
+
+def feed_part(line: Line, data: bytes) -> None:
+    """Bytes that were on their way when the reading was stopped."""
+    room = line.connection.get_buffer(-1)
+    part = data[: len(room)]
+    room[: len(part)] = part
+    line.connection.buffer_updated(len(part))
+
+
+def test_a_reply_that_comes_after_its_client_has_gone_takes_nothing(stage: Stage) -> None:
+    held: list[Any] = []
+    stage.node.faults.delay(ApiKey.FETCH, held.append)
+    line = stage.connect()
+    quiet = fetch_request("quiet", max_wait_ms=A_MINUTE_MS)
+    line.send(ApiKey.FETCH, FETCH_VERSION, quiet)
+    line.wire.close()
+    stage.settle()
+    held[0]()
+    stage.advance(A_MINUTE_MS)
+    assert stage.node.replies.taken_bytes == 0
+
+
 def test_a_request_that_waits_for_durability_holds_no_memory() -> None:
     with Stage(durability="fsync", settings=SETTINGS) as stage:
         create_topic(stage, "full")
@@ -313,8 +349,9 @@ def test_a_request_that_waits_for_durability_holds_no_memory() -> None:
         assert line.reply(ApiKey.PRODUCE, PRODUCE_VERSION, 1).responses
 
 
-def test_a_bound_of_minus_one_is_none() -> None:
-    settings = {"queued.max.response.bytes": "-1", "queued.max.request.bytes": "-1"}
+@pytest.mark.parametrize("none", ["-1", "0"])
+def test_a_bound_of_zero_or_less_is_none(none: str) -> None:
+    settings = {"queued.max.response.bytes": none, "queued.max.request.bytes": none}
     with Stage(durability="os", settings=settings) as stage:
         create_topic(stage, "full")
         line = stage.connect()
@@ -323,6 +360,58 @@ def test_a_bound_of_minus_one_is_none() -> None:
         for each in deaf_readers(stage, 10):
             assert each.wire.get_write_buffer_size() > 1_000_000
         assert not stage.node.replies.is_full
+
+
+# -- whatever they do ------------------------------------------------------------------------------------
+
+
+def do_something(line: Line, dice: random.Random, frame: bytes, parts: dict[Line, bytes]) -> None:
+    action = dice.choice(("fetch", "fetch", "poll", "produce", "produce", "stop", "read", "leave"))
+    if line.is_closed:
+        return
+    if action == "fetch":
+        ask_for_all(line, max_wait_ms=dice.choice([0, 500, A_MINUTE_MS]))
+    elif action == "poll":
+        poll = fetch_request("quiet", max_wait_ms=dice.choice([500, A_MINUTE_MS]))
+        line.send(ApiKey.FETCH, FETCH_VERSION, poll)
+    elif action == "produce":
+        size = dice.choice([1000, 200_000, len(frame)])
+        line.send_bytes(frame[:size])
+        parts[line] = frame[size:]
+    elif action == "stop":
+        line.wire.is_deaf = True
+    elif action == "read" and line.wire.is_deaf:
+        line.wire.hear()
+    elif action == "leave" and dice.random() < 0.3:
+        line.wire.close()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bounds_hold_and_everything_comes_back_whatever_clients_do(
+    stage: Stage, seed: int
+) -> None:
+    dice = random.Random(seed)
+    frame = large_request()
+    parts: dict[Line, bytes] = {}
+    lines = [stage.connect() for _ in range(15)]
+    for _ in range(150):
+        line = dice.choice(lines)
+        if parts.get(line):  # What it has begun is a request, and no other may be put into it.
+            left = parts.pop(line)
+            if not line.is_closed:
+                line.send_bytes(left)
+        else:
+            do_something(line, dice, frame, parts)
+        if dice.random() < 0.1:
+            stage.advance(dice.choice([10, 1500, STUCK_SECONDS * 1000]))
+        assert stage.node.replies.taken_bytes <= LIMIT + len(lines) * BATCH_BYTES
+        assert stage.node.requests.taken_bytes <= LIMIT + 2 * len(frame)
+        lines = [stage.connect() if line.is_closed else line for line in lines]
+    # A client that came last is served, whatever the others hold: at the latest when they are let go.
+    last = stage.connect()
+    sent = last.send(ApiKey.METADATA, 9, MetadataRequest(topics=None))
+    stage.advance(3 * STUCK_SECONDS * 1000)
+    assert last.reply(ApiKey.METADATA, 9, sent).topics
 
 
 # -- with real sockets -----------------------------------------------------------------------------------

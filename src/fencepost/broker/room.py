@@ -45,7 +45,7 @@ class Room:
     )
 
     def __init__(self, limit_bytes: int) -> None:
-        """A negative limit is none."""
+        """A limit of 0 or less is none, as in Kafka."""
         self.limit_bytes = limit_bytes
         self.taken_bytes = 0
         self.on_wait: Callback | None = None
@@ -65,11 +65,11 @@ class Room:
 
     @property
     def is_full(self) -> bool:
-        return self.taken_bytes >= self.limit_bytes >= 0
+        return self.taken_bytes >= self.limit_bytes > 0
 
     def share(self) -> int:
         """What one more reply may take, so that others find some too; 0 where there is none."""
-        if self.limit_bytes < 0:
+        if self.limit_bytes <= 0:
             return NO_LIMIT
         if self.is_full:
             return 0

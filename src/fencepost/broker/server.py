@@ -366,11 +366,14 @@ class Connection(asyncio.BufferedProtocol):
             self._server.replies.take(size)
 
     def _take_for_slot(self, slot: Slot, chunks: Chunks) -> None:
-        slot.taken_bytes = _memory_of(chunks)
-        self._server.replies.take(slot.taken_bytes)
+        if self._transport is not None:  # Else nobody would give it back.
+            slot.taken_bytes = _memory_of(chunks)
+            self._server.replies.take(slot.taken_bytes)
 
     def _take_for_requests(self) -> None:
         """Takes as much room as the large requests of this connection need now, or gives back what they do not."""
+        if self._transport is None:
+            return  # A request has taken effect whose client is gone: all was given back then.
         wanted = self._frames.large_bytes + self._whole_bytes
         more = wanted - self._request_bytes
         self._request_bytes = wanted

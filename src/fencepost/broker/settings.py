@@ -125,13 +125,13 @@ class BrokerSettings:
     )
     queued_max_request_bytes = integer(
         limits.QUEUED_REQUEST_BYTES,
-        "Memory for the large requests of all connections; the next ones are read later. -1: no bound.",
+        "Memory for the large requests of all connections; the next ones are read later. 0 or less: no bound.",
         kind=Kind.LONG,
         why_differs="Kafka has no bound",
     )
     queued_max_response_bytes = integer(
         limits.QUEUED_RESPONSE_BYTES,
-        "Memory for replies that clients have not read; then fetches bring less or wait. -1: no bound.",
+        "Memory for replies that clients have not read; then fetches bring less or wait. 0 or less: no bound.",
         kind=Kind.LONG,
         why_differs="fencepost's own; Kafka sends from the page cache",
     )

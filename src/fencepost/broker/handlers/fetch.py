@@ -78,7 +78,15 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
 class LongPoll:
     """A fetch that waits for more to read."""
 
-    __slots__ = ("_context", "_is_waiting", "_partitions", "_request", "_timer", "parked")
+    __slots__ = (
+        "_context",
+        "_is_hurried",
+        "_is_waiting",
+        "_partitions",
+        "_request",
+        "_timer",
+        "parked",
+    )
 
     def __init__(
         self,
@@ -92,6 +100,7 @@ class LongPoll:
         self._context = context
         self._partitions = partitions
         self._is_waiting = True
+        self._is_hurried = False
         self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
         if context.node.replies.is_full:
             self._wait_for_room()
@@ -113,9 +122,11 @@ class LongPoll:
         Not for long: the memory may be full of replies that wait behind this one on its own connection.
         """
         node = self._context.node
-        self._timer.cancel()
-        wait_ms = min(self._request.max_wait_ms, ROOM_WAIT_MS)
-        self._timer = node.call_later(wait_ms, self._time_is_up)
+        if not self._is_hurried:
+            self._is_hurried = True
+            self._timer.cancel()
+            wait_ms = min(self._request.max_wait_ms, ROOM_WAIT_MS)
+            self._timer = node.call_later(wait_ms, self._time_is_up)
         node.replies.when_free(self.wake)
 
     def _unwatch(self) -> None:
