@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -24,11 +24,13 @@ from fencepost.records.batch import BatchError, SealedBatch
 from fencepost.records.builder import rebuild_batch
 from fencepost.records.control import read_marker
 from fencepost.records.index import AbortedTxn
-from fencepost.records.opened import Record, open_batch
+from fencepost.records.opened import Record, iterate_records, open_batch
 
 MAX_KEYS: Final = 1_000_000
 """Keys of one round. Kafka's map of 128 MB holds about five million; a Python dict needs 200 bytes for each.
 What does not fit is left to the next round."""
+RECORDS_PER_STEP: Final = 2_000
+"""After so many records, some milliseconds, others have a turn."""
 _DIGEST_BYTES: Final = 16
 
 
@@ -142,21 +144,27 @@ class Cleaner:
         self.segment_end_offset = -1
         """Where the segment that is being written must end."""
 
-    def clean(self, batch: SealedBatch) -> Buffer | None:
-        """What to write for a batch: its own bytes, new ones, or nothing."""
+    def clean(self, batch: SealedBatch) -> Generator[None, None, Buffer | None]:
+        """What to write for a batch: its own bytes, new ones, or nothing. Yields where it has many records."""
         if batch.is_control:
             return self._clean_control(batch)
         if self.transactions.is_aborted(batch):
             return self._emptied(batch)
+        kept: list[Record] = []
+        is_bare = False
         try:
-            records = open_batch(batch)
+            for number, record in enumerate(iterate_records(batch), 1):
+                if self._keeps(batch, record):
+                    kept.append(record)
+                    is_bare = is_bare or record.value is None
+                if number % RECORDS_PER_STEP == 0:
+                    yield
         except BatchError:
             return batch.data
-        kept = [record for record in records if self._keeps(batch, record)]
         if not kept:
             return self._emptied(batch)
-        sets_horizon = batch.delete_horizon_ms is None and any(r.value is None for r in kept)
-        if len(kept) == len(records) and not sets_horizon:
+        sets_horizon = batch.delete_horizon_ms is None and is_bare
+        if len(kept) == batch.record_count and not sets_horizon:
             return batch.data
         horizon = self._new_horizon() if sets_horizon else batch.delete_horizon_ms
         return rebuild_batch(batch, kept, delete_horizon_ms=horizon)

@@ -17,20 +17,23 @@ The swap survives a crash at any point:
 A crash before the end of 2 leaves the old segments and some litter, one after it a `.log.swap`, which the
 next open finishes (`recovery.finish_swap`).
 
-`compaction` is a generator that yields after about a megabyte of work, so that a broker can serve its
-clients in between. It yields None, or a sync that must have run before it goes on. What changes under it (a segment deleted, the log truncated) ends the round without harm.
+`compaction` is a generator that yields after some milliseconds of work, so that a broker can serve its clients in between. It
+yields None, or a sync that must have run before it goes on. What changes under it (a segment deleted, the log truncated)
+ends the round without harm.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Mapping
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from fencepost.base.failures import CorruptError, StorageError
-from fencepost.base.seams import File
+from fencepost.base.failures import CorruptError, StorageError, SyncError
+from fencepost.base.seams import Buffer, File
 from fencepost.log.cleaning import (
+    RECORDS_PER_STEP,
     CleanedTransactions,
     Cleaner,
     LastRecord,
@@ -42,12 +45,14 @@ from fencepost.log.log import Log
 from fencepost.log.names import CLEANED, INDEX, LOG, SEGMENT_SUFFIXES, SWAP, TIME_INDEX, TXN_INDEX
 from fencepost.log.retention import newest_time
 from fencepost.log.segment import Segment
-from fencepost.log.survey import MAX_RELATIVE_OFFSET, survey
+from fencepost.log.survey import MAX_RELATIVE_OFFSET, Survey, survey_more
 from fencepost.records.batch import CRC_START, HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.records.index import encode_aborted_txn
 from fencepost.records.opened import iterate_records
 
-_STEP_BYTES: Final = 1024 * 1024
+_STEP_COST: Final = 500_000
+"""The work of one step: bytes that are copied, and records that are looked at."""
+_RECORD_COST: Final = 200
 _MAX_POSITION: Final = 2**31 - 1
 
 
@@ -97,10 +102,15 @@ def compact(
     steps = compaction(
         log, upper_offset=upper_offset, now_ms=now_ms, last_records=last_records, force=force
     )
+    sync: PendingSync | None = None
     while True:
         try:
-            if (sync := next(steps)) is not None:
+            if sync is not None:
                 sync.run()
+        except StorageError as problem:
+            steps.throw(problem)
+        try:
+            sync = next(steps)
         except StopIteration as done:
             result: Compacted | None = done.value
             return result
@@ -204,15 +214,18 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync 
         _check_still_there(segment)
         transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
         start = segment.seek(plan.first_dirty_offset) or 0
-        step_end = start + _STEP_BYTES
-        for position, batch in segment.batches(start):
+        cost = 0
+        for _, batch in segment.batches(start):
             if batch.is_control:
                 transactions.is_marker_idle(batch)
-            elif not transactions.is_aborted(batch) and not _note_keys(batch, plan, newest):
-                return
+            elif not transactions.is_aborted(batch):
+                is_noted = yield from _note_keys(batch, plan, newest)
+                if not is_noted:
+                    return
             newest.end_offset = max(newest.end_offset, batch.next_offset)
-            if position > step_end:
-                step_end = position + _STEP_BYTES
+            cost += _cost_of(batch)
+            if cost > _STEP_COST:
+                cost = 0
                 yield None
         _check_still_there(segment)
         newest.end_offset = max(newest.end_offset, segment.next_offset)
@@ -224,10 +237,18 @@ def _check_still_there(segment: Segment) -> None:
         raise _Interrupted
 
 
-def _note_keys(batch: SealedBatch, plan: Plan, newest: NewestOffsets) -> bool:
+def _cost_of(batch: SealedBatch) -> int:
+    return batch.size_bytes + _RECORD_COST * batch.record_count
+
+
+def _note_keys(
+    batch: SealedBatch, plan: Plan, newest: NewestOffsets
+) -> Generator[None, None, bool]:
     """False when the map is full: the round ends before this batch."""
     try:
-        for record in iterate_records(batch):
+        for number, record in enumerate(iterate_records(batch), 1):
+            if number % RECORDS_PER_STEP == 0:
+                yield
             if record.key is None or record.offset < plan.first_dirty_offset:
                 continue
             if not newest.put(record.key, record.offset):
@@ -258,70 +279,97 @@ def _clean_group(
     """Writes one new segment in the place of some neighbours and swaps it in."""
     target = group[0]
     generation = log.generation
-    path = target.path(LOG + CLEANED)
-    log.disk.remove(path)
-    file = log.disk.open(path, create=True)
     cleaner.transactions.retained.clear()
     cleaner.segment_end_offset = group[-1].next_offset
     try:
-        size = 0
-        for segment in group:
-            size = yield from _clean_segment(log, segment, cleaner, file, size)
-        file.sync()
-        found = survey(file, size, target.base_offset, log.config.index_interval_bytes)
-        if found.size_bytes != size:
-            raise CorruptError(f"{path}: what was written does not read back")
+        found = yield from _write_cleaned(log, group, cleaner)
+        if log.generation != generation or not log.holds(group) or target.is_gone:
+            raise _Interrupted
+        _promise(log, target)
     except BaseException:
-        log.disk.remove(path)
+        for suffix in SEGMENT_SUFFIXES:
+            with contextlib.suppress(OSError):  # The next open removes what is left.
+                log.disk.remove(target.path(suffix + CLEANED))
         raise
+    return log.replace_segments(group, found.size_bytes)
+
+
+def _write_cleaned(
+    log: Log, group: list[Segment], cleaner: Cleaner
+) -> Generator[PendingSync | None, None, Survey]:
+    """Step 1 of the swap: the files of the new segment, and a sync of them beside the loop's other work."""
+    target = group[0]
+    path = target.path(LOG + CLEANED)
+    log.disk.remove(path)
+    found = Survey(target.base_offset, log.config.index_interval_bytes)
+    file = log.disk.open(path, create=True)
+    try:
+        for segment in group:
+            yield from _clean_segment(log, segment, cleaner, file, found)
+        if file.size() != found.size_bytes:
+            raise CorruptError(f"{path}: what was written is not there")
     finally:
         file.close()
-    if log.generation != generation or not log.holds(group):
-        log.disk.remove(path)
-        raise _Interrupted
     found.index.add_time(found.max_timestamp, found.max_timestamp_offset - target.base_offset)
     offset_index, time_index = found.index.encode()
     aborted = b"".join(map(encode_aborted_txn, cleaner.transactions.retained))
-    _promise(log, target, {INDEX: offset_index, TIME_INDEX: time_index, TXN_INDEX: aborted})
-    return log.replace_segments(group, size)
+    for suffix, data in ((INDEX, offset_index), (TIME_INDEX, time_index), (TXN_INDEX, aborted)):
+        log.disk.write_file(target.path(suffix + CLEANED), data, sync=False)
+    try:
+        yield PendingSync(
+            log.disk,
+            end_offset=0,
+            generation=log.generation,
+            number=0,
+            paths=[target.path(suffix + CLEANED) for suffix in SEGMENT_SUFFIXES],
+            folders=[],
+        )
+    except SyncError as problem:
+        # What the disk holds of these files does not matter: they are thrown away, and the log is as it was.
+        raise StorageError(f"{log.folder}: compaction failed: {problem}") from problem
+    return found
 
 
 def _clean_segment(
-    log: Log, segment: Segment, cleaner: Cleaner, file: File, size: int
-) -> Generator[PendingSync | None, None, int]:
+    log: Log, segment: Segment, cleaner: Cleaner, file: File, found: Survey
+) -> Generator[PendingSync | None, None, None]:
     _check_still_there(segment)
     cleaner.transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
-    pending: list[bytes | bytearray | memoryview] = []
-    pending_bytes = 0
-    step_end = _STEP_BYTES
-    for position, batch in segment.batches():
+    pending: list[Buffer] = []
+    cost = 0
+    for _, batch in segment.batches():
         if crc32c(memoryview(batch.data)[CRC_START:]) != batch.crc:
             # Written anew it would have a right CRC and wrong records.
             segment.examine()
         if segment.damage:
             raise _Interrupted
-        data = cleaner.clean(batch)
+        data = yield from cleaner.clean(batch)
         if data is not None:
             pending.append(data)
-            pending_bytes += len(data)
-        if position > step_end:
-            file.append(pending)
-            size, pending, pending_bytes = size + pending_bytes, [], 0
-            step_end = position + _STEP_BYTES
+        cost += _cost_of(batch)
+        if cost > _STEP_COST:
+            _write(file, pending, found)
+            pending, cost = [], 0
             yield None
     _check_still_there(segment)
-    if size + pending_bytes > _MAX_POSITION:
-        raise _Interrupted  # Delete horizons can make a batch longer; this segment stays as it is.
-    if pending:
-        file.append(pending)
+    _write(file, pending, found)
     yield None
-    return size + pending_bytes
 
 
-def _promise(log: Log, target: Segment, indexes: Mapping[str, bytes]) -> None:
-    """Steps 1 and 2 of the swap; after this the new segment is the truth."""
-    for suffix, data in indexes.items():
-        log.disk.write_file(target.path(suffix + CLEANED), data, sync=True)
+def _write(file: File, pending: list[Buffer], found: Survey) -> None:
+    """Appends cleaned batches, and to the index of the new segment what they deserve there."""
+    if not pending:
+        return
+    data = b"".join(pending)
+    if found.size_bytes + len(data) > _MAX_POSITION:
+        raise _Interrupted  # Delete horizons can make a batch longer; these segments stay as they are.
+    file.append((data,))
+    if not survey_more(found, data):
+        raise CorruptError("a cleaned batch is not what it should be")
+
+
+def _promise(log: Log, target: Segment) -> None:
+    """Step 2 of the swap; after this the new segment is the truth."""
     for suffix in SEGMENT_SUFFIXES:
         log.disk.rename(target.path(suffix + CLEANED), target.path(suffix + SWAP))
     log.disk.sync_dir(log.folder)

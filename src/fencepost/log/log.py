@@ -520,7 +520,7 @@ class Log:
         try:
             for segment in group[1:]:
                 segment.delete()
-            finish_swap(self.disk, self.folder, new.base_offset)
+            finish_swap(self.disk, self.folder, new.base_offset, new.next_offset)
         except OSError as problem:
             self._failure = f"{self.folder}: a compacted segment is half in place: {problem}"
             raise StorageError(self._failure) from problem

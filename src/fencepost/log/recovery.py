@@ -247,14 +247,15 @@ def tidy_folder(disk: Disk, folder: str) -> None:
         finish_swap(disk, folder, base)
 
 
-def finish_swap(disk: Disk, folder: str, base: int) -> None:
+def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = None) -> None:
     """Puts a cleaned segment in the place of those it was made from; may be begun again at any point.
 
     All four files exist with `.swap` before the first is renamed, so one that is missing here was renamed
     by an earlier attempt. The log is the last: as long as it is a promise, we come back.
     """
     path = f"{folder}/{file_name(base, '')}"
-    end_offset = _end_of_file(disk, path + LOG + SWAP, base)
+    if end_offset is None:  # Whoever comes back to it after a crash has to read it.
+        end_offset = _end_of_file(disk, path + LOG + SWAP, base)
     for other in offsets_with(disk.list_dir(folder), LOG):
         if base < other < end_offset:
             _remove_segment(disk, folder, other)

@@ -13,7 +13,7 @@ from typing import Final
 from crc32c import crc32c
 
 from fencepost.base.ids import NO_TIMESTAMP
-from fencepost.base.seams import File
+from fencepost.base.seams import Buffer, File
 from fencepost.log.damage import Damage, Expected, judge, moved_batch
 from fencepost.log.segment_index import SegmentIndex
 from fencepost.records.batch import (
@@ -195,3 +195,10 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
     found.next_offset, found.since_index = next_offset, since_index
     found.max_timestamp, found.max_timestamp_offset = newest, newest_offset
     return needed
+
+
+def survey_more(found: Survey, batches: Buffer) -> bool:
+    """Takes whole batches that come behind those surveyed so far; False when they are not what they should be."""
+    end = found.size_bytes + len(batches)
+    _survey_chunk(found, memoryview(batches), None)
+    return found.size_bytes == end
