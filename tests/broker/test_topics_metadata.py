@@ -427,3 +427,23 @@ def test_what_may_not_be_described_is_not() -> None:
     (topic,) = pages(node, ["secret"]).topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert topic.topic_id == bytes(16)
+
+
+# -- many topics
+
+
+def test_very_many_partitions_are_described_in_turns_and_shown_as_they_are_at_the_end() -> None:
+    node = StubNode().start()
+    for number in range(4):
+        node.made(f"wide-{number}", 900)
+    node.topics.shown.clear()
+    reply = metadata_handler.handle(MetadataRequest(topics=None), node.context())
+    assert isinstance(reply, Parked)
+    node.topics.delete(["wide-1"], lambda _: None)  # Between two turns.
+    while node.turn():
+        pass
+    assert reply.answered
+    assert isinstance(reply.reply, MetadataResponse)
+    found = {topic.name: len(topic.partitions) for topic in reply.reply.topics}
+    assert found == {"wide-0": 900, "wide-2": 900, "wide-3": 900}
+    assert not any(each.error_code for topic in reply.reply.topics for each in topic.partitions)

@@ -51,6 +51,7 @@ from fencepost.coordinator.metadata.events import (
     Decision,
     DeleteTopic,
     Effect,
+    LeadersChanged,
     PartitionsCreated,
     RegisterBroker,
     TopicRemoved,
@@ -63,9 +64,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_register_broker,
 )
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
-from fencepost.records.metadata_log import (
-    encode_record,
-)
+from fencepost.records.metadata_log import RegisterBrokerRecord, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -207,18 +206,19 @@ class Topics:
         self._node.flusher.written(self._metadata_log)
         for record in decision.records:
             apply(self.state, record)
-        self._forget_shown(decision.effects)
+        self._forget_shown(decision)
         self._shorten()
         return decision
 
-    def _forget_shown(self, effects: Sequence[Effect]) -> None:
-        """A change of topics touches what is shown of them; any other may touch all."""
-        for effect in effects:
-            if not isinstance(effect, PartitionsCreated | TopicRemoved):
-                self.shown.clear()
-                return
-            self.shown.pop(effect.topic, None)
-        if not effects:
+    def _forget_shown(self, decision: Decision) -> None:
+        """What is shown of topics holds until a record touches them, or the brokers, which all of them name."""
+        for effect in decision.effects:
+            if isinstance(effect, PartitionsCreated | TopicRemoved):
+                self.shown.pop(effect.topic, None)
+            elif isinstance(effect, LeadersChanged):
+                for name in effect.partitions:
+                    self.shown.pop(name.topic, None)
+        if any(isinstance(record, RegisterBrokerRecord) for record in decision.records):
             self.shown.clear()
 
     def _shorten(self) -> None:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from fencepost.wire.forms.metadata import MetadataRequestTopic
 
 FIRST_VERSION_WITH_IDS: Final = 12
+DESCRIBED_AT_ONCE: Final = 1_000
+"""Partitions that are described in one turn of the loop, at up to ten microseconds each."""
 
 
 def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
@@ -52,7 +54,7 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Par
         return refused
     missing = topics_to_create(request, context)
     if not missing:
-        return answer(request, context, {})
+        return answer_in_turns(request, context)
     parked = Parked()
 
     def created(outcomes: Sequence[Outcome]) -> None:
@@ -77,6 +79,33 @@ def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResp
             for t in request.topics
         ]
     )
+
+
+def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
+    """Many topics that nobody has asked for are described over several turns of the loop, then shown at once."""
+    state, shown = context.node.topics.state, context.node.topics.shown
+    wanted = request.topics
+    names = state.topics if wanted is None else [topic.name or "" for topic in wanted]
+    unseen = [name for name in names if name not in shown]
+    if sum(map(state.partition_count, unseen)) <= DESCRIBED_AT_ONCE:
+        return answer(request, context, {})
+    parked = Parked()
+
+    def turn() -> None:
+        left = DESCRIBED_AT_ONCE
+        while unseen and left > 0:
+            # A topic may have gone since, or come again under its name.
+            topic = state.topics.get(unseen.pop())
+            if topic is not None:
+                describe_topic(context.node, topic)
+                left -= len(topic.partitions)
+        if unseen:
+            context.node.call_later(0, turn)
+        else:
+            parked.answer(answer(request, context, {}))
+
+    turn()
+    return parked
 
 
 # -- which topics ----------------------------------------------------------------------------------------
