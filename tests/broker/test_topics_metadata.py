@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.handlers import metadata as metadata_handler
 from fencepost.broker.operations import NOT_ASKED
 from fencepost.broker.topics import NewTopic
 from fencepost.broker.waiting import Parked
@@ -19,7 +20,7 @@ from fencepost.wire.forms.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.topics_stage import Deny, StubNode
 
 pytestmark = pytest.mark.interpreted

@@ -207,6 +207,7 @@ def _run(
 def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync | None, None, None]:
     """Notes the newest offset of every key of the dirty part, as far as there is room."""
     transactions = CleanedTransactions()
+    generation = log.generation
     newest.end_offset = plan.first_dirty_offset
     for segment in log.segments_from(plan.first_dirty_offset):
         if segment.base_offset >= plan.end_offset:
@@ -227,6 +228,7 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync 
             if cost > _STEP_COST:
                 cost = 0
                 yield None
+            _check_unchanged(log, generation)
         _check_still_there(segment)
         newest.end_offset = max(newest.end_offset, segment.next_offset)
         yield None
@@ -234,6 +236,12 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync 
 
 def _check_still_there(segment: Segment) -> None:
     if segment.is_gone:
+        raise _Interrupted
+
+
+def _check_unchanged(log: Log, generation: int) -> None:
+    """After every wait inside a segment: whoever reads on in a log that was cut would read what is not there."""
+    if log.generation != generation:
         raise _Interrupted
 
 
@@ -336,7 +344,7 @@ def _clean_segment(
     _check_still_there(segment)
     cleaner.transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
     pending: list[Buffer] = []
-    cost = 0
+    cost, generation = 0, log.generation
     for _, batch in segment.batches():
         if crc32c(memoryview(batch.data)[CRC_START:]) != batch.crc:
             # Written anew it would have a right CRC and wrong records.
@@ -351,6 +359,7 @@ def _clean_segment(
             _write(file, pending, found)
             pending, cost = [], 0
             yield None
+        _check_unchanged(log, generation)
     _check_still_there(segment)
     _write(file, pending, found)
     yield None
