@@ -94,6 +94,22 @@ def test_the_mark_of_a_clean_stop_counts_once(layout: Layout) -> None:
         assert not layout._disk.exists(f"{FOLDER}/{CLEAN_SHUTDOWN}")
 
 
+def test_a_loss_of_power_does_not_bring_the_mark_of_a_clean_stop_back() -> None:
+    """Else the next start would trust logs that this life has written to."""
+    disk = UnsyncedDisk()
+    disk.make_dir(FOLDER)
+    disk.write_file(f"{FOLDER}/meta.properties", b"", sync=True)
+    Layout(disk, FOLDER).mark_clean()
+    life = Layout(disk, FOLDER)
+    life.load()
+    assert life.clean
+    life.claim(ORDERS, FIRST_ID)
+    disk.crash()
+    after = Layout(disk, FOLDER)
+    after.load()
+    assert not after.clean
+
+
 def test_a_directory_that_was_only_looked_at_stays_as_it_was(layout: Layout) -> None:
     layout._disk.write_file(f"{FOLDER}/meta.properties", b"", sync=True)
     layout.mark_clean()

@@ -20,6 +20,11 @@ from fencepost.wire.forms.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from fencepost.wire.forms.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.end_txn import EndTxnRequest
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
@@ -47,6 +52,7 @@ from tests.broker.requests import (
     records_in,
 )
 from tests.broker.topics_stage import CountingDice
+from tests.log.batches import SeededDice
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -400,3 +406,44 @@ def test_without_fsync_a_loss_of_power_is_never_taken_for_damaged_metadata() -> 
         except Exception:  # noqa: BLE001 - the power went: nothing that fails after that means anything.
             assert stage.disk.calls >= call, "it failed while the power was on"
         stage.lose_power(CountingDice()).again().stop()
+
+
+# -- what a second crash may take ------------------------------------------------------------------------------
+
+
+def test_what_a_start_after_a_kill_shows_survives_a_loss_of_power() -> None:
+    """The batch was appended and never synced. Once a reader can see it, it is on the disk."""
+    stage = Stage(durability="fsync").start()
+    create_topic(stage, "t")
+    produce(stage, "t", batch_of(b"acknowledged"))
+    stage.connect().send(ApiKey.PRODUCE, 11, produce_request("t", batch_of(b"in the page cache")))
+    again = stage.kill().again()
+    shown = read_topic(again, "t")
+    assert shown == [b"acknowledged", b"in the page cache"]
+    third = again.lose_power().again()
+    assert read_topic(third, "t") == shown
+    third.stop()
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_producer_whose_records_were_deleted_is_known_after_a_loss_of_power(torn: bool) -> None:
+    """Only a snapshot remembers it: a repetition of its last batch is still known as one."""
+    stage = Stage(durability="fsync").start()
+    create_topic(stage, "t", settings={"internal.segment.bytes": "200"})
+    producer: dict[str, Any] = {"producer_id": 4_000, "epoch": 0}
+    for sequence in range(4):
+        produce(stage, "t", batch_of(b"%d" % sequence, sequence=sequence, **producer))
+    everything = DeleteRecordsTopic(
+        name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=-1)]
+    )
+    stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[everything]))
+    # The sync of these makes the deletion durable too.
+    for _ in range(4):
+        produce(stage, "t", batch_of(b"of another"))
+    stage = stage.lose_power(SeededDice(7) if torn else None).again()
+    repeated = produce(stage, "t", batch_of(b"3", sequence=3, **producer))
+    assert (repeated.error_code, repeated.base_offset) == (ErrorCode.NONE, 3)
+    gap = produce(stage, "t", batch_of(b"5", sequence=5, **producer))
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(stage, "t", batch_of(b"4", sequence=4, **producer)).base_offset == 8
+    stage.stop()

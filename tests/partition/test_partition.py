@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 
@@ -233,6 +234,27 @@ def test_case_58_a_higher_sequence_waits_for_the_verification_of_the_lowest(
     assert isinstance(guard, Guard)
     refused = partition.append_from_client(second, NOW, guard)
     assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("order", list(permutations((3, 4, 5))))
+def test_case_58_in_whatever_order_batches_are_verified_the_lowest_sequence_comes_first(
+    new_world: NewWorld, order: tuple[int, ...]
+) -> None:
+    partition = new_world().partition
+    batches = {sequence: txn_batch(sequence, b"v") for sequence in order}
+    guards = {
+        sequence: partition.begin_verification(batches[sequence], NOW, starts_at_zero=False)
+        for sequence in order
+    }
+    for sequence in (5, 4):
+        guard = guards[sequence]
+        assert isinstance(guard, Guard)
+        refused = partition.append_from_client(batches[sequence], NOW, guard)
+        assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for sequence in (3, 4, 5):
+        guard = guards[sequence]
+        assert isinstance(guard, Guard)
+        assert partition.append_from_client(batches[sequence], NOW, guard).error is ErrorCode.NONE
 
 
 def test_case_58_a_batch_outside_of_the_transaction_does_not_overtake_either(

@@ -11,6 +11,7 @@ from fencepost.broker import transaction_checkpoint
 from fencepost.broker.transaction_checkpoint import checkpoint_path
 from fencepost.coordinator.txn.apply import fold
 from fencepost.records.coordinator_checkpoint import decode_checkpoint, encode_checkpoint
+from fencepost.records.transaction_log import encode_key, encode_value
 from tests.coordinator.txn.shell import ShellNode
 
 pytestmark = pytest.mark.interpreted
@@ -163,6 +164,34 @@ def test_a_checkpoint_that_is_ahead_of_its_log_is_deleted(caplog: pytest.LogCapt
     assert_loads_like_the_log(again)
     assert "does not fit its log" in caplog.text
     assert not again.disk.exists(path(again))
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 1_000])
+def test_nothing_that_only_a_checkpoint_ahead_of_its_log_knows_is_served(ahead: int) -> None:
+    """The power went, and took the end of the log; the records that follow it now are others."""
+    node = busy(1)
+    log = node.partitions[COORDINATOR_LOG]
+    ghost = encode_key("ghost"), encode_value(node.txn())
+    node.disk.write_file(
+        path(node), encode_checkpoint(log.log_end_offset + ahead, [ghost]), sync=True
+    )
+    again = node.restart()
+    assert_loads_like_the_log(again)
+    assert set(again.transactions.coordinators()[0].state.transactions) == {"a"}
+    for _ in range(ahead % 10):
+        again.init("b")
+    third = again.restart(power_lost=True)
+    assert_loads_like_the_log(third)
+
+
+def test_a_checkpoint_at_the_very_end_of_its_log_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = busy(1)
+    log = node.partitions[COORDINATOR_LOG]
+    saved = encode_key("saved"), encode_value(node.txn())
+    node.disk.write_file(path(node), encode_checkpoint(log.log_end_offset, [saved]), sync=True)
+    again = node.restart()
+    again.load()
+    assert set(again.transactions.coordinators()[0].state.transactions) == {"saved"}
 
 
 def test_a_checkpoint_waits_until_what_it_stands_for_is_durable() -> None:

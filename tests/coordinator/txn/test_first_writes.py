@@ -65,6 +65,18 @@ def test_nothing_is_verified_before_the_add_that_it_rests_on_is_durable() -> Non
     assert answers == [[NONE]]
 
 
+def test_a_write_waits_for_the_newest_of_several_adds_whichever_partition_it_asks_about() -> None:
+    """The transaction is one record: until the last add is durable, a loss of power may take all of it."""
+    node = initialised(fsync=True)
+    node.add(9_000, 0)
+    node.sync()
+    node.add(9_000, 0, {"t": (1,)})
+    answers = [node.verify(0), node.verify(1), node.verify(0, 1)]
+    assert answers == [[], [], []]
+    node.sync()
+    assert answers == [[[NONE]], [[NONE]], [[NONE, NONE]]]
+
+
 def test_an_implicit_add_is_answered_when_it_is_durable() -> None:
     node = initialised(fsync=True)
     answers = node.verify(0, add=True)

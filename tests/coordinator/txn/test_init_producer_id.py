@@ -221,13 +221,21 @@ def test_a_wrong_identity_is_told_before_an_ending_transaction() -> None:
     assert ledger.init(1, 1).error is FENCED
 
 
-def test_in_an_open_transaction_only_the_producer_id_counts_as_in_kafka() -> None:
-    """A stale producer of the same id can abort the transaction of the living one, and is fenced on its retry."""
+def test_an_earlier_owner_cannot_abort_an_open_transaction_by_initialising_again() -> None:
+    """Kafka looks at the producer id alone here: the transaction is aborted, and both producers are fenced."""
     ledger = Ledger(transaction(State.ONGOING, epoch=4))
-    assert ledger.init(4000, 1).error is CONCURRENT
+    for epoch in range(4):
+        assert ledger.init(4000, epoch).error is FENCED
+    assert ledger.txn.state == State.ONGOING
+    assert ledger.identity == (4000, 4)
+
+
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_its_own_producer_may_initialise_again_in_an_open_transaction(epoch: int) -> None:
+    """Also at a later epoch than we know: the end of the log may have been lost with the power."""
+    ledger = Ledger(transaction(State.ONGOING, epoch=4))
+    assert ledger.init(4000, epoch).error is CONCURRENT
     assert ledger.txn.state == State.PREPARE_ABORT
-    ledger.complete()
-    assert ledger.init(4000, 1).error is FENCED
 
 
 def test_the_record_of_an_initialised_id() -> None:

@@ -105,6 +105,8 @@ def decide_init_producer_id(
     if txn.state in PREPARED_STATES:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if txn.state == ONGOING:
+        if event.producer_id != NO_PRODUCER_ID and event.producer_epoch < txn.producer_epoch:
+            return refuse(ErrorCode.PRODUCER_FENCED)
         # The abort's epoch is never given to anybody: the client comes again, and gets the one after it.
         return fence(transactional_id, txn, event, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
     return _give_epoch(txn, event, now_ms)
@@ -113,8 +115,8 @@ def decide_init_producer_id(
 def _may_reinitialise(txn: TransactionMetadata, event: InitProducerId) -> bool:
     """KIP-360: whether a producer that names its id and epoch may be the one we know.
 
-    In Ongoing only the producer id counts, as in Kafka: a stale producer of the same id can abort the transaction
-    of the living one, and is fenced on its next attempt.
+    In Ongoing an earlier epoch is refused too. Kafka looks at the producer id alone there: an earlier owner can abort
+    the transaction of the present one, and is fenced on its next attempt.
     """
     if event.producer_id == NO_PRODUCER_ID or txn.producer_epoch == NO_PRODUCER_EPOCH:
         return True
@@ -313,7 +315,11 @@ def _decide_end_txn_tv2(state: CoordinatorState, event: EndTxn, now_ms: int) -> 
     )
     if txn.producer_id != event.producer_id and not retry_over_new_id:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    retry = retry_over_new_id or txn.producer_epoch == event.producer_epoch + 1
+    # The epoch before ours is that of a retry only if EndTxn has raised it. With TV1 the epoch was raised by
+    # InitProducerId, and the sender is an earlier owner; Kafka answers it with the epoch of the present one.
+    retry = retry_over_new_id or (
+        txn.producer_epoch == event.producer_epoch + 1 and txn.client_transaction_version >= 2
+    )
     if not retry and txn.producer_epoch != event.producer_epoch:
         return refuse(ErrorCode.PRODUCER_FENCED)
     end = END_TXN_TV2.get((txn.state, event.commit, retry))

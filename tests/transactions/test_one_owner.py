@@ -1,0 +1,128 @@
+"""One owner: every request of whoever held a transactional id before is refused, whatever protocol either of them speaks.
+
+Method: each earlier owner, with a transaction open or not, sends each request when the present owner is in each state. What
+the present owner wrote, and nothing else, is read in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from tests.broker.node_stage import Stage
+from tests.broker.requests import create_topic
+from tests.transactions.wire import (
+    GROUP,
+    NONE,
+    PROTOCOLS,
+    TV1,
+    TV2,
+    Protocol,
+    WireProducer,
+    await_coordinator,
+    committed_offset,
+    values,
+)
+
+FENCED = ErrorCode.PRODUCER_FENCED
+STALE = ErrorCode.INVALID_PRODUCER_EPOCH
+
+OWNER_STATES = ["initialised", "open", "committed", "aborted"]
+
+
+@pytest.fixture(autouse=True)
+def _topics(stage: Stage) -> None:
+    create_topic(stage, "t", 2)
+    create_topic(stage, "source")
+    await_coordinator(stage, "g", GROUP)
+
+
+def bring(owner: WireProducer, state: str) -> list[bytes]:
+    """The owner into a state; what it has committed by then."""
+    if state == "initialised":
+        return []
+    owner.send("t", b"of the owner")
+    if state == "committed":
+        owner.commit()
+        return [b"of the owner"]
+    if state == "aborted":
+        owner.abort()
+    return []
+
+
+def requests_of(earlier: WireProducer) -> dict[str, Callable[[], int]]:
+    identity = {"producer_id": earlier.producer_id, "epoch": earlier.epoch}
+    return {
+        "commit": lambda: earlier.end(commit=True),
+        "abort": lambda: earlier.end(commit=False),
+        "commit in the other protocol": lambda: earlier.end(
+            commit=True, version=TV1.end_txn if earlier.protocol is TV2 else TV2.end_txn
+        ),
+        "send": lambda: earlier.produce("t", b"zombie").error_code,
+        "add": lambda: earlier.add_one("t", 1),
+        "offsets": lambda: earlier.commit_offsets("g", {("source", 0): 9})["source", 0],
+        "group": lambda: earlier.add_offsets("g"),
+        "init": lambda: earlier.init(**identity),
+    }
+
+
+@pytest.mark.parametrize("state", OWNER_STATES)
+@pytest.mark.parametrize("was_open", [False, True], ids=["idle before", "open before"])
+@pytest.mark.parametrize("old", PROTOCOLS, ids=lambda protocol: f"earlier {protocol}")
+@pytest.mark.parametrize("new", PROTOCOLS, ids=lambda protocol: f"owner {protocol}")
+def test_every_request_of_an_earlier_owner_is_refused(
+    stage: Stage, old: Protocol, new: Protocol, was_open: bool, state: str
+) -> None:
+    earlier = WireProducer(stage, "a", old).initialise()
+    if was_open:
+        earlier.send("t", b"of the earlier one")
+    owner = WireProducer(stage, "a", new).initialise()
+    committed = bring(owner, state)
+    identity = earlier.identity
+    for name, request in requests_of(earlier).items():
+        assert request() in (FENCED, STALE), name
+        assert earlier.identity == identity, f"{name}: it was given the epoch of another"
+    if state == "open":
+        owner.commit()
+        committed = [b"of the owner"]
+    owner.send("t", b"and on")
+    owner.commit()
+    assert values(stage, "t") == [*committed, b"and on"]
+    assert committed_offset(stage, "g", "source") == -1
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_producer_of_tv2_whose_answer_was_lost_may_ask_again(stage: Stage, commit: bool) -> None:
+    owner = WireProducer(stage, "a", TV2).initialise()
+    owner.send("t", b"v")
+    retry = owner.twin()
+    assert owner.end(commit=commit) == NONE
+    assert retry.end(commit=commit) == NONE
+    assert retry.identity == owner.identity
+
+
+def test_a_producer_of_tv2_that_took_over_from_tv1_may_ask_again(stage: Stage) -> None:
+    """The record of its own end counts, not the protocol of the transaction before."""
+    earlier = WireProducer(stage, "a", TV1).initialise()
+    earlier.send("t", b"earlier")
+    earlier.commit()
+    owner = WireProducer(stage, "a", TV2).initialise()
+    owner.send("t", b"v")
+    retry = owner.twin()
+    assert owner.end(commit=True) == NONE
+    assert retry.end(commit=True) == NONE
+    assert retry.identity == owner.identity
+
+
+def test_a_transaction_that_timed_out_may_still_be_aborted_by_its_producer(stage: Stage) -> None:
+    """TV2: the fence has raised the epoch, and the producer recovers by aborting at the epoch that it knows."""
+    owner = WireProducer(stage, "a", TV2).initialise()
+    owner.send("t", b"late")
+    stage.advance(15 * 60_000)
+    assert owner.end(commit=True) == ErrorCode.INVALID_TXN_STATE
+    assert owner.end(commit=False) == NONE
+    owner.send("t", b"again")
+    owner.commit()
+    assert values(stage, "t") == [b"again"]
