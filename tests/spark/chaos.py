@@ -201,6 +201,23 @@ def wait_to_be_released(marker: str, *_: Any) -> None:
     await_file(f"{marker}.released", 3600)
 
 
+@dataclass(frozen=True)
+class WaitForState:
+    """A writer that is slow: it goes on when the coordinator says this of its transaction."""
+
+    bootstrap: str
+    transactional_id: str
+    state: str
+
+    def __call__(self, *_: Any) -> None:
+        with connect(self.bootstrap) as cluster:
+            await_truth(lambda: self._state(cluster) == self.state)
+
+    def _state(self, cluster: Cluster) -> str:
+        view = cluster.describe_transactions([self.transactional_id])[self.transactional_id]
+        return "" if view is None else view.state
+
+
 def parent_of(pid: int) -> int:
     """The process over a process."""
     return int(_status(pid)["PPid"])

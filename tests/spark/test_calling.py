@@ -18,7 +18,7 @@ from fencepost.spark.ledger import Verdict
 from fencepost.spark.sink import TransactionalSink
 from tests.spark import chaos
 from tests.spark.conftest import read_values
-from tests.spark.pipeline import Pipeline, finish, numbered
+from tests.spark.pipeline import Pipeline, Sink, finish, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +67,152 @@ def test_a_second_call_for_a_batch_is_refused(
     assert sorted(read_values(cluster, pipeline.topic)) == ["0-15", "0-25", "0-35", "0-5"]
 
 
+def test_a_batch_of_two_calls_is_refused_after_a_restart_until_it_is_completed(
+    pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    other = new_topic(1)
+    pipeline.add(numbered(0), numbered(1))
+    sink = pipeline.sink()
+
+    def twice(df: DataFrame, batch_id: int) -> None:
+        fives, rest = halves(df)
+        sink(fives, batch_id)
+        if batch_id == 1:
+            sink(rest.selectExpr("value"), batch_id)
+
+    def repaired(sink: TransactionalSink) -> Sink:
+        def write(df: DataFrame, batch_id: int) -> None:
+            fives, rest = halves(df)
+            sink.write({pipeline.topic: fives, other: rest}, batch_id)
+
+        return write
+
+    assert "a second time for batch 1" in (pipeline.run(twice) or "")
+    for again in (twice, repaired(pipeline.sink()), repaired(pipeline.sink(may_skip=True))):
+        failure = pipeline.run(again)
+        assert failure is not None
+        assert "with the rows of its first call only" in failure
+        assert "pass adopt=True once" in failure
+    fives = ["0-15", "0-25", "0-35", "0-5", "1-15", "1-25", "1-35", "1-5"]
+    assert sorted(read_values(cluster, pipeline.topic)) == fives
+    sink = pipeline.sink(adopt=True)
+    pipeline.add(numbered(2))
+    assert pipeline.run(repaired(sink)) is None
+    assert len(read_values(cluster, pipeline.topic)) == 12
+    expected = [row for batch in (1, 2) for row in numbered(batch) if not row.endswith("5")]
+    assert sorted(read_values(cluster, other)) == sorted(expected)
+
+
+def test_a_crash_before_the_second_call_is_no_way_around_the_refusal(
+    pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    other = new_topic(1)
+    pipeline.add(numbered(0))
+
+    def crash(step: str, batch_id: int) -> None:
+        if step == "ended":
+            raise RuntimeError("the driver dies")
+
+    assert pipeline.run(pipeline.sink(on_step=crash)) is not None
+    sink = pipeline.sink()
+    failure = pipeline.run(lambda df, b: sink.write({pipeline.topic: df, other: df}, b))
+    assert failure is not None
+    assert f"written with {pipeline.topic!r}, and this call has {other!r} as well" in failure
+    sink = pipeline.sink(adopt=True)
+    assert pipeline.run(lambda df, b: sink.write({pipeline.topic: df, other: df}, b)) is None
+    for topic in (pipeline.topic, other):
+        assert sorted(read_values(cluster, topic)) == sorted(numbered(0))
+
+
+def test_batches_that_are_skipped_within_a_run_do_not_stop_it(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0), [""], [""], numbered(3), [""])
+    sinks = [pipeline.sink()]
+
+    def unless_empty(df: DataFrame, batch_id: int) -> None:
+        rows = df.where("value != ''")
+        if not rows.isEmpty():
+            sinks[-1](rows, batch_id)
+
+    assert pipeline.run(unless_empty) is None
+    # After a restart a gap may be anything.
+    pipeline.add(numbered(5))
+    failure = pipeline.run(unless_empty)
+    assert failure is not None
+    assert "the last batch of this query in the topics is 3" in failure
+    for way in ("sink.skip(batch_id)", "may_skip=True", "adopt=True"):
+        assert way in failure
+    sinks.append(pipeline.sink(adopt=True))
+    assert pipeline.run(unless_empty) is None
+    pipeline.add([""], numbered(7))
+    sinks.append(pipeline.sink(may_skip=True))
+    assert pipeline.run(unless_empty) is None
+    expected = numbered(0) + numbered(3) + numbered(5) + numbered(7)
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+def test_a_query_whose_first_batches_are_skipped_is_let_in_with_may_skip(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add([""], numbered(1))
+
+    def later(sink: TransactionalSink) -> Sink:
+        return lambda df, batch_id: sink(df, batch_id) if batch_id else None
+
+    failure = pipeline.run(later(pipeline.sink()))
+    assert failure is not None
+    assert "batch 1 is not the first one, but the cluster has no ledger" in failure
+    assert "may_skip=True" in failure
+    assert pipeline.run(later(pipeline.sink(may_skip=True))) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1))
+
+
+def test_skipping_a_batch_enters_it_and_can_be_repeated(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0), numbered(1), numbered(2))
+    sink = pipeline.sink()
+
+    def skip_first(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            sink.skip(batch_id)
+            sink.skip(batch_id)
+        else:
+            sink(df, batch_id)
+            sink.skip(batch_id)
+
+    assert pipeline.run(skip_first) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1) + numbered(2))
+    pipeline.add(numbered(3))
+
+    def crash(step: str, batch_id: int) -> None:
+        if step == "ended":
+            raise RuntimeError("the driver dies")
+
+    # Entered, but Spark has not heard of it: it is not entered twice, and rows for it are refused.
+    crashing = pipeline.sink(on_step=crash)
+    assert "the driver dies" in (pipeline.run(lambda df, b: crashing.skip(b)) or "")
+    failure = pipeline.run()
+    assert failure is not None
+    assert "it was written with no rows" in failure
+    again = pipeline.sink()
+    assert pipeline.run(lambda df, b: again.skip(b)) is None
+    assert again.last_receipt is not None
+    assert again.last_receipt.verdict is Verdict.DRAIN
+    pipeline.add(numbered(4))
+    both = pipeline.sink()
+
+    def skip_and_call(df: DataFrame, batch_id: int) -> None:
+        both.skip(batch_id)
+        both(df, batch_id)
+
+    assert "a second time for batch 4" in (pipeline.run(skip_and_call) or "")
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    expected = numbered(1) + numbered(2) + numbered(4)
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
 def test_a_failure_that_is_swallowed_refuses_the_next_batch(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
@@ -86,9 +232,12 @@ def test_a_failure_that_is_swallowed_refuses_the_next_batch(
     assert "no column 'value'" in failure
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
     # Spark believes that batch 1 was written: the ledger knows better.
-    failure = pipeline.run()
-    assert failure is not None
-    assert "the topics hold batch 0 of this query as the last one" in failure
+    for sink in (pipeline.sink(), pipeline.sink(may_skip=True)):
+        failure = pipeline.run(sink)
+        assert failure is not None
+        assert "batch 1 of this query is not in the topics: the sink failed" in failure
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(2))
 
 
 def test_a_call_that_failed_may_be_repeated_with_the_same_rows_only(

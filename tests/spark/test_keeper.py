@@ -69,14 +69,14 @@ def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_
     home: Home, version: int
 ) -> None:
     name = f"together-{version}"
-    page = enter(home, name, version=version, is_stateful=False, parts=["one"])
+    page = enter(home, name, version=version, is_stateful=False, parts=("one",))
     assert home.page(name) == page
     entry = page.entry
     assert entry is not None
     assert entry.sources == {SOURCE: 42}
     view = home.cluster.metadata(["source"]).topics["source"]
     assert entry.topic_ids == {"source": topic_id_text(view.topic_id)}
-    assert (entry.sources_committed, entry.is_stateful, entry.parts) == (True, False, ["one"])
+    assert (entry.sources_committed, entry.is_stateful, entry.parts) == (True, False, ("one",))
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
     enter(home, name, 1, ends='{"source": {"0": 50}}', commit=False, version=version)
     assert home.page(name) == page

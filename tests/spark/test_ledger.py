@@ -21,6 +21,7 @@ from fencepost.spark.ledger import (
     encode_entry,
     fingerprint_of,
     follow,
+    note,
 )
 
 PLACE = TopicPartition("fencepost-ledger", 3)
@@ -88,6 +89,113 @@ def test_adopting_overrides_a_missing_ledger_and_another_query_but_no_contradict
     assert decide(page("p", 5), Batch("q", 0), ADOPT).verdict is Verdict.TAKE_OVER
     assert decide(page("q", 5), Batch("q", 5, "g"), ADOPT).verdict is Verdict.REFUSE
     assert decide(page("q", 5), Batch("q", 2, "f"), ADOPT).verdict is Verdict.REFUSE
+
+
+# What was skipped, lost, or written in part.
+
+MAY_SKIP = Permits(may_skip=True)
+
+
+def called(batch: int, *parts: str, run: str = "second") -> Batch:
+    return Batch("q", batch, "f", parts=parts, run_id=run)
+
+
+def written(
+    batch: int, *parts: str, short: bool = False, lost: int | None = None, run: str = "first"
+) -> Page:
+    return Page(
+        PLACE,
+        LedgerEntry("q", batch, "f", parts=parts, run_id=run, is_short=short, lost=lost),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "batch", "alone", "may_skip", "adopt"),
+    [
+        # A gap after a restart.
+        (page("q", 3), Batch("q", 5), "refuse", "write", "write"),
+        (page("q", 3), Batch("q", 500), "refuse", "write", "write"),
+        (page("q", -1), Batch("q", 2), "refuse", "write", "write"),
+        (NOTHING, Batch("q", 2), "refuse", "write", "write"),
+        (Page(None, None, MOVED), Batch("q", 2), "refuse", "refuse", "write"),
+        (page("p", 3), Batch("q", 5), "refuse", "refuse", "take over"),
+        # Never below.
+        (page("q", 5), Batch("q", 3), "refuse", "refuse", "refuse"),
+        # A batch that failed, and Spark does not know.
+        (written(3, "a", lost=4), called(4, "a"), "write", "write", "write"),
+        (written(3, "a", lost=4), called(5, "a"), "refuse", "refuse", "write"),
+        (written(3, "a", lost=4), called(3, "a"), "drain", "drain", "drain"),
+        (written(-1, lost=0), called(1, "a"), "refuse", "refuse", "write"),
+        # Other parts than before.
+        (written(3, "a"), called(3, "a"), "drain", "drain", "drain"),
+        (written(3, "a", "b"), called(3, "b", "a"), "drain", "drain", "drain"),
+        (written(3, "a", "b"), called(3, "a"), "drain", "drain", "drain"),
+        (written(3, "a"), called(3, "a", "b"), "refuse", "refuse", "complete"),
+        (written(3, "a"), called(3, "b"), "refuse", "refuse", "drain"),
+        (written(3), called(3, "a"), "refuse", "refuse", "complete"),
+        (written(3, "a"), called(3), "drain", "drain", "drain"),
+        (written(3), called(3), "drain", "drain", "drain"),
+        (written(3, "a"), Batch("q", 3, "f"), "drain", "drain", "drain"),
+        (page("q", 3), called(3, "a"), "drain", "drain", "drain"),
+        # A second call that was refused.
+        (written(3, "a", short=True), called(3, "a"), "refuse", "refuse", "drain"),
+        (written(3, "a", short=True), called(3, "a", "b"), "refuse", "refuse", "complete"),
+        (written(3, "a", short=True), called(3), "refuse", "refuse", "drain"),
+        (written(3, "a", short=True), called(4, "a"), "refuse", "refuse", "write"),
+        # A second call of a sink that nobody knew of.
+        (written(3, "a", run="second"), called(3, "a"), "refuse", "refuse", "refuse"),
+        (written(3, "a", run="second"), called(3, "b"), "refuse", "refuse", "refuse"),
+        (written(3, "a", run="second"), called(3, "a", run=""), "drain", "drain", "drain"),
+    ],
+)
+def test_what_was_skipped_or_is_not_whole(
+    found: Page, batch: Batch, alone: str, may_skip: str, adopt: str
+) -> None:
+    decisions = [decide(found, batch, permits) for permits in (Permits(), MAY_SKIP, ADOPT)]
+    assert [decision.verdict.value for decision in decisions] == [alone, may_skip, adopt]
+
+
+def test_a_batch_is_completed_with_what_is_missing_and_nothing_else() -> None:
+    found = decide(written(3, "a", "c"), called(3, "a", "b", "c", "*"), ADOPT)
+    assert (found.verdict, found.missing) == (Verdict.COMPLETE, ("b", "*"))
+    refused = decide(written(3, "a"), called(3, "a", "b", "c"))
+    assert "written with 'a', and this call has 'b', 'c' as well" in refused.reason
+    assert "adopt=True once, and the sink writes what is missing" in refused.reason
+    renamed = decide(written(3, "a"), called(3, "b"))
+    assert "take the batch as it is" in renamed.reason
+    assert "with no rows" in decide(written(3), called(3, "a")).reason
+
+
+def test_the_refusal_of_a_gap_names_every_way_out() -> None:
+    reason = decide(page("q", 3, {P0: 9}), Batch("q", 5)).reason
+    for way in (
+        "sink.skip(batch_id)",
+        "may_skip=True",
+        "adopt=True",
+        '{"in":{"0":9}}',
+        "take_over",
+    ):
+        assert way in reason
+
+
+def test_what_has_gone_wrong_is_noted_once_and_in_the_right_entry() -> None:
+    here = entry("q", 3)
+    assert (noted := note(here, "q", 3, None)) is not None
+    assert (noted.is_short, noted.batch_id, noted.serial) == (True, 3, here.serial + 1)
+    assert (noted := note(here, "q", None, 5)) is not None
+    assert (noted.lost, noted.is_short) == (5, False)
+    assert (first := note(None, "q", None, 0)) is not None
+    assert (first.query_id, first.batch_id, first.lost) == ("q", -1, 0)
+    assert decode_entry(encode_entry(noted)) == noted
+    for nothing in (
+        note(here, "p", 3, None),
+        note(here, "q", 2, None),
+        note(here, "q", None, 3),  # It is in the topics after all.
+        note(None, "q", 3, None),
+        note(here, "q", None, None),
+        note(replace(here, is_short=True), "q", 3, None),
+    ):
+        assert nothing is None
 
 
 # Taking over.
@@ -194,7 +302,10 @@ def test_an_entry_survives_being_written() -> None:
         IDS,
         sources_committed=True,
         is_stateful=False,
-        parts=["a", "b"],
+        parts=("a", "b"),
+        run_id="r",
+        is_short=True,
+        lost=14,
         serial=7,
     )
     assert decode_entry(encode_entry(full)) == full

@@ -13,7 +13,8 @@ So this process keeps a book of the calls of each run:
     an earlier one failed    refuse: its rows would be lost            refuse
     another call under way   refuse, and that one gives up as well     refuse, and so on
 
-A call that was refused is a failure too: whoever swallows it is refused from then on. The book is the process's and not
+A call that was refused is a failure too: whoever swallows it is refused from then on. What a restart must not forget (a
+batch that lacks the rows of its second call, a batch that was lost) goes into the ledger as well. The book is the process's and not
 the sink's, so a copy of the sink or a second one with the same transactional id is no way around it.
 """
 
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fencepost.spark.failures import SinkRefused
+from fencepost.spark.failures import SinkFenced, SinkRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,16 @@ class _Failure:
     call: Call
     words: str
     may_repeat: bool
+    problem: BaseException | None = None
+
+
+class Damage(NamedTuple):
+    """What the ledger should know of a refused call, so that a restart does not forget it."""
+
+    short: int | None = None
+    """A batch that is in the topics without the rows of its second call."""
+    lost: int | None = None
+    """A batch that is not in the topics, while Spark believes it is."""
 
 
 @dataclass(slots=True)
@@ -72,6 +83,9 @@ class RunCalls:
     last: int | None = None
     """The last batch that this run has finished."""
     failure: _Failure | None = None
+    is_again: bool = False
+    """Whether the call under way repeats one that failed: what it did may be in the topics."""
+    damage: Damage | None = None
     _under_way: Call | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -85,8 +99,15 @@ class RunCalls:
                 raise SinkRefused(refusal)
             if call.batch_id == self.last:
                 return Known.FINISHED
+            self.is_again = self.failure is not None
             self._under_way, self.failure = call, None
         return Known.NOTHING if self.last is None else Known.NEXT
+
+    def take_damage(self) -> Damage | None:
+        """What is to be written into the ledger; once."""
+        with self._lock:
+            damage, self.damage = self.damage, None
+            return damage
 
     def finish(self, call: Call) -> None:
         """The batch is in the topics."""
@@ -100,7 +121,7 @@ class RunCalls:
             self._under_way = None
             if self.failure is None:
                 words = (str(problem).splitlines() or [type(problem).__name__])[0][:300]
-                self.failure = _Failure(call, words, may_repeat=True)
+                self.failure = _Failure(call, words, may_repeat=True, problem=problem)
 
     def check(self) -> None:
         """For the call under way, before it commits: SinkRefused when another one has come meanwhile."""
@@ -130,6 +151,7 @@ class RunCalls:
             )
         if call.is_skip:
             return None
+        self.damage = Damage(short=batch_id)
         return (
             f"the sink was called a second time for batch {batch_id}. The first call is committed, so the batch holds only "
             f"the first call's rows, and those of this call are not written. To write several DataFrames, {HOW_TO_WRITE_SEVERAL}"
@@ -150,6 +172,9 @@ class RunCalls:
                 f"an earlier call of the sink in this run was refused, and the query went on: {failure.words}. Do not catch "
                 "the sink's exceptions: let them stop the query, and start it again. Nothing of this call was written"
             )
+        # Whoever was fenced must leave the ledger to its new owner.
+        if not isinstance(failure.problem, SinkFenced):
+            self.damage = Damage(lost=failed)
         return (
             f"the sink failed in batch {failed} ({failure.words}), but the query went on to batch {call.batch_id}: the rows "
             f"of batch {failed} are missing. Do not catch the sink's exceptions: let them stop the query, and start it "

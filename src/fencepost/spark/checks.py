@@ -133,7 +133,8 @@ def check_ledger(
         decision = judge(page)
         if decision.verdict is Verdict.REFUSE:
             raise refusal_of(transactional_id, decision)
-    if page.entry is None and batch.batch_id == 0 and not permits.adopt:
+    is_first = batch.batch_id == 0 or permits.may_skip
+    if page.entry is None and is_first and not permits.adopt:
         _refuse_lost_ledger(keeper, transactional_id, batch)
 
 
@@ -162,7 +163,7 @@ def _refuse_lost_ledger(keeper: LedgerKeeper, transactional_id: str, batch: Batc
         raise SinkRefused(
             f"transactional_id {transactional_id!r}: the cluster has seen a committed transaction of this id, but has no "
             "ledger of it: the record or its topic was deleted, ledger_topic= names another topic, or another producer "
-            "uses the id. Whether batch 0 is in the topics cannot be known. Look at the end of the topics; if the batch "
+            f"uses the id. Whether batch {batch.batch_id} is in the topics cannot be known. Look at the end of the topics; if the batch "
             "is not there, pass adopt=True once, or give this query a transactional_id that nobody has used. Nothing was "
             "written."
         )

@@ -15,6 +15,10 @@ class SinkRefused(FencepostError):
     """The sink will not write this batch, because the promise of exactly-once could not be kept."""
 
 
+class SinkFenced(SinkRefused):
+    """The transactional id is not ours any more, so we must not touch it again."""
+
+
 class RowRefused(FencepostError):
     """A row that cannot become a record. Nothing of its batch was written."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.client.failures import Refused, RetriesExhausted, UnknownTopicOrPartition
@@ -171,7 +171,7 @@ class LedgerKeeper:
         open_ms: int | None,
         sources: SourceUse,
         is_stateful: bool | None = None,
-        parts: Any = None,
+        parts: tuple[str, ...] | None = None,
     ) -> Page:
         """Writes the batch's entry, and the sources' offsets if wanted, into the transaction: the page that follows.
 
@@ -192,6 +192,7 @@ class LedgerKeeper:
             sources_committed=commits,
             is_stateful=is_stateful,
             parts=parts,
+            run_id=moment.run_id,
         )
         entry = follow(before.entry, entry, open_ms)
         offsets = self._offsets(ended.offsets if ended and commits else {}, before.former)

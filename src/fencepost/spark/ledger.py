@@ -13,11 +13,18 @@ older one. `decide` is the table of what to do then; the first line that fits de
     an older fencepost has written since     refuse; adopt: write
       the ledger moved to its topic
     none, but the old place says "moved"     refuse: the topic was lost; adopt: write
-    none                                     write if b is 0, else refuse; adopt: write
-    q, b, same fingerprint                   drain: run the query's plan for its state, write nothing
+    none                                     write if b is 0 or `may_skip`, else refuse; adopt: write
     q, b, other fingerprint                  refuse: the checkpoint was changed under the query
+    q, b, written in this very run           refuse: a second call for the batch
+    q, b, some parts of b are missing, or a  refuse; adopt: write the missing parts if nothing else differs, else drain
+      second call for b was refused
+    q, b                                     drain: run the query's plan for its state, write nothing
+    q, a later one than b                    refuse: the checkpoint is older than the topics
+    q, a second call for the last batch      refuse: it lacks rows; adopt: write
+      was refused
     q, b - 1                                 write
-    q, anything else                         refuse: the checkpoint is older or newer than the topics
+    q, an earlier one                        refuse: batches were skipped, or the cluster is older than the checkpoint;
+                                             `may_skip` unless a batch between has failed, or adopt: write
     another query p                          take over if `take_over` names p or this batch begins exactly where the
                                              entry's sources end, else refuse; adopt: take over
 
@@ -70,8 +77,14 @@ class LedgerEntry:
     """Whether the same transaction committed `sources` in the group of the transactional id."""
     is_stateful: bool | None = None
     """Whether the query keeps state; None where it is not known."""
-    parts: Any = None
-    """What the batch consisted of, where it was written in several parts; any JSON."""
+    parts: tuple[str, ...] | None = None
+    """What the batch consisted of: the topics of its DataFrames (`parts.py`). Nothing for one that was skipped."""
+    run_id: str = ""
+    """The run of the query that wrote it: Spark does not repeat a batch within a run."""
+    is_short: bool = False
+    """Whether a second call for this batch was refused, so that the batch lacks its rows."""
+    lost: int | None = None
+    """A later batch that failed, and whose failure was caught, so that Spark went on."""
     serial: int = 0
     """One more than in the entry before: tells which of two records is newer, in whatever partition they are."""
 
@@ -90,11 +103,9 @@ class Verdict(Enum):
     WRITE = "write"
     DRAIN = "drain"
     TAKE_OVER = "take over"
+    COMPLETE = "complete"
+    """Write the parts that are missing in a batch that is in the topics."""
     REFUSE = "refuse"
-
-    @property
-    def writes(self) -> bool:
-        return self in (Verdict.WRITE, Verdict.TAKE_OVER)
 
 
 class Decision(NamedTuple):
@@ -102,6 +113,8 @@ class Decision(NamedTuple):
 
     verdict: Verdict
     reason: str
+    missing: tuple[str, ...] = ()
+    """The parts to write, of a batch that is to be completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +131,10 @@ class Batch:
     beginnings: Offsets = field(default_factory=dict)
     """Where partitions begin now, if not at 0."""
     is_stateful: bool | None = None
+    parts: tuple[str, ...] | None = None
+    """The topics of its DataFrames; None where they do not matter."""
+    run_id: str = ""
+    """The run that has called the sink; empty when it repeats a call of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +144,7 @@ class Permits:
     adopt: bool = False
     take_over: str | None = None
     allow_empty_state: bool = False
+    may_skip: bool = False
 
 
 NO_PERMITS: Final = Permits()
@@ -184,7 +202,13 @@ def encode_entry(entry: LedgerEntry) -> bytes:
         }
         fields["sourcesCommitted"] = entry.sources_committed
     if entry.parts is not None:
-        fields["parts"] = entry.parts
+        fields["parts"] = list(entry.parts)
+    if entry.run_id:
+        fields["runId"] = entry.run_id
+    if entry.is_short:
+        fields["short"] = True
+    if entry.lost is not None:
+        fields["lost"] = entry.lost
     return json.dumps(fields, separators=(",", ":")).encode("utf-8")
 
 
@@ -208,11 +232,18 @@ def decode_entry(value: bytes) -> LedgerEntry:
             topic_ids={} if sources is None else _read_ids(sources),
             sources_committed=bool(fields.get("sourcesCommitted")),
             is_stateful=fields.get("stateful"),
-            parts=fields.get("parts"),
+            parts=_read_parts(fields.get("parts")),
+            run_id=str(fields.get("runId", "")),
+            is_short=bool(fields.get("short")),
+            lost=fields.get("lost"),
             serial=int(fields.get("serial", 0)),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise EntryUnreadable(f"it is no entry of a ledger ({value[:80]!r})") from problem
+
+
+def _read_parts(parts: Any) -> tuple[str, ...] | None:
+    return None if parts is None else tuple(str(name) for name in parts)
 
 
 def _read_offsets(sources: Mapping[str, Any]) -> Offsets:
@@ -230,6 +261,23 @@ def follow(before: LedgerEntry | None, entry: LedgerEntry, open_ms: int | None) 
     return replace(entry, recent_ms=recent_ms, serial=before.serial + 1)
 
 
+def note(
+    entry: LedgerEntry | None, query_id: str, short: int | None, lost: int | None
+) -> LedgerEntry | None:
+    """The entry with what has gone wrong since; None when there is nothing to say, or nowhere to say it."""
+    if entry is None:
+        # A first batch that was lost: one before it is entered, so that there is an entry.
+        before_first = LedgerEntry(query_id, -1, lost=lost)
+        return None if lost is None else follow(None, before_first, None)
+    if entry.query_id != query_id:
+        return None
+    if short is not None and entry.batch_id == short and not entry.is_short:
+        return follow(entry, replace(entry, is_short=True), None)
+    if lost is not None and entry.batch_id < lost and entry.lost is None:
+        return follow(entry, replace(entry, lost=lost), None)
+    return None
+
+
 # The table.
 
 
@@ -243,9 +291,9 @@ def decide(page: Page, batch: Batch, permits: Permits = NO_PERMITS) -> Decision:
     if entry.query_id != batch.query_id:
         return _decide_other_query(entry, batch, permits)
     if entry.batch_id == batch.batch_id:
-        return _decide_repetition(entry, batch)
-    if entry.batch_id == batch.batch_id - 1:
-        return Decision(Verdict.WRITE, f"batch {entry.batch_id} is the last one in the topics")
+        return _decide_repetition(entry, batch, permits)
+    if entry.batch_id < batch.batch_id:
+        return _decide_later(entry, batch, permits)
     return Decision(
         Verdict.REFUSE,
         f"the topics hold batch {entry.batch_id} of this query as the last one, and the checkpoint "
@@ -277,17 +325,19 @@ def _decide_without_entry(former: FormerLedger | None, batch: Batch, permits: Pe
             "cannot be known. Correct ledger_topic=; or look at the end of the topics, and if the batch is not there, "
             "pass adopt=True once",
         )
-    if batch.batch_id == 0:
+    if batch.batch_id == 0 or permits.may_skip:
         return Decision(Verdict.WRITE, "the first batch, and no ledger")
     return Decision(
         Verdict.REFUSE,
         f"batch {batch.batch_id} is not the first one, but the cluster has no ledger of this transactional_id: its record "
-        "or its topic was deleted, ledger_topic= names another topic, or this is another cluster. Whether the batch is in "
-        "the topics cannot be known. Look at the end of the topics; if the batch is not there, pass adopt=True once",
+        "or its topic was deleted, ledger_topic= names another topic, or this is another cluster; or your function has not "
+        "called the sink for any batch before. Whether the batch is in the topics cannot be known. Look at the end of the "
+        "topics; if the batch is not there, pass adopt=True once. For batches without rows call sink.skip(batch_id), or "
+        "pass may_skip=True",
     )
 
 
-def _decide_repetition(entry: LedgerEntry, batch: Batch) -> Decision:
+def _decide_repetition(entry: LedgerEntry, batch: Batch, permits: Permits) -> Decision:
     known = entry.fingerprint and batch.fingerprint
     if known and entry.fingerprint != batch.fingerprint:
         return Decision(
@@ -296,7 +346,91 @@ def _decide_repetition(entry: LedgerEntry, batch: Batch) -> Decision:
             "has for it: the checkpoint has diverged (edited, or two queries use it). Restore the checkpoint that "
             "belongs to the topics, or start anew with an empty checkpoint and another transactional_id",
         )
-    return Decision(Verdict.DRAIN, f"batch {batch.batch_id} is in the topics already")
+    if batch.run_id and batch.run_id == entry.run_id:
+        return Decision(
+            Verdict.REFUSE,
+            f"batch {batch.batch_id} was written in this run of the query already, by another sink with the same "
+            "transactional_id: a batch has one call of one sink. Put all DataFrames of a batch into one call, "
+            'sink.write({"topic": df, ...}, batch_id)',
+        )
+    written, wanted = entry.parts or (), batch.parts or ()
+    missing = tuple(name for name in wanted if name not in written)
+    is_known = entry.parts is not None and batch.parts is not None
+    if not (entry.is_short or (is_known and missing)):
+        return Decision(Verdict.DRAIN, f"batch {batch.batch_id} is in the topics already")
+    if not permits.adopt:
+        return _refuse_incomplete(entry, batch, missing)
+    if missing and set(written) <= set(wanted):
+        return Decision(Verdict.COMPLETE, f"adopted; {_names(missing)} were missing", missing)
+    return Decision(Verdict.DRAIN, f"batch {batch.batch_id} is in the topics, adopted as it is")
+
+
+def _refuse_incomplete(entry: LedgerEntry, batch: Batch, missing: tuple[str, ...]) -> Decision:
+    written = _names(entry.parts or ())
+    if entry.is_short:
+        return Decision(
+            Verdict.REFUSE,
+            f"batch {batch.batch_id} is in the topics with the rows of its first call only ({written}): a second call for "
+            "it was refused. Put all DataFrames of a batch into one call, "
+            'sink.write({"topic": df, ...}, batch_id), and pass adopt=True once: it writes the DataFrames of the topics '
+            "that the first call did not write to. If both calls wrote to one topic, write the rows that are missing "
+            "there by other means first: adopt=True takes that topic as it is",
+        )
+    if set(entry.parts or ()) <= set(batch.parts or ()):
+        remedy = "Pass adopt=True once, and the sink writes what is missing and goes on"
+    else:
+        remedy = (
+            "Look at the topics; pass adopt=True once to take the batch as it is, with nothing more written, or go back to "
+            "the code that wrote it"
+        )
+    return Decision(
+        Verdict.REFUSE,
+        f"batch {batch.batch_id} is in the topics already, but not all of it: it was written with {written}, and this "
+        f"call has {_names(missing)} as well. {remedy}",
+    )
+
+
+def _names(parts: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, parts)) or "no rows"
+
+
+def _decide_later(entry: LedgerEntry, batch: Batch, permits: Permits) -> Decision:
+    if permits.adopt:
+        return Decision(Verdict.WRITE, f"batch {entry.batch_id} is the last one, adopted")
+    if entry.is_short:
+        return Decision(
+            Verdict.REFUSE,
+            f"batch {entry.batch_id} of this query lacks rows: a second call for it was refused, and the query went on. "
+            "Write the rows that are missing by other means, or go back to a checkpoint from before that batch with "
+            "another transactional_id; then pass adopt=True once",
+        )
+    if entry.batch_id == batch.batch_id - 1:
+        return Decision(Verdict.WRITE, f"batch {entry.batch_id} is the last one in the topics")
+    if entry.lost is not None and entry.batch_id < entry.lost < batch.batch_id:
+        return Decision(
+            Verdict.REFUSE,
+            f"batch {entry.lost} of this query is not in the topics: the sink failed, and your function caught the "
+            f"exception. {_how_to_repeat(entry)}; or pass adopt=True once to go on without its rows",
+        )
+    if permits.may_skip:
+        return Decision(
+            Verdict.WRITE, f"batch {entry.batch_id} is the last one, others were skipped"
+        )
+    return Decision(
+        Verdict.REFUSE,
+        f"the last batch of this query in the topics is {entry.batch_id}, and the checkpoint wants to write batch "
+        f"{batch.batch_id}. Either your function did not call the sink for those between: if they had no rows, call "
+        "sink.skip(batch_id) for such batches, or pass may_skip=True to the sink; adopt=True, once, gets over this gap. Or "
+        "a call failed and your function caught the exception, or the cluster was restored from another time: then rows "
+        f"are missing. {_how_to_repeat(entry)}",
+    )
+
+
+def _how_to_repeat(entry: LedgerEntry) -> str:
+    return (
+        f"To write them, restore a checkpoint whose last batch is {entry.batch_id}, or start with an empty checkpoint "
+        f'where the output ends{_starting_offsets(entry)} and pass take_over="{entry.query_id}"'
+    )
 
 
 def _decide_other_query(entry: LedgerEntry, batch: Batch, permits: Permits) -> Decision:

@@ -15,13 +15,13 @@ Whoever is fenced says so and stops. It does not fence back.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import FencepostError
 from fencepost.client.failures import ProducerFenced, Refused
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.failures import SinkRefused
+from fencepost.spark.failures import SinkFenced, SinkRefused
 
 if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from fencepost.spark.settings import SinkSettings
 
 log = logging.getLogger(__name__)
+
+
+_ABORTED: Final = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
+"""States of a transactional id whose last transaction is aborted."""
+
+_NOTHING_VISIBLE: Final = "Nothing of this batch is visible"
 
 
 class DriverProducer:
@@ -86,6 +92,11 @@ class DriverProducer:
             following = self._cluster.end_txn(self.identity, commit=True)
         except ProducerFenced as problem:
             raise self.fenced() from problem
+        except Refused as problem:
+            # With version 2 the coordinator takes it for a repetition of the abort by which the timeout ended it.
+            if problem.code != ErrorCode.INVALID_TXN_STATE:
+                raise
+            raise self.fenced() from problem
         self.is_fresh = following != self.identity
         self.identity = following
 
@@ -118,13 +129,39 @@ class DriverProducer:
             view.producer_id != mine.producer_id or view.producer_epoch > mine.producer_epoch + 1
         )
 
-    def fenced(self, outcome: str = "Nothing of this batch is visible") -> SinkRefused:
-        """What to say when the id is not ours any more."""
-        return SinkRefused(
+    def has_timed_out(self) -> bool:
+        """Whether the brokers have aborted our transaction by themselves: that raises the epoch by one, and nobody has it."""
+        mine = self.identity
+        try:
+            views = self._cluster.describe_transactions([self._transactional_id])
+        except FencepostError as problem:
+            log.info("%r: what became of it is not known: %s", self, problem)
+            return False
+        view = views[self._transactional_id]
+        return (
+            view is not None
+            and view.state in _ABORTED
+            and view.producer_id == mine.producer_id
+            and view.producer_epoch == mine.producer_epoch + 1
+        )
+
+    def fenced(self, outcome: str = _NOTHING_VISIBLE) -> SinkRefused:
+        """What to say when the id, or the transaction, is not ours any more."""
+        if outcome is _NOTHING_VISIBLE and self.has_timed_out():
+            return self.timed_out()
+        return SinkFenced(
             f"the transactional_id {self._transactional_id!r} was taken over by another query, or the transaction was "
             f"open for longer than kafka.transaction.timeout.ms ({self._settings.transaction_timeout_ms}) and was "
             f"aborted. {outcome}. Give every query its own transactional_id; raise the timeout "
             "if batches take longer; then start the query again, and it goes on from its checkpoint"
+        )
+
+    def timed_out(self) -> SinkRefused:
+        """What to say when the brokers have aborted the transaction by themselves."""
+        return SinkRefused(
+            f"the transaction of {self._transactional_id!r} was open for longer than kafka.transaction.timeout.ms "
+            f"({self._settings.transaction_timeout_ms}), and the brokers aborted it. Nothing of this batch is visible. Raise "
+            "the timeout, or make batches smaller; then start the query again, and it repeats the batch"
         )
 
     def _init(self) -> ProducerIdentity:

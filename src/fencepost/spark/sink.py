@@ -34,7 +34,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import ConfigError, FencepostError
@@ -50,7 +50,7 @@ from fencepost.spark.failures import (
     sentence_of,
 )
 from fencepost.spark.keeper import LedgerKeeper
-from fencepost.spark.ledger import Page, Permits, Verdict
+from fencepost.spark.ledger import Decision, Page, Permits, Verdict, note
 from fencepost.spark.limits import TopicLimits
 from fencepost.spark.parts import Part, frames_of, read_parts
 from fencepost.spark.producer import DriverProducer
@@ -64,10 +64,13 @@ if TYPE_CHECKING:
     from fencepost.spark.counts import Counts
     from fencepost.spark.few import FewRows
     from fencepost.spark.job import JobPlan
+    from fencepost.spark.ledger import Batch
     from fencepost.spark.moment import Moment
     from fencepost.spark.origins import SourceUse
 
 log = logging.getLogger(__name__)
+
+_NEXT: Final = Decision(Verdict.WRITE, "the next batch of this run; those between had no rows")
 
 MAX_ATTEMPTS: Final = 3
 """How often the job of one batch is tried before the query fails."""
@@ -125,17 +128,35 @@ class Work:
 
     moment: Moment
     parts: tuple[Part, ...]
+    """What is to be written."""
+    all_names: tuple[str, ...]
+    """The names of all parts of the batch, those that are in the topics already included."""
     calls: RunCalls
+    is_again: bool = False
+    """Whether this run may have written the batch itself."""
 
     @property
     def batch_id(self) -> int:
         return self.moment.batch_id
+
+    def as_batch(self) -> Batch:
+        """What the ledger wants to know."""
+        run_id = "" if self.is_again else self.moment.run_id
+        return replace(self.moment.as_batch(), parts=self.all_names, run_id=run_id)
+
+    def completing(self, missing: tuple[str, ...]) -> Work:
+        """The same with these parts alone, if there are any."""
+        parts = tuple(part for part in self.parts if part.name in missing or not missing)
+        return replace(self, parts=parts)
 
 
 class TransactionalSink:
     """A function for `foreachBatch` that writes every batch exactly once.
 
     Call it once per batch, with all rows of the batch: `sink(df, batch_id)`, or `sink.write({"topic": df, ...}, batch_id)`.
+
+    A batch of which nothing is to be written is entered with `sink.skip(batch_id)`; `may_skip` allows not to call the sink at
+    all for such batches.
 
     `commit_source_offsets`: None commits the offsets of the sources in the same transaction where all of them are topics
     of the sink's cluster; True refuses to start where they are not; False never does.
@@ -152,6 +173,7 @@ class TransactionalSink:
         adopt: bool = False,
         take_over: str | None = None,
         allow_empty_state: bool = False,
+        may_skip: bool = False,
         commit_source_offsets: bool | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
@@ -167,7 +189,7 @@ class TransactionalSink:
             raise ConfigError(
                 f"topic {topic!r} holds the ledger, and rows cannot go there: correct topic= or ledger_topic="
             )
-        self._permits = Permits(adopt, take_over, allow_empty_state)
+        self._permits = Permits(adopt, take_over, allow_empty_state, may_skip)
         self._commit_source_offsets = commit_source_offsets
         self._max_attempts = max(1, max_attempts)
         self._on_step = on_step
@@ -219,7 +241,11 @@ class TransactionalSink:
         servers = map(str, self.settings.client.bootstrap)
         calls = calls_of(self.transactional_id, servers, moment.run)
         call = Call(batch_id, frames)
-        known = calls.begin(call)
+        try:
+            known = calls.begin(call)
+        except SinkRefused:
+            self._note_damage(calls, moment)
+            raise
         if known is Known.FINISHED:
             log.warning("batch %d is in the topics, so there is nothing to skip", batch_id)
             return
@@ -227,7 +253,8 @@ class TransactionalSink:
             moment.check_batch()
             parts = read_parts(given, self.topic)
             with moment.in_thread(session.sparkContext):
-                self._do(session, Work(moment, parts, calls), known)
+                names = tuple(part.name for part in parts)
+                self._do(session, Work(moment, parts, names, calls, calls.is_again), known)
         except BaseException as problem:
             calls.fail(call, problem)
             raise
@@ -238,14 +265,36 @@ class TransactionalSink:
         # Until the batch is over we know nothing for certain: whatever is raised, the next call begins anew.
         self._standing = None
         if standing is None or standing.moment.run != moment.run:
-            standing, known = self._stand(session, moment), Known.NOTHING
+            standing, known = self._stand(session, work), Known.NOTHING
         standing.moment = moment
-        verdict = Verdict.WRITE if known is Known.NEXT else self._decide(standing, work)
-        if verdict is Verdict.DRAIN:
+        decision = _NEXT if known is Known.NEXT else self._decide(standing, work)
+        if decision.verdict is Verdict.DRAIN:
             self._drain(work)
         else:
-            self._write(work, standing, verdict)
+            self._write(work.completing(decision.missing), standing, decision.verdict)
         self._standing = standing
+
+    def _note_damage(self, calls: RunCalls, moment: Moment) -> None:
+        """Writes into the ledger what a restart must know; that it was refused, the caller hears in any case."""
+        damage = calls.take_damage()
+        if damage is None:
+            return
+        try:
+            standing = self._standing
+            if standing is None or standing.moment.run != moment.run:
+                self._ledger.prepare()
+                producer = DriverProducer(self.transactional_id, self.settings)
+                page = self._ledger.read(moment.query_id, producer)
+            else:
+                producer, page = standing.producer, standing.page
+            noted = note(page.entry, moment.query_id, damage.short, damage.lost)
+            if noted is not None:
+                producer.freshen()
+                self._ledger.write(producer.lend(), noted, page)
+                producer.commit()
+        except FencepostError as problem:
+            log.warning("batch %d: the ledger could not be told: %s", moment.batch_id, problem)
+        self._standing = None
 
     # Before the batch.
 
@@ -254,17 +303,17 @@ class TransactionalSink:
         if self._on_step is not None:
             self._on_step(step, work.batch_id)
 
-    def _stand(self, session: SparkSession, moment: Moment) -> Standing:
+    def _stand(self, session: SparkSession, work: Work) -> Standing:
         """A fresh start: look, fence, then read what is there."""
         from fencepost.spark.checks import check_ledger, check_start, check_timeout
         from fencepost.spark.origins import use_sources
 
-        client = self.settings.client
+        client, moment = self.settings.client, work.moment
         check_start(session, self.transactional_id, self.settings, moment)
         try:
             self._ledger.prepare()
             sources = use_sources(self._commit_source_offsets, moment, client)
-            batch = moment.as_batch()
+            batch = work.as_batch()
             check_ledger(self._ledger, self.transactional_id, batch, sources, self._permits)
             self._step("fencing", moment)
             producer = DriverProducer(self.transactional_id, self.settings)
@@ -281,20 +330,19 @@ class TransactionalSink:
         limits = TopicLimits(self.settings)
         return Standing(moment, producer, page, limits, sources, moment.is_stateful)
 
-    def _decide(self, standing: Standing, work: Work) -> Verdict:
+    def _decide(self, standing: Standing, work: Work) -> Decision:
         from fencepost.spark.checks import refusal_of
 
         entry, last = standing.page.entry, work.calls.last
         if entry is not None and entry.batch_id == last and entry.query_id == work.moment.query_id:
-            # The last batch of this run: those between had no rows.
-            return Verdict.WRITE
+            return _NEXT
         decision = self._ledger.judge(
-            standing.page, work.moment.as_batch(), standing.sources, self._permits
+            standing.page, work.as_batch(), standing.sources, self._permits
         )
         log.info("batch %d: %s (%s)", work.batch_id, decision.verdict.value, decision.reason)
         if decision.verdict is Verdict.REFUSE:
             raise refusal_of(self.transactional_id, decision)
-        return decision.verdict
+        return decision
 
     def _drain(self, work: Work) -> None:
         """Runs the plan and drops the rows: a stateful query must write its state, or it is broken for good."""
@@ -325,6 +373,9 @@ class TransactionalSink:
                 standing.limits.learn(problem)
                 continue
             except FencepostError as problem:
+                if producer.has_timed_out():
+                    # Another attempt would take as long.
+                    raise producer.timed_out() from problem
                 producer.abandon()
                 failures += 1
                 if failures == self._max_attempts or _is_final(problem):
@@ -370,6 +421,7 @@ class TransactionalSink:
             open_ms=open_ms,
             sources=standing.sources,
             is_stateful=standing.is_stateful,
+            parts=work.all_names,
         )
         self._step("entered", work)
         return Receipt(work.batch_id, verdict, account, open_ms, accounts), page
@@ -446,7 +498,8 @@ class TransactionalSink:
             raise standing.producer.fenced("Whether this batch is visible, the ledger will tell")
         standing.producer.fence()
         standing.page = self._ledger.read(work.moment.query_id, standing.producer)
-        return self._decide(standing, work) is Verdict.DRAIN
+        again = replace(work, is_again=True)
+        return self._decide(standing, again).verdict is Verdict.DRAIN
 
 
 def _session_of(frames: tuple[Any, ...]) -> SparkSession:

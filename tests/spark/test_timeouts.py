@@ -1,0 +1,67 @@
+"""A transaction that is open for longer than its timeout, on a broker that aborts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fencepost.client.blocking import Cluster
+from tests.spark import chaos
+from tests.spark.conftest import read_values
+from tests.spark.pipeline import Pipeline, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(180),
+    # Spark's own business: sockets to its JVM that it closes late.
+    pytest.mark.filterwarnings("default"),
+]
+
+SHORT = {"kafka.transaction.timeout.ms": "1000"}
+
+
+@pytest.fixture
+def pipeline(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
+) -> Pipeline:
+    return Pipeline(spark, bootstrap, tmp_path, new_topic(2))
+
+
+@pytest.mark.parametrize(
+    ("version", "step"), [(2, "written"), (2, "entered"), (2, "in a task"), (1, "written"), (1, "ending")]
+)  # fmt: skip
+def test_a_batch_that_takes_longer_than_the_timeout_stops_the_query_with_a_sentence(
+    pipeline: Pipeline,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    version: int,
+) -> None:
+    chaos.speak_by_name(monkeypatch)
+    name = pipeline.transactional_id = f"{pipeline.transactional_id}-tv{version}"
+    attempts = []
+
+    slow = chaos.WaitForState(pipeline.bootstrap, name, "CompleteAbort")
+
+    def wait(reached: str, batch_id: int) -> None:
+        attempts.extend([batch_id] if reached == "writing" else [])
+        if reached == step:
+            slow()
+
+    if step == "in a task":
+        marker = str(pipeline.folder / "slow")
+        chaos.in_tasks(monkeypatch, chaos.AfterFirstWrite(pipeline.bootstrap, marker, slow))
+    pipeline.add(numbered(0))
+    failure = pipeline.run(pipeline.sink(on_step=wait, options=SHORT))
+    assert failure is not None
+    assert "open for longer than kafka.transaction.timeout.ms (1000), and the brokers" in failure
+    assert attempts == [0]
+    assert read_values(cluster, pipeline.topic) == []
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
