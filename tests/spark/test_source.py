@@ -395,6 +395,25 @@ def test_a_query_goes_on_without_the_topic_that_was_deleted(
     assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c", "d", "e", "f"]
 
 
+def test_a_topic_that_is_deleted_before_its_offsets_are_committed_does_not_end_the_query(
+    copy: Copy, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    """The checkpoint names it in the offsets of the batch, so every repetition of the batch would meet it again."""
+    left, copy.source = copy.source, f"{copy.source},{(other := new_topic(1))}"
+    write(cluster, left, ["a"])
+    write(cluster, other, ["b"])
+
+    def delete(step: str, batch_id: int) -> None:
+        if step == "written" and other in cluster.metadata().topics:
+            cluster.delete_topics([other])
+
+    assert copy.run(on_step=delete, startingOffsets="earliest", failOnDataLoss="false") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b"]
+    write(cluster, left, ["c"])
+    assert copy.run(failOnDataLoss="false") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
+
+
 def test_a_batch_with_nothing_to_read_has_no_rows(
     read: Callable[..., DataFrame], new_topic: Callable[..., str]
 ) -> None:

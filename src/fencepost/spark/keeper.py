@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 
 _THE_LEDGER_TELLS: Final = "Whether this batch is visible, the ledger will tell"
+
+log = logging.getLogger(__name__)
 
 
 class LedgerKeeper:
@@ -196,9 +199,30 @@ class LedgerKeeper:
         )
         entry = follow(before.entry, entry, open_ms)
         offsets = self._offsets(ended.offsets if ended and commits else {}, before.former)
-        if offsets:
-            self._cluster.txn_offset_commit(identity, self.group, offsets)
+        self._commit(identity, offsets)
         return self.write(identity, entry, before)
+
+    def _commit(
+        self, identity: ProducerIdentity, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Offsets of topics that are gone by now are left out: the checkpoint names them for ever, and no broker takes them.
+
+        Whether the loss of such a topic ends the query is for its source to say.
+        """
+        if not offsets:
+            return
+        try:
+            self._cluster.txn_offset_commit(identity, self.group, offsets)
+        except UnknownTopicOrPartition:
+            topics = {place.topic for place in offsets}
+            gone = {topic for topic in topics if self._cluster.find_topic(topic) is None}
+            if not gone:
+                raise
+            log.warning(
+                "the offsets of %s are not committed: deleted since the batch was planned",
+                ", ".join(sorted(gone)),
+            )
+            self._commit(identity, {p: o for p, o in offsets.items() if p.topic not in gone})
 
     def write(self, identity: ProducerIdentity, entry: LedgerEntry, before: Page) -> Page:
         """The record of an entry, into the transaction of this identity, which writes no other to the topic."""
