@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.handlers import list_offsets
+from fencepost.broker import turns
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_records import (
     DeleteRecordsPartition,
@@ -218,7 +218,7 @@ def test_a_request_for_many_partitions_is_answered_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticks = itertools.count()
-    monkeypatch.setattr(list_offsets, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(turns, "perf_counter", lambda: float(next(ticks)))
     with Stage(durability="os") as stage:
         for topic in ("stays", "goes"):
             create_topic(stage, topic, 10)

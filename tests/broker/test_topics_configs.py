@@ -7,12 +7,19 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker import turns
+from fencepost.broker.handlers import describe_configs
 from fencepost.broker.topics import NewTopic
+from fencepost.broker.waiting import Parked
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.alter_configs import AlterableConfig as LegacyConfig
 from fencepost.wire.forms.alter_configs import AlterConfigsRequest
 from fencepost.wire.forms.alter_configs import AlterConfigsResource as LegacyResource
-from fencepost.wire.forms.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.wire.forms.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from fencepost.wire.forms.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -333,6 +340,29 @@ def test_a_full_disk_keeps_the_old_settings(node: StubNode) -> None:
     node.disk.fill()
     assert alter(node, ("retention.ms", SET, "5")) is ErrorCode.KAFKA_STORAGE_ERROR
     assert own(node) == {}
+
+
+def test_many_resources_are_described_over_several_turns_of_the_loop(
+    node: StubNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    kinds = {"orders": TOPIC, "1": BROKER, "absent": TOPIC}
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for name, kind in kinds.items()
+    ]
+    request = DescribeConfigsRequest(resources=resources)
+    parked = describe_configs.handle(request, node.context(4))
+    assert isinstance(parked, Parked)
+    assert parked.holds_followers, "a change that comes behind it is not shown"
+    count = 0
+    while node.turn():
+        count += 1
+    assert count >= len(resources) - 1
+    assert isinstance(parked.reply, DescribeConfigsResponse)
+    results = parked.reply.results
+    assert [result.resource_name for result in results] == list(kinds)
+    assert [bool(result.configs) for result in results] == [True, True, False]
 
 
 # -- AlterConfigs

@@ -33,6 +33,7 @@ from fencepost.broker.config_views import (
     describe_topic,
 )
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
+from fencepost.broker.turns import in_turns
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.records.metadata_log import (
     BROKER_RESOURCE,
@@ -50,15 +51,24 @@ from fencepost.wire.forms.describe_configs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fencepost.broker.config_views import Row
     from fencepost.broker.context import Context
+    from fencepost.broker.waiting import Parked
     from fencepost.wire.forms.describe_configs import DescribeConfigsResource
 
 
-def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[describe(resource, request, context) for resource in request.resources]
-    )
+def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse | Parked:
+    """Describes some resources in each turn of the loop: tools ask for all topics at once."""
+    response = DescribeConfigsResponse()
+
+    def steps() -> Iterator[None]:
+        for resource in request.resources:
+            response.results.append(describe(resource, request, context))
+            yield
+
+    return in_turns(context.node, steps(), response, holds_followers=True)
 
 
 def describe(

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from time import perf_counter
 from typing import Final
 
 from fencepost.base.errors import ErrorCode
@@ -24,6 +23,7 @@ from fencepost.base.failures import StorageError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.broker.context import Context
 from fencepost.broker.leadership import check_leader_epoch
+from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.log.times import TimestampOffset
 from fencepost.partition.partition import Partition
@@ -55,33 +55,13 @@ FIRST_VERSION_WITH: Final = {
 }
 """The special times, and since when a client may ask for them."""
 
-LOOKING_SECONDS: Final = 0.005
-"""How long one request looks up partitions in one turn of the loop."""
-
 NOWHERE: Final = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
 
 def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Parked:
     """Looks up some partitions in each turn of the loop: each may have to read from the disk and open a batch."""
     lookups, response = prepare(request, context)
-    if run_some(lookups):
-        return response
-    parked = Parked()
-
-    def go_on() -> None:
-        if run_some(lookups):
-            parked.answer(response)
-        else:
-            context.node.call_later(0, go_on)
-
-    context.node.call_later(0, go_on)
-    return parked
-
-
-def run_some(lookups: Iterator[None]) -> bool:
-    """Whether that was all."""
-    until = perf_counter() + LOOKING_SECONDS
-    return all(perf_counter() < until for _ in lookups)
+    return in_turns(context.node, lookups, response)
 
 
 def prepare(

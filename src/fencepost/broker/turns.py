@@ -1,0 +1,44 @@
+"""A request that asks for much is worked off in several turns of the loop: others are served in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from fencepost.broker.waiting import Parked
+
+if TYPE_CHECKING:
+    from fencepost.broker.node import Node
+
+T = TypeVar("T")
+
+TURN_SECONDS: Final = 0.005
+"""How long one request may work in one turn."""
+
+
+def in_turns(
+    node: Node, steps: Iterator[None], reply: T, *, holds_followers: bool = False
+) -> T | Parked:
+    """Runs the steps that fill in the reply: all of them now, or some now and the others in later turns.
+
+    `holds_followers` keeps later requests of the same connection from changing what this one still has to look at.
+    """
+    if _run_some(steps):
+        return reply
+    parked = Parked(holds_followers=holds_followers)
+
+    def go_on() -> None:
+        if _run_some(steps):
+            parked.answer(reply)
+        else:
+            node.call_later(0, go_on)
+
+    node.call_later(0, go_on)
+    return parked
+
+
+def _run_some(steps: Iterator[None]) -> bool:
+    """Whether that was all."""
+    until = perf_counter() + TURN_SECONDS
+    return all(perf_counter() < until for _ in steps)
