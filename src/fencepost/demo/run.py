@@ -33,6 +33,7 @@ from fencepost.demo.watch import count_decided
 from fencepost.examples.refunds.audit import Findings
 from fencepost.examples.refunds.fill import create_topics, write_settlements
 from fencepost.examples.refunds.loader import UNFINISHED
+from fencepost.examples.refunds.pipeline import ledger_topic
 from fencepost.examples.refunds.settlements import EXACTLY_ONCE, Topics
 from fencepost.spark.java_home import provide_java
 
@@ -171,7 +172,7 @@ class Demo:
 
     def _delete_topics(self) -> None:
         with contextlib.suppress(FencepostError), connect(self._address, IMPATIENT) as cluster:
-            delete_topics(cluster, self._topics.values())
+            delete_topics(cluster, self._topics.values(), ledger_topic(self._prefix))
 
     def _plan(self) -> deque[Kill]:
         victims = [victim for victim in IN_TURN if self._broker or victim is not Victim.BROKER]

@@ -3,9 +3,10 @@
 It runs unchanged on fencepost and on Apache Kafka, because it reaches both only through `fencepost.client`. Three
 parts, each with its theory at the head of its module:
 
-- `sink.py`: `TransactionalSink`, one Kafka transaction per micro-batch. `ledger.py` decides what to do with a batch and
-  `keeper.py` reads and writes it, `producer.py` is the driver's identity, `packing.py` and `delivering.py` are the two
-  stages of a write, `accounts.py` the check before the commit.
+- `sink.py`: `TransactionalSink`, one Kafka transaction per micro-batch. `ledger.py` decides what to do with a batch,
+  `keeper.py` reads and writes it in the topic of `ledger_topic.py`, and `ledger_admin.py` lets people do so. `producer.py` is
+  the driver's identity, `packing.py` and `delivering.py` are the two stages of a write, `accounts.py` the check before the
+  commit.
 - `stream.py`, `batch.py`: the source `format("fencepost")`, registered through the module `pyspark_fencepost`.
 - `checks.py`: what would break the promise, refused before the first batch.
 

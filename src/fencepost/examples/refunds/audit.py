@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster, connect
 from fencepost.examples.refunds.loader import committed_end, load
-from fencepost.examples.refunds.pipeline import decide, rules_table, transactional_id
+from fencepost.examples.refunds.pipeline import (
+    decide,
+    ledger_topic,
+    rules_table,
+    transactional_id,
+)
 from fencepost.examples.refunds.session import make_session
 from fencepost.examples.refunds.settlements import (
     ABOVE_DAILY_LIMIT,
@@ -177,7 +182,7 @@ def last_batch_of(checkpoint: Path) -> int:
 
 def read_ledger(cluster: Cluster, prefix: str) -> Page:
     """What the pipeline's last transaction said of itself."""
-    return read_page(cluster, transactional_id(prefix))
+    return read_page(cluster, transactional_id(prefix), ledger_topic(prefix))
 
 
 def read_offsets(cluster: Cluster, prefix: str) -> dict[TopicPartition, int]:

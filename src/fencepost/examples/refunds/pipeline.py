@@ -25,6 +25,7 @@ from fencepost.examples.refunds.settlements import (
     merchant_rules,
 )
 from fencepost.spark import TransactionalSink
+from fencepost.spark.ledger_topic import LEDGER_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 def transactional_id(prefix: str = "") -> str:
     """The name under which the pipeline writes, and the key of its record in the ledger."""
     return f"{prefix}refunds"
+
+
+def ledger_topic(prefix: str = "") -> str:
+    """The topic of the pipeline's ledger: where its topics have a prefix, this one has too."""
+    return f"{prefix}{LEDGER_TOPIC}"
 
 
 def read_settlements(spark: SparkSession, bootstrap: str, topic: str, per_batch: int) -> DataFrame:
@@ -101,6 +107,7 @@ def make_sink(bootstrap: str, writing: str = EXACTLY_ONCE, prefix: str = "") -> 
     return TransactionalSink(
         bootstrap,
         transactional_id=transactional_id(prefix),
+        ledger_topic=ledger_topic(prefix),
         commit_source_offsets=True,
         options={"kafka.compression.type": "lz4"},
     )
