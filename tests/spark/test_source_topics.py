@@ -67,10 +67,10 @@ def delete(cluster: Cluster, *topics: str) -> None:
 class Engine:
     """One query: its checkpoint, and the reader of the present run."""
 
-    def __init__(self, broker: Broker, topics: str = "a,b") -> None:
+    def __init__(self, broker: Broker, topics: str = "a,b", how: str = "subscribe") -> None:
         self._options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
-            "subscribe": topics,
+            how: topics,
             "startingOffsets": "earliest",
             "fetchOffset.retryIntervalMs": "1",
             "columns": "value",
@@ -317,6 +317,51 @@ def test_a_topic_is_deleted_between_the_question_what_exists_and_where_it_ends(
     monkeypatch.setattr(Positions, "latest", delete_first)
     write(cluster, "a", "a3")
     assert engine.batch() == ["a3"]
+
+
+@pytest.mark.parametrize(
+    ("how", "topics"), [("assign", '{"a":[0],"b":[0,1]}'), ("subscribePattern", "^[ab]$")]
+)
+def test_topics_come_and_go_however_they_are_named(
+    broker: Broker, cluster: Cluster, how: str, topics: str
+) -> None:
+    cluster.create_topics([NewTopic("a", 1, 1), NewTopic("b", 2, 1)])
+    write(cluster, "b", "b1", "b2")
+    engine = Engine(broker, topics, how)
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["b1", "b2"]
+    # Created again with fewer partitions, in the same moment.
+    delete(cluster, "b")
+    create(cluster, "b")
+    write(cluster, "b", "new1", "new2", "new3")
+    assert engine.batch() == ["new1", "new2", "new3"]
+    # Gone, seen to be gone, and back.
+    delete(cluster, "b")
+    write(cluster, "a", "a1")
+    assert engine.batch() == ["a1"]
+    create(cluster, "b")
+    write(cluster, "b", "newer")
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["newer"]
+    assert engine.batch() == []
+
+
+def test_a_run_to_the_end_goes_on_without_a_topic_that_is_created_again_meanwhile(
+    engine: Engine, cluster: Cluster
+) -> None:
+    """Its end was fixed when the run began, in the topic that is gone."""
+    engine.restart(maxOffsetsPerTrigger="2", **LENIENT)
+    assert engine.reader is not None
+    engine.reader.prepareForTriggerAvailableNow()
+    first = engine.batch()
+    assert len(first) == 2
+    recreate_longer(cluster)
+    rest = engine.batch()
+    assert engine.batch() == []
+    assert {*first, *rest} <= {"a1", "a2", "b1"}
+    engine.restart(**LENIENT)
+    assert engine.batch() == [f"new{n}" for n in range(5)]
+    assert len(engine.rows) == len(set(engine.rows)), "nothing came twice"
 
 
 def batch_values(
