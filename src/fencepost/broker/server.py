@@ -155,9 +155,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def descriptor(self) -> int:
         """That of its socket; -1 once it is closed."""
-        if self._transport is None:
-            return -1
-        return int(self._transport.get_extra_info("socket").fileno())
+        found = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if found is None else int(found.fileno())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
@@ -525,12 +524,9 @@ class Server:
     def descriptors(self) -> list[int]:
         """The descriptors of all sockets: a process that was forked from this one must let go of them."""
         opened: Any = self._servers
-        listening = [sock.fileno() for server in opened for sock in server.sockets]
-        return listening + [
-            descriptor
-            for connection in list(self._connections)
-            if (descriptor := connection.descriptor()) >= 0
-        ]
+        found = [sock.fileno() for server in opened for sock in server.sockets]
+        found += [connection.descriptor() for connection in list(self._connections)]
+        return [descriptor for descriptor in found if descriptor >= 0]
 
     def _connection(self) -> Connection:
         return Connection(self, self._dispatcher, self._max_request_bytes, self._large_buffers)
