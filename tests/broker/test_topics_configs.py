@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker import turns
-from fencepost.broker.handlers import describe_configs
+from fencepost.broker.handlers import describe_configs, incremental_alter_configs
 from fencepost.broker.topics import NewTopic
 from fencepost.broker.waiting import Parked
 from fencepost.wire.apis import ApiKey
@@ -363,6 +363,41 @@ def test_many_resources_are_described_over_several_turns_of_the_loop(
     results = parked.reply.results
     assert [result.resource_name for result in results] == list(kinds)
     assert [bool(result.configs) for result in results] == [True, True, False]
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_many_resources_are_altered_over_several_turns_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    node = StubNode({"durability": durability}).start()
+    names = ["orders", "refunds", "absent", "audit"]
+    node.create(*(NewTopic(name, 1) for name in names if name != "absent"))
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    change = AlterableConfig(name="retention.ms", config_operation=SET, value="5")
+    resources = [
+        AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[change])
+        for name in names
+    ]
+    request = IncrementalAlterConfigsRequest(resources=resources)
+    parked = incremental_alter_configs.handle(request, node.context(1))
+    heard: list[Any] = []
+    released: list[bool] = []
+    parked.when_answered(heard.append)
+    parked.when_released(lambda: released.append(True))
+    assert parked.holds_followers, "what comes behind it must not take effect before it has"
+    assert "retention.ms" not in node.topics.state.settings_of(TOPIC, "audit")
+    while node.turn():
+        pass
+    assert released == [True]
+    assert node.topics.state.settings_of(TOPIC, "audit") == {"retention.ms": "5"}
+    if durability == "fsync":
+        assert heard == [], "nobody is told before the disk has it"
+        node.sync()
+    (reply,) = heard
+    assert [(each.resource_name, each.error_code) for each in reply.responses] == [
+        (name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name == "absent" else ErrorCode.NONE)
+        for name in names
+    ]
 
 
 # -- AlterConfigs

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
@@ -25,6 +27,7 @@ from fencepost.broker.group_settings import GROUP_SETTINGS, check_group_settings
 from fencepost.broker.loggers import LEVELS, ROOT, level_of, logger_names, set_level
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.setting import Kind
+from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.names import refuse_name
@@ -37,7 +40,7 @@ from fencepost.records.metadata_log import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from fencepost.broker.context import Context
     from fencepost.broker.node import Node
@@ -267,51 +270,97 @@ def _check_broker(
             check_dynamic(name, value, for_cluster=resource.name == CLUSTER_DEFAULT)
 
 
+Check = Callable[["Node", Resource, Any], Checked]
+
+
 def alter(
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
     context: Context,
-    check: Callable[[Node, Resource, Any], Checked],
+    check: Check,
     respond: Callable[..., object],
     result: Callable[..., object],
 ) -> Parked:
     """Makes the changes that `check` finds good; `respond` is the reply, `result` its part about one resource."""
-    named: Sequence[Any] = request.resources
-    resources = [Resource(each.resource_type, each.resource_name) for each in named]
-    counts = Counter(resources)
-    outcomes = [
-        _refuse_repeated(counts[resource])
-        or _refuse_unauthorized(resource, context)
-        or check(context.node, resource, asked.configs)
-        for resource, asked in zip(resources, named, strict=True)
-    ]
-    events = [each for each in outcomes if isinstance(each, AlterSettings)]
-    parked = Parked()
 
-    def altered(errors: Sequence[ErrorCode]) -> None:
-        left = iter(errors)
-        responses = []
-        for resource, outcome in zip(resources, outcomes, strict=True):
-            refused = outcome if isinstance(outcome, Refusal) else None
-            if isinstance(outcome, AlterSettings):
-                refused = _refuse_disk(next(left))
-            responses.append(
-                result(
-                    error_code=ErrorCode.NONE if refused is None else refused.error,
-                    error_message=None if refused is None else refused.message,
-                    resource_type=resource.kind,
-                    resource_name=resource.name,
-                )
-            )
-        parked.answer(respond(responses=responses))
+    def tell(resource: Resource, refused: Refusal | None) -> object:
+        return result(
+            error_code=ErrorCode.NONE if refused is None else refused.error,
+            error_message=None if refused is None else refused.message,
+            resource_type=resource.kind,
+            resource_name=resource.name,
+        )
 
-    if request.validate_only:
-        altered([ErrorCode.NONE] * len(events))
-    else:
-        for outcome in outcomes:
-            if isinstance(outcome, AlterLoggers):
-                _set_levels(outcome, context)
-        context.node.topics.alter_settings(events, altered)
-    return parked
+    walk = _Walk(request, context, check)
+    walk.start(lambda told: respond(responses=[tell(*each) for each in told]))
+    return walk.parked
+
+
+class _Walk:
+    """One request on its way over its resources.
+
+    Each resource is decided and appended in one turn of the loop, many of them over several turns. The requests behind
+    this one wait until all of it is in the log; the answer waits until it is durable.
+    """
+
+    def __init__(
+        self,
+        request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+        context: Context,
+        check: Check,
+    ) -> None:
+        self.parked: Final = Parked()
+        self._context: Final = context
+        self._check: Final = check
+        self._validate_only: Final = request.validate_only
+        self._named: Final[Sequence[Any]] = request.resources
+        self._resources: Final = [Resource(r.resource_type, r.resource_name) for r in self._named]
+        self._counts: Final = Counter(self._resources)
+        self._refusals: list[Refusal | None] = [None] * len(self._resources)
+        self._unfinished = 1
+        """Changes that are not durable yet, and the walk itself."""
+
+    def start(self, respond: Callable[[Iterable[tuple[Resource, Refusal | None]]], object]) -> None:
+        self._respond = respond
+        is_over = run_in_turns(self._context.node, self._steps(), self._walked)
+        self.parked.holds_followers = not is_over
+
+    def _steps(self) -> Iterator[None]:
+        for index in range(len(self._resources)):
+            outcome = self._decide(index)
+            if isinstance(outcome, Refusal):
+                self._refusals[index] = outcome
+            elif not self._validate_only:
+                self._perform(index, outcome)
+            yield
+
+    def _decide(self, index: int) -> Checked:
+        resource = self._resources[index]
+        return (
+            _refuse_repeated(self._counts[resource])
+            or _refuse_unauthorized(resource, self._context)
+            or self._check(self._context.node, resource, self._named[index].configs)
+        )
+
+    def _perform(self, index: int, event: AlterSettings | AlterLoggers) -> None:
+        if isinstance(event, AlterLoggers):
+            _set_levels(event, self._context)
+            return
+        self._unfinished += 1
+        self._context.node.topics.alter_settings([event], partial(self._altered, index))
+
+    def _altered(self, index: int, errors: Sequence[ErrorCode]) -> None:
+        self._refusals[index] = _refuse_disk(errors[0])
+        self._finish_one()
+
+    def _walked(self) -> None:
+        self.parked.release()
+        self._finish_one()
+
+    def _finish_one(self) -> None:
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            told = zip(self._resources, self._refusals, strict=True)
+            self.parked.answer(self._respond(told))
 
 
 def _set_levels(event: AlterLoggers, context: Context) -> None:

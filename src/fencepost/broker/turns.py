@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,18 +24,27 @@ def in_turns(
 
     `holds_followers` keeps later requests of the same connection from changing what this one still has to look at.
     """
-    if _run_some(steps):
+    parked = Parked()
+    if run_in_turns(node, steps, lambda: parked.answer(reply)):
         return reply
-    parked = Parked(holds_followers=holds_followers)
+    parked.holds_followers = holds_followers
+    return parked
+
+
+def run_in_turns(node: Node, steps: Iterator[None], done: Callable[[], None]) -> bool:
+    """Calls `done` after the last step, now or in a later turn; whether it was now."""
+    if _run_some(steps):
+        done()
+        return True
 
     def go_on() -> None:
         if _run_some(steps):
-            parked.answer(reply)
+            done()
         else:
             node.call_later(0, go_on)
 
     node.call_later(0, go_on)
-    return parked
+    return False
 
 
 def _run_some(steps: Iterator[None]) -> bool:
