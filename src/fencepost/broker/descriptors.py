@@ -129,11 +129,11 @@ class PatientDisk:
 
     def list_dir(self, path: str) -> list[str]:
         if path == self._folder:
-            return list(self._names)
+            return self._names
         names = self._try(lambda: self._disk.list_dir(path))
         if self._starting:
             self._folder, self._names, self._known = path, names, frozenset(names)
-        return list(names)
+        return names
 
     def size(self, path: str) -> int:
         return self._disk.size(path)

@@ -177,7 +177,8 @@ class Layout:
             self._use_up_mark()
         folder = self._path(str(name))
         marker = f"{folder}/{PARTITION_METADATA}"
-        found = self._owner_of(folder)
+        content = encode_partition_metadata(topic_id)
+        found = self._owner_of(folder, topic_id, content)
         if found == topic_id:
             return folder
         if found is not None:
@@ -187,7 +188,6 @@ class Layout:
             self.forget(name)
         if name in self._stale:
             self._forget_for_good()
-        content = encode_partition_metadata(topic_id)
         if sync or self._disk.exists(folder):
             self._disk.make_dir(folder)
             self._disk.write_file(marker, content, sync=sync)
@@ -210,10 +210,15 @@ class Layout:
             name = _beside(folder, f"{mark}.{number}-stray")
         return name
 
-    def _owner_of(self, folder: str) -> bytes | None:
-        """The id of the topic that a folder belongs to; None when it does not say."""
+    def _owner_of(self, folder: str, expected: bytes, content: bytes) -> bytes | None:
+        """The id of the topic that a folder belongs to; None when it does not say.
+
+        `content` is what it says when it belongs to whom we expect: nearly always, and then it need not be understood.
+        """
         try:
-            return decode_partition_metadata(self._disk.read_file(f"{folder}/{PARTITION_METADATA}"))
+            self._disk.list_dir(folder)  # Whoever opens the log needs its names next.
+            data = self._disk.read_file(f"{folder}/{PARTITION_METADATA}")
+            return expected if data == content else decode_partition_metadata(data)
         except (FileNotFoundError, ValueError):
             return None
 

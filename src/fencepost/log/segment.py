@@ -28,7 +28,13 @@ from fencepost.log.damage import Damage
 from fencepost.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TXN_INDEX, file_name
 from fencepost.log.open_segments import OpenSegments
 from fencepost.log.segment_index import SegmentIndex
-from fencepost.log.survey import SCAN_BYTES, Survey, examine
+from fencepost.log.survey import (
+    EXAMINED_INDEX_INTERVAL_BYTES,
+    SCAN_BYTES,
+    Survey,
+    examine,
+    survey,
+)
 from fencepost.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -363,6 +369,13 @@ class Segment:
 
     def load_tail(self) -> None:
         """Reads the headers behind the last index entry: the next offset and the newest time."""
+        if self.size_bytes <= SMALL_LOG_BYTES and self._index is None and not self.damage:
+            found = survey(
+                self.file(), self.size_bytes, self.base_offset, EXAMINED_INDEX_INTERVAL_BYTES
+            )
+            if found.size_bytes == self.size_bytes:
+                self.adopt(found)
+                return
         index = self.index()
         self.max_timestamp, relative = index.newest()
         self.max_timestamp_offset = relative + self.base_offset
