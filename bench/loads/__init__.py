@@ -16,6 +16,7 @@ from bench.loads import (
     growth,
     java,
     memory,
+    partitions,
     pipeline,
     produce,
     recovery,
@@ -46,7 +47,9 @@ CHAPTERS: Final = (
     Chapter("clients", "With client libraries", (*produce.LOADS, *transactions.LOADS, *java.LOADS)),
     Chapter("reading", "Reading", (consume.LOAD, visible.LOAD)),
     Chapter("pipeline", "Consume, transform, produce", (pipeline.LOAD,)),
-    Chapter("life", "Start, memory, restart", (start.LOAD, memory.LOAD, restart.LOAD)),
+    Chapter(
+        "life", "Start, memory, restart", (start.LOAD, memory.LOAD, restart.LOAD, partitions.LOAD)
+    ),
     Chapter("stalls", "While the broker does something large", (stalls.LOAD,)),
     Chapter("recovery", "Recovery", recovery.LOADS),
     Chapter("growth", "Growth", growth.LOADS),
