@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.calls import RUNS_KEPT, Call, Known, RunCalls, calls_of
-from fencepost.spark.failures import SinkRefused
+from fencepost.spark.calls import RUNS_KEPT, Call, Damage, Known, RunCalls, calls_of
+from fencepost.spark.failures import SinkFenced, SinkRefused
 
 
 class Frame:
@@ -114,3 +114,39 @@ def test_the_book_is_that_of_the_process_and_of_one_run() -> None:
     for number in range(RUNS_KEPT):
         calls_of("id", iter(["a:1"]), ("q", str(number)))
     assert calls_of("id", iter(["a:1", "b:2"]), ("q", "r")) is not one
+
+
+def test_a_call_that_is_refused_while_another_commits_leaves_the_batch_short() -> None:
+    calls = RunCalls()
+    first = Call(4, ROWS)
+    calls.begin(first)
+    calls.check()
+    with pytest.raises(SinkRefused):
+        calls.begin(Call(4, OTHERS))
+    calls.finish(first)
+    assert calls.take_damage() == Damage(short=4)
+    assert calls.take_damage() is None
+
+
+def test_what_a_restart_must_know_is_kept_for_the_ledger() -> None:
+    calls = finished(3)
+    with pytest.raises(SinkRefused):
+        calls.begin(Call(3, ROWS))
+    assert calls.take_damage() == Damage(short=3)
+    calls = failed(4, 3)
+    with pytest.raises(SinkRefused):
+        calls.begin(Call(5, ROWS))
+    assert calls.take_damage() == Damage(lost=4)
+    calls = RunCalls()
+    calls.begin(Call(4, ROWS))
+    calls.fail(Call(4, ROWS), SinkFenced("somebody else has it"))
+    with pytest.raises(SinkRefused):
+        calls.begin(Call(5, ROWS))
+    assert calls.take_damage() is None
+
+
+def test_a_second_sink_in_one_query_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    calls_of("first-id", iter(["a:1"]), ("two-sinks", "r"))
+    assert not caplog.records
+    calls_of("second-id", iter(["a:1"]), ("two-sinks", "r"))
+    assert "uses two sinks (second-id, first-id)" in caplog.text

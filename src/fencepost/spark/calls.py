@@ -20,6 +20,7 @@ the sink's, so a copy of the sink or a second one with the same transactional id
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from fencepost.spark.failures import SinkFenced, SinkRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+log = logging.getLogger(__name__)
 
 RUNS_KEPT: Final = 64
 """Runs of all queries that the book remembers. One that is forgotten is asked of the ledger again."""
@@ -114,6 +117,9 @@ class RunCalls:
         with self._lock:
             self._under_way = None
             self.last = call.batch_id
+            if self.failure is not None:
+                # Another call was refused while this one was being committed.
+                self.damage = Damage(short=call.batch_id)
 
     def fail(self, call: Call, problem: BaseException) -> None:
         """It is not, as far as the caller will hear."""
@@ -198,6 +204,15 @@ def calls_of(transactional_id: str, servers: Iterator[str], run: tuple[str, str]
     with _books_lock:
         found = _books.get(key)
         if found is None:
+            others = {other[0] for other in _books if other[2:] == run} - {transactional_id}
+            if others:
+                log.warning(
+                    "query %s uses two sinks (%s, %s): their transactions are not one, so a crash may leave one committed "
+                    "and the other not. Several DataFrames are one transaction with sink.write",
+                    run[0],
+                    transactional_id,
+                    min(others),
+                )
             found = _books[key] = RunCalls()
             while len(_books) > RUNS_KEPT:
                 _books.popitem(last=False)

@@ -259,6 +259,7 @@ class TransactionalSink:
             calls.fail(call, problem)
             raise
         calls.finish(call)
+        self._note_damage(calls, moment)
 
     def _do(self, session: SparkSession, work: Work, known: Known) -> None:
         standing, moment = self._standing, work.moment
@@ -376,6 +377,8 @@ class TransactionalSink:
                 if producer.has_timed_out():
                     # Another attempt would take as long.
                     raise producer.timed_out() from problem
+                if isinstance(problem, ProducerFenced):
+                    raise producer.fenced() from problem
                 producer.abandon()
                 failures += 1
                 if failures == self._max_attempts or _is_final(problem):
@@ -412,7 +415,6 @@ class TransactionalSink:
         self._step("written", work)
         opened_ms = account.opened_ms or time.time_ns() // 1_000_000
         open_ms = max(0, time.time_ns() // 1_000_000 - opened_ms)
-        work.calls.check()
         page = self._ledger.enter(
             identity,
             moment,
@@ -424,6 +426,7 @@ class TransactionalSink:
             parts=work.all_names,
         )
         self._step("entered", work)
+        work.calls.check()
         return Receipt(work.batch_id, verdict, account, open_ms, accounts), page
 
     def _write_part(
@@ -530,4 +533,4 @@ def _stopped(moment: Moment) -> SinkStopped:
 
 def _is_final(problem: Exception) -> bool:
     """Whether trying again cannot help."""
-    return isinstance(problem, (SinkRefused, SinkStopped, RowRefused, ConfigError, ProducerFenced))
+    return isinstance(problem, (SinkRefused, SinkStopped, RowRefused, ConfigError))
