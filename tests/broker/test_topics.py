@@ -571,3 +571,19 @@ def test_topic_ids_look_like_random_uuids_and_never_like_options() -> None:
     assert len(set(ids)) == 100
     assert all(each[6] >> 4 == 4 and each[8] >> 6 == 2 for each in ids)
     assert not any(topic_id_text(each).startswith("-") for each in ids)
+
+
+def test_very_many_topics_of_one_request_are_decided_over_several_turns() -> None:
+    node = StubNode().start()
+    heard: list[Outcome] = []
+    wanted = [NewTopic(f"wide-{number}", 600) for number in range(4)]
+    node.topics.create(wanted, heard.extend, validate_only=False)
+    assert "wide-3" not in node.topics.state.topics
+    node.topics.delete(["wide-0"], heard.extend)  # Before it was opened.
+    node.topics.create([NewTopic("wide-3", 1)], heard.extend, validate_only=False)
+    while node.turn():
+        pass
+    found = {outcome.name: outcome.error for outcome in heard}
+    assert found["wide-1"] == found["wide-2"] == ErrorCode.NONE
+    assert sorted(errors(heard)) == sorted([ErrorCode.NONE] * 5 + [ErrorCode.TOPIC_ALREADY_EXISTS])
+    assert len(node.shard.partitions) == 1 + 600 + 600 + 1

@@ -118,7 +118,7 @@ class BrokerSettings:
         "Open connections; the next one is closed.",
         at_least(1),
         update=WIDE,
-        why_differs="Kafka has no bound; ours stays below the usual limit of open files",
+        why_differs="Kafka has no bound; fewer are taken where `ulimit -n` leaves no room for as many",
     )
     connections_max_idle_ms = integer(
         600_000, "A connection without requests for so long is closed.", kind=Kind.LONG

@@ -18,6 +18,8 @@ What handlers show of the state is kept in `shown` until the state or the set of
 from __future__ import annotations
 
 import logging
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
@@ -78,6 +80,9 @@ log = logging.getLogger(__name__)
 FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.version": 2}
 """What a new cluster can do; 29 is the metadata version of Kafka 4.2, whose records we write."""
 
+DECIDED_AT_ONCE: Final = 1_000
+"""New partitions that are decided on and written down in one turn of the loop, at about 20 microseconds each."""
+
 INTERNAL_COUNTS: Final = {
     CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
     TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
@@ -119,6 +124,7 @@ class Topics:
         self._producer_ids: Final = ProducerIds(self._reserve_producer_ids)
         self._removing: set[str] = set()
         self._after_removal: list[Callable[[], None]] = []
+        self._stopped = False
         self._effects: Final = MetadataEffects(node, self.state, self.partitions_changed)
         self._checkpoints: Final = MetadataCheckpoints(node.disk, node.config.data)
         self._log: Partition | None = None
@@ -183,7 +189,8 @@ class Topics:
         self.shown.pop(topic, None)
 
     def stop(self) -> None:
-        """Nothing is opened or closed from now on."""
+        """Nothing is decided over several turns, opened or closed from now on."""
+        self._stopped = True
         self._effects.stop()
 
     @property
@@ -262,19 +269,33 @@ class Topics:
         self, topics: Sequence[NewTopic], done: Callable[[Outcomes], None], *, validate_only: bool
     ) -> None:
         """Creates each topic or says why not; `done` hears when all of them are durable and open."""
-        if not self._removing.isdisjoint(topic.name for topic in topics):
-            self._after_removal.append(
-                lambda: self.create(topics, done, validate_only=validate_only)
-            )
-            return
-        outcomes = []
-        effects: list[Effect] = []
-        for wanted in topics:
+        self._create_some(deque(topics), [], [], done, validate_only)
+
+    def _create_some(
+        self,
+        left: deque[NewTopic],
+        outcomes: Outcomes,
+        effects: list[Effect],
+        done: Callable[[Outcomes], None],
+        validate_only: bool,
+    ) -> None:
+        """Decides on topic after topic; when it took long enough for one turn of the loop, it goes on in the next."""
+        go_on = partial(self._create_some, left, outcomes, effects, done, validate_only)
+        room = DECIDED_AT_ONCE
+        while left:
+            if left[0].name in self._removing:
+                self._after_removal.append(go_on)
+                return
+            if room <= 0:
+                self._node.call_later(0, lambda: None if self._stopped else go_on())
+                return
+            wanted = left.popleft()
             topic_id = draw_id(self._node.dice)
             decision = self._decide_create(wanted, topic_id)
             created = sum(
                 e.partition_count for e in decision.effects if isinstance(e, PartitionsCreated)
             )
+            room -= max(1, created)
             if not validate_only:
                 decision = self._take(decision)
                 effects += decision.effects
