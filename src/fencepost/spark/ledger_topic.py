@@ -137,5 +137,5 @@ def refusal_of(topic: str, problem: Refused) -> Exception:
         return problem
     return SinkRefused(
         f"this user may not use the ledger's topic {topic!r}: grant READ, WRITE and DESCRIBE on it; where it does not "
-        f"exist, let somebody run `fencepost ledger create --topic {topic}`. Nothing was written"
+        f"exist, let somebody run `fencepost ledger create --topic {topic}`. Nothing of the batch is visible"
     )
