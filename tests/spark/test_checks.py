@@ -179,6 +179,16 @@ def test_what_the_fence_may_still_change_is_not_refused_before_it(
     check_ledger(keeper, "id", Batch("q", batch))
 
 
+def test_a_query_that_may_skip_batches_is_not_let_in_without_its_ledger() -> None:
+    """The first batch that has rows may come late; but where the id has committed something, a ledger is missing."""
+    permits = Permits(may_skip=True)
+    check_ledger(PlayedKeeper(None, None), "id", Batch("q", 7), permits=permits)
+    check_ledger(PlayedKeeper(None, None, "Empty"), "id", Batch("q", 7), permits=permits)
+    lost = PlayedKeeper(None, None, "CompleteCommit")
+    with pytest.raises(SinkRefused, match="Whether batch 7 is in the topics cannot be known"):
+        check_ledger(lost, "id", Batch("q", 7), permits=permits)
+
+
 def test_who_adopts_is_not_asked_whether_a_ledger_was_lost() -> None:
     keeper = PlayedKeeper(None, None, "CompleteCommit")
     check_ledger(keeper, "id", Batch("q", 0), permits=Permits(adopt=True))
