@@ -144,9 +144,9 @@ def _check(codes: Iterator[int]) -> None:
 
 
 @lru_cache
-def batch_of(count: int, value_bytes: int, codec: int = Codec.NONE) -> bytes:
+def batch_of(count: int, value_bytes: int, codec: int = Codec.NONE, keys: int = 1000) -> bytes:
     value = os.urandom(value_bytes)
-    records = [Record(0, NOW_MS, b"%06d" % (n % 1000), value) for n in range(count)]
+    records = [Record(0, NOW_MS, b"%d" % (n % keys), value) for n in range(count)]
     return bytes(build_batch(records, timestamp_ms=NOW_MS, codec=codec))
 
 
@@ -188,7 +188,7 @@ def _delete_partitions(stage: Stage) -> Act:
 
 
 def _many_records(stage: Stage) -> Act:
-    batch = batch_of(stage.scale.of(400_000, 100_000), 1, Codec.ZSTD)
+    batch = batch_of(stage.scale.of(400_000, 100_000), 0, Codec.ZSTD, keys=1)
     stage.talk.create("keyed", cleanup_policy="compact")
     return lambda: stage.talk.produce("keyed", batch)
 
