@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
+from fencepost.broker import shard
 from fencepost.broker.handlers import fetch
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_records import (
@@ -287,3 +289,37 @@ def test_nothing_is_left_of_polls_that_are_over(reads: Reads) -> None:
         reads()
         write(stage)
         assert reads() == 0
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("max_wait_ms", [0, A_MINUTE_MS])
+def test_fetches_behind_others_that_read_for_long_are_read_in_the_next_turns(
+    monkeypatch: pytest.MonkeyPatch, max_wait_ms: int
+) -> None:
+    ticks = itertools.count(1)
+    monkeypatch.setattr(shard, "perf_counter", lambda: float(next(ticks)))
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        write(stage)
+        stage.settle()
+        request = fetch_request(TOPIC, max_wait_ms=max_wait_ms)
+        polls = [Poll(stage, request) for _ in range(6)]
+        assert [poll._id in poll._line.replies for poll in polls] == [True] + [False] * 5
+        turns = 0
+        while polls[-1]._id not in polls[-1]._line.replies:
+            stage.loop.turn()
+            turns += 1
+        assert turns >= 5
+        assert [len(each.values()) for each in polls] == [1] * 6
+        empty = [Poll(stage, fetch_request(TOPIC, 1, max_wait_ms=max_wait_ms)) for _ in range(3)]
+        assert [each.is_answered() for each in empty] == [max_wait_ms == 0] * 3
+        write(stage)
+        assert [len(each.values()) for each in empty] == [int(max_wait_ms > 0)] * 3
+
+
+def test_hundreds_of_polls_whose_time_is_up_at_once_are_all_answered() -> None:
+    with Stage(durability="os") as stage:
+        create_topic(stage, TOPIC)
+        polls = [poll(stage) for _ in range(300)]
+        stage.advance(A_MINUTE_MS)
+        assert all(each.is_answered() for each in polls)

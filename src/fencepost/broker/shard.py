@@ -57,6 +57,7 @@ class Shard:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._moved: dict[TopicPartition, None] = {}
         self._to_wake: deque[FetchWaiter] = deque()
+        self._reading_until = 0.0
         self._dirty: dict[Partition, None] = {}
         self._waiting: defaultdict[Partition, list[tuple[int, Callback]]] = defaultdict(list)
         self._sync_running = False
@@ -85,7 +86,7 @@ class Shard:
         self._dirty.pop(partition, None)
         for _, callback in self._waiting.pop(partition, ()):
             self._call(callback)
-        self._wake_soon(self.fetch_waiters.of(name))
+        self.wake_soon(self.fetch_waiters.of(name))
         return partition
 
     # -- waking long polls --------------------------------------------------------------------------------
@@ -102,9 +103,22 @@ class Shard:
         for name in moved:
             partition = self.partitions.get(name)
             if partition is not None:  # Else `remove` has woken them.
-                self._wake_soon(self.fetch_waiters.reached_by(partition))
+                self.wake_soon(self.fetch_waiters.reached_by(partition))
 
-    def _wake_soon(self, waiters: list[FetchWaiter]) -> None:
+    def may_read_now(self) -> bool:
+        """Whether a fetch that has just come is read at once. If a turn has read for long, it waits for another."""
+        now = perf_counter()
+        if self._reading_until == 0.0:
+            self._reading_until = now + WAKING_SECONDS
+            if self._loop is not None:
+                self._loop.call_soon(self._end_of_reading)
+        return now < self._reading_until
+
+    def _end_of_reading(self) -> None:
+        self._reading_until = 0.0
+
+    def wake_soon(self, waiters: list[FetchWaiter]) -> None:
+        """Wakes them in the next turns of the loop."""
         if waiters and self._loop is not None:
             if not self._to_wake:
                 self._loop.call_soon(self._wake_some)

@@ -61,6 +61,8 @@ class Read(NamedTuple):
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    if not context.node.shard.may_read_now():
+        return LongPoll(request, context, None, 0).parked
     read = read_all(request, context)
     if (
         read.settled
@@ -76,11 +78,15 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
 
 
 class LongPoll:
-    """A fetch that waits for more to read."""
+    """A fetch that waits for more to read, or for its turn to read.
+
+    When its time is up it is answered in one of the next turns of the loop, because it is not alone in that.
+    """
 
     __slots__ = (
         "_context",
         "_is_hurried",
+        "_is_late",
         "_is_waiting",
         "_partitions",
         "_request",
@@ -92,17 +98,21 @@ class LongPoll:
         self,
         request: FetchRequest,
         context: Context,
-        partitions: list[Partition],
+        partitions: list[Partition] | None,
         size_bytes: int,
     ) -> None:
+        """Without `partitions` they have not been read yet."""
         self.parked = Parked(promised_bytes=most_bytes(request, context))
         self._request = request
         self._context = context
-        self._partitions = partitions
+        self._partitions = partitions or []
         self._is_waiting = True
         self._is_hurried = False
+        self._is_late = request.max_wait_ms <= 0
         self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
-        if context.node.replies.is_full:
+        if partitions is None:
+            context.node.shard.wake_soon([self])
+        elif context.node.replies.is_full:
             self._wait_for_room()
         else:
             self._watch(size_bytes)
@@ -138,10 +148,13 @@ class LongPoll:
             return  # Answered or given up after it was put on the list of those to wake.
         self._unwatch()
         read = read_all(self._request, self._context)
-        if self._context.node.replies.is_full and not read.settled:
+        if self._is_late or read.settled:
+            self._answer(read.response)
+            return
+        if self._context.node.replies.is_full:
             self._wait_for_room()
             return
-        if read.settled or read.size_bytes >= self._request.min_bytes:
+        if read.size_bytes >= self._request.min_bytes:
             self._answer(read.response)
             return
         self._partitions = partitions_of(self._request, self._context)
@@ -151,8 +164,8 @@ class LongPoll:
             self._watch(read.size_bytes)
 
     def _time_is_up(self) -> None:
-        self._unwatch()
-        self._answer(read_all(self._request, self._context).response)
+        self._is_late = True
+        self._context.node.shard.wake_soon([self])
 
     def _leave(self) -> None:
         self._is_waiting = False
