@@ -2,8 +2,8 @@
 
     python -m bench.pinger 127.0.0.1:9092 PID    # until its input ends; then it prints the waits in ms as JSON
 
-Whatever keeps the broker's loop busy keeps the ping waiting. A ping that could not be sent when it was due, because the one
-before it was still unanswered, has waited since it was due: else a stop of a second would count as one slow ping among many.
+Whatever keeps the broker's loop busy keeps the pings waiting. They are sent when they are due, whether those before are answered or
+not: else a stop of a second would count as one slow ping among many.
 
 On a machine where others work, a ping also waits for them. So the processor time that the broker's loop used while a ping was
 unanswered is noted too, where the system tells it: no neighbour adds to it. It does not count what the loop waited for a disk.
@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
@@ -93,19 +94,35 @@ def ping(address: str, pid: int, is_over: TextIO) -> tuple[list[float], list[flo
             ApiVersionsRequest(client_software_name="p", client_software_version="1"),
         )
     )
-    waits, busy = [], []
+    waits: list[float] = []
+    busy: list[float] = []
     with socket.create_connection((host, int(port)), PATIENCE_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _ask(connection, request)
+        connection.sendall(request)
+        reply_bytes = 4 + int.from_bytes(_read(connection, 4), "big")
+        _read(connection, reply_bytes - 4)
         print(READY, flush=True)
+        unanswered: deque[tuple[float, float]] = deque()
+        received = 0
         due = time.perf_counter()
-        while not select.select([is_over], [], [], max(0.0, due - time.perf_counter()))[0]:
-            used = _processor_seconds(pid)
-            _ask(connection, request)
-            waits.append((time.perf_counter() - due) * 1000)
-            busy.append((_processor_seconds(pid) - used) * 1000)
-            due += INTERVAL_SECONDS
-    return waits, busy
+        while True:
+            left = max(0.0, due - time.perf_counter())
+            ready = select.select([connection.fileno(), is_over.fileno()], [], [], left)[0]
+            if connection.fileno() in ready:
+                received += len(connection.recv(1 << 16))
+                now, used = time.perf_counter(), _processor_seconds(pid)
+                while received >= reply_bytes:
+                    received -= reply_bytes
+                    was_due, used_before = unanswered.popleft()
+                    waits.append((now - was_due) * 1000)
+                    busy.append((used - used_before) * 1000)
+            if is_over.fileno() in ready:
+                if not unanswered:
+                    return waits, busy
+            elif time.perf_counter() >= due:
+                unanswered.append((due, _processor_seconds(pid)))
+                connection.sendall(request)
+                due += INTERVAL_SECONDS
 
 
 def _processor_seconds(pid: int) -> float:
@@ -115,12 +132,6 @@ def _processor_seconds(pid: int) -> float:
             return int(file.read().split()[0]) / 1e9
     except OSError:
         return 0.0
-
-
-def _ask(connection: socket.socket, request: bytes) -> None:
-    connection.sendall(request)
-    size = int.from_bytes(_read(connection, 4), "big")
-    _read(connection, size)
 
 
 def _read(connection: socket.socket, count: int) -> bytes:

@@ -282,5 +282,5 @@ def test_what_must_be_copied_for_one_reply_is_limited() -> None:
             request.topics += fetch_request("wide", index=index).topics
         reply = stage.call(ApiKey.FETCH, FETCH_VERSION, request)
         parts = [topic.partitions[0] for topic in reply.responses]
-        assert [len(values_of(part)) for part in parts] == [1] * 8 + [0] * 4
+        assert [len(values_of(part)) for part in parts] == [1] * 4 + [0] * 8
         assert [part.high_watermark for part in parts] == [1] * 12

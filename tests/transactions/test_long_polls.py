@@ -58,10 +58,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 class Poll:
     """A fetch on a connection of its own that has been parked."""
 
-    def __init__(self, stage: Stage, request: FetchRequest) -> None:
+    def __init__(self, stage: Stage, request: FetchRequest, *, settled: bool = True) -> None:
         self._stage = stage
         self._line: Line = stage.connect()
         self._id = self._line.send(ApiKey.FETCH, FETCH_VERSION, request)
+        if settled:
+            stage.settle()
 
     def is_answered(self) -> bool:
         self._stage.settle()
@@ -303,7 +305,7 @@ def test_fetches_behind_others_that_read_for_long_are_read_in_the_next_turns(
         write(stage)
         stage.settle()
         request = fetch_request(TOPIC, max_wait_ms=max_wait_ms)
-        polls = [Poll(stage, request) for _ in range(6)]
+        polls = [Poll(stage, request, settled=False) for _ in range(6)]
         assert [poll._id in poll._line.replies for poll in polls] == [True] + [False] * 5
         turns = 0
         while polls[-1]._id not in polls[-1]._line.replies:

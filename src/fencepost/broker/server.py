@@ -553,9 +553,9 @@ class Server:
         """Serves its large request at once, where this turn has time for it, else behind the others."""
         self._schedule_work()
         now = perf_counter()
-        if self._large_until == 0.0:
-            self._large_until = now + LARGE_SECONDS
-        if now < self._large_until and not self._large:
+        if not self._large and (self._large_until == 0.0 or now < self._large_until):
+            if self._large_until == 0.0:
+                self._large_until = now + LARGE_SECONDS
             connection.work_alone()
         else:
             self._large.append(connection)
@@ -578,9 +578,9 @@ class Server:
         self._large_until = 0.0
 
     def _work_some_large(self) -> None:
-        """At least one. The others get the next turn, after all that has come meanwhile."""
+        """Unless this turn has served some already: then the others get the next, after all that has come meanwhile."""
         now = perf_counter()
-        until = now + LARGE_SECONDS
+        until = self._large_until or now + LARGE_SECONDS
         while self._large and now < until:
             self._large.popleft().work_alone()
             now = perf_counter()

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FULL_FETCH_EPOCHS: Final = (0, -1)
 READ_COMMITTED: Final = 1
-MOST_COPIED_BYTES: Final = 8 * 1024 * 1024
+MOST_COPIED_BYTES: Final = 4 * 1024 * 1024
 """Views of the page cache take no time to speak of. Copies do, of small batches or where too many views are in use: so
 much of them in one reply takes some milliseconds."""
 ROOM_WAIT_MS: Final = 1000
