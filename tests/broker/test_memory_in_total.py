@@ -101,6 +101,7 @@ def test_the_nearer_the_bound_the_less_a_fetch_brings(stage: Stage) -> None:
     for _ in range(8):
         line = deaf_line(stage)
         line.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("fine"))
+        stage.settle()
         sizes.append(line.wire.get_write_buffer_size())
     assert LIMIT / 5 < sizes[0] <= LIMIT / 4
     assert sizes == sorted(sizes, reverse=True)

@@ -11,7 +11,9 @@ which that completed, in order.
 What was handed out is never touched again: a frame is valid as long as somebody holds it, and the log writes
 from it. A size costs nothing until its bytes come: the buffer of a large frame starts small and grows
 fourfold, so a liar who claims 100 MB and sends nothing holds `_FIRST_PART` of our memory. Who has sent a frame
-is believed the next time that there is one as large, up to `_BELIEVED_AT_MOST`.
+is believed the next time that there is one as large, up to `_BELIEVED_AT_MOST`. Beyond that a buffer has its full size at
+once, of memory that the system provides when it is written to, and only the part that may be filled grows: to copy tens of
+megabytes from one buffer to the next would stop everybody else.
 
 New memory has to be cleared, and is in no cache. So the buffers of large frames come from `LargeBuffers`, which
 remembers the last few and gives one again when nobody holds a view of it any more.
@@ -81,6 +83,7 @@ class FrameBuffer:
         "_large_buffers",
         "_max_bytes",
         "_size",
+        "_usable",
         "_view",
         "broken",
     )
@@ -97,6 +100,8 @@ class FrameBuffer:
         # counts its bytes and the inbox is empty.
         self._frame: memoryview | None = None
         self._size = 0
+        self._usable = 0
+        """How much of the buffer of a large frame may be filled for now."""
         self._believed = _FIRST_PART
         self.broken: WireError | None = None
         """Why nothing more can be cut. Set as soon as a size is wrong, even if frames before it were whole."""
@@ -106,9 +111,9 @@ class FrameBuffer:
         frame = self._frame
         if frame is None:
             return self._view[self._filled :]
-        if self._filled == len(frame):
+        if self._filled == self._usable:
             frame = self._frame = self._grown(frame)
-        return frame[self._filled :]
+        return frame[self._filled : self._usable]
 
     def buffer_updated(self, count: int) -> list[memoryview]:
         """Takes note of `count` new bytes; returns the frames that are now whole.
@@ -136,7 +141,7 @@ class FrameBuffer:
         frame = self._frame
         if frame is None:
             return 0
-        return len(frame) if self._filled < len(frame) else min(self._size, len(frame) * _GROWTH)
+        return self._usable if self._filled < self._usable else self._next_size()
 
     def _cut(self) -> list[memoryview]:
         """Takes all whole frames from the inbox and moves the rest to its front."""
@@ -163,7 +168,8 @@ class FrameBuffer:
     def _begin_large(self, size: int, start: int, end: int) -> None:
         """Gives a frame that outgrows the inbox a buffer, with what is there of it."""
         believed = _FIRST_PART if self._large_buffers.is_scarce else self._believed
-        self._frame = self._large_buffers.get(min(size, believed))
+        self._usable = min(size, believed)
+        self._frame = self._large_buffers.get(self._usable)
         self._size = size
         self._filled = end - start
         self._frame[: self._filled] = self._view[start:end]
@@ -178,9 +184,16 @@ class FrameBuffer:
             self._believed = min(self._size, _BELIEVED_AT_MOST)
         return [frame]
 
+    def _next_size(self) -> int:
+        return min(self._size, self._usable * _GROWTH)
+
     def _grown(self, frame: memoryview) -> memoryview:
-        larger = self._large_buffers.get(min(self._size, len(frame) * _GROWTH))
-        larger[: len(frame)] = frame
+        filled, self._usable = self._usable, self._next_size()
+        if self._usable <= len(frame):
+            return frame
+        is_huge = self._usable > _BELIEVED_AT_MOST
+        larger = self._large_buffers.get(self._size if is_huge else self._usable)
+        larger[:filled] = frame[:filled]
         return larger
 
     def _raise_if_broken(self) -> None:
