@@ -242,6 +242,15 @@ def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: World
     assert ranges(lenient.partitions(known, end)) == []
 
 
+def test_a_start_beyond_the_end_is_not_said_to_have_been_read(world: World) -> None:
+    source = reader(startingOffsets='{"a":{"0":100,"1":50}}', **{"fetchOffset.numRetries": "1"})
+    start = through_json(source.initialOffset())
+    world.ends = {A0: 3, A1: 50}
+    end = through_json(source.latestOffset(start, EVERYTHING))
+    with pytest.raises(DataLost, match="a-0 is to be read from 100 and ends at 3"):
+        source.partitions(start, end)
+
+
 def test_a_new_partition_is_read_from_its_first_record_which_must_be_the_first(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

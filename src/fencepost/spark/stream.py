@@ -186,7 +186,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = []
         for tp, stop in sorted(until.offsets.items()):
             first = begin.get(tp, stop)
-            if stop < first:
+            if stop < first and START in end:
+                report_loss(self._options, f"{tp} is to be read from {first} and ends at {stop}")
+            elif stop < first:
                 report_loss(self._options, f"{tp} was read up to {first} and ends at {stop}")
             ranges.append(OffsetRange(tp, first, stop, until.topic_ids.get(tp.topic)))
         return as_partitions(self._options, ranges)
