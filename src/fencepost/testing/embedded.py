@@ -24,6 +24,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from importlib import import_module
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -294,7 +295,10 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)
-atexit.register(_close_all)
+# Before the pools of threads are closed, which the broker needs to stop: what is registered last runs first, and
+# importing the pools has registered their own end. Ordinary `atexit` functions run after both.
+import_module("concurrent.futures.thread")
+getattr(threading, "_register_atexit", atexit.register)(_close_all)
 
 _ARGUMENTS: Final = {
     "--listen is": "host and port are",
