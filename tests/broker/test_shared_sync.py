@@ -138,6 +138,34 @@ def test_a_duplicate_of_a_batch_that_is_not_durable_yet_waits_like_the_first() -
         assert read_topic(stage, "t") == [b"once"]
 
 
+@pytest.mark.parametrize("turns_before", range(6))
+@pytest.mark.parametrize("turns_after", range(5))
+def test_what_comes_while_a_sync_runs_is_neither_acknowledged_nor_shown_with_it(
+    turns_before: int, turns_after: int
+) -> None:
+    """The power goes in every turn of the loop: what was acknowledged or shown by then is still there."""
+    stage = Stage().start()
+    create_topic(stage, "t")
+    produce(stage, "t", batch_of(b"0"))
+    line, other = stage.connect(), stage.connect()
+    first = send_batch(line, "t", b"1")
+    for _ in range(turns_before):
+        stage.loop.turn()
+    second = send_batch(other, "t", b"2")
+    for _ in range(turns_after):
+        stage.loop.turn()
+    acknowledged = 1 + (first in line.replies) + (second in other.replies)
+    partition = stage.node.partition("t", 0)
+    assert partition is not None
+    shown = partition.high_watermark
+    stage.disk.lose_power_at(1)  # Now, and not after what is under way.
+    again = stage.lose_power().again()
+    kept = len(read_topic(again, "t"))
+    assert kept >= acknowledged
+    assert kept >= shown
+    again.stop()
+
+
 # -- bugs on the way from one sync to the next ---------------------------------------------------------------
 
 

@@ -480,3 +480,20 @@ def test_no_number_of_rounds_changes_what_the_log_says(seed: int) -> None:
     audit(disk, FOLDER)
     assert fold(open_log(disk, config, clean=True)) == before
     assert fold(open_log(disk, config)) == before
+
+
+def test_the_older_record_of_a_key_goes_only_when_the_newer_one_cannot_be_lost() -> None:
+    """The newer one was not synced when the round began, and the power goes after it."""
+    disk = UnsyncedDisk()
+    disk.make_dir("data")
+    config = LogConfig(cleanup_policy=frozenset({COMPACT}))
+    log = open_log(disk, config)
+    append_pairs(log, (b"key", b"older"))
+    log.roll(0)
+    log.sync()
+    append_pairs(log, (b"key", b"newer"))
+    log.roll(0)
+    append_pairs(log, (b"other", b"value"))
+    assert compact(log, upper_offset=log.log_end_offset, now_ms=0, force=True) is not None
+    disk.crash()
+    assert b"key" in fold(open_log(disk, config, recovery_point=log.recovery_point))

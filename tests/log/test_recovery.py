@@ -6,7 +6,7 @@ import pytest
 
 from fencepost.base.seams import Disk
 from fencepost.log import Log, LogConfig
-from fencepost.records.batch import SealedBatch, split_batches
+from fencepost.records.batch import HEADER_BYTES, SealedBatch, split_batches
 from fencepost.records.index import AbortedTxn
 from fencepost.simulation.disk import UnsyncedDisk, UnsyncedFile
 from tests.log.audit import audit
@@ -377,3 +377,22 @@ def test_a_folder_can_be_opened_again_and_again(disk: UnsyncedDisk) -> None:
         log.close(clean=number % 2 == 0)
     log = open_log(disk)
     assert bases(log) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("place", [HEADER_BYTES, -1])
+def test_a_last_batch_with_one_wrong_bit_behind_its_header_is_cut_off(place: int) -> None:
+    """Its length is right and its header is whole: only the CRC tells."""
+    disk = UnsyncedDisk()
+    disk.make_dir("data")
+    log = open_log(disk)
+    append(log, 3)
+    log.sync()
+    last = append(log, 2)
+    path = log.segments[-1].path(".log")
+    content = bytearray(disk.read_file(path))
+    start = len(content) - last.size_bytes
+    content[start + place if place >= 0 else place] ^= 1
+    disk.write_file(path, bytes(content), sync=True)
+    disk.kill()
+    again = open_log(disk, recovery_point=0)
+    assert again.log_end_offset == 3

@@ -479,3 +479,27 @@ def test_a_topics_compression_type_changes_the_codec_and_nothing_else(
         ).base_offset
         == 0
     )
+
+
+@pytest.mark.parametrize(("written", "sent"), [(1, 2), (3, 2), (2, 3)])
+def test_a_batch_that_only_begins_like_a_known_one_is_no_duplicate(
+    new_world: NewWorld, written: int, sent: int
+) -> None:
+    """To answer it as one would swallow its other records."""
+    partition = new_world().partition
+    first = client_batch(*[b"v"] * written, producer_id=PID, epoch=0, sequence=0)
+    assert partition.append_from_client(first, NOW).error is ErrorCode.NONE
+    other = client_batch(*[b"v"] * sent, producer_id=PID, epoch=0, sequence=0)
+    answered = partition.append_from_client(other, NOW)
+    assert answered.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_batch_of_an_earlier_epoch_is_fenced_though_its_sequences_are_known(
+    new_world: NewWorld,
+) -> None:
+    partition = new_world().partition
+    for epoch in (0, 1):
+        batch = client_batch(b"v", producer_id=PID, epoch=epoch, sequence=0)
+        assert partition.append_from_client(batch, NOW).error is ErrorCode.NONE
+    late = client_batch(b"v", producer_id=PID, epoch=0, sequence=0)
+    assert partition.append_from_client(late, NOW).error is ErrorCode.INVALID_PRODUCER_EPOCH

@@ -8,6 +8,8 @@ records too; after a start, the state that was loaded from checkpoint and log.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import suppress
 from typing import Final
 
 import pytest
@@ -23,6 +25,7 @@ from hypothesis.stateful import (
 )
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import SyncError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.base.seams import Disk
 from fencepost.broker import transaction_loading
@@ -309,4 +312,28 @@ def test_a_state_from_before_a_round_is_not_saved_after_it() -> None:
     coordinator.checkpoint.before_compaction()
     stage.settle()
     assert not stage.disk.exists(checkpoint_path(coordinator.partition))
+    stage.stop()
+
+
+def test_a_sync_of_compacted_files_that_fails_costs_the_round_and_not_the_broker() -> None:
+    """What was written for the new segment is thrown away; the log is as it was, and the next round compacts it."""
+    stage, _ = with_a_forgotten_id("os")
+    keep_busy(stage)
+    partition = stage.node.partition(TRANSACTION_STATE_TOPIC, 0)
+    assert partition is not None
+    before = list(partition.entries())
+    steps = stage.node.housekeeping._compact()
+    assert isinstance(steps, Generator)
+    failed = False
+    for sync in steps:
+        if sync is not None and not any(path.endswith(".cleaned") for path in sync.paths):
+            sync.run()
+        elif sync is not None:
+            failed = True
+            with suppress(StopIteration):  # The round was the last thing to do.
+                steps.throw(SyncError("planted"))
+    assert failed
+    assert list(partition.entries()) == before
+    compact(stage)
+    assert len(list(partition.entries())) < len(before)
     stage.stop()

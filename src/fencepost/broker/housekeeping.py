@@ -149,16 +149,7 @@ class Housekeeping:
             now_ms=now_ms,
             last_records=partition.last_records(),
         )
-        while True:
-            try:
-                sync = next(steps)
-            except StopIteration as end:
-                done: Compacted | None = end.value
-                break
-            yield sync
-            if not self._is_folded(partition):
-                steps.close()
-                return
+        done = yield from self._while_folded(partition, steps)
         if done is not None:
             log.info(
                 "%s: compacted %d bytes to %d",
@@ -166,6 +157,26 @@ class Housekeeping:
                 done.bytes_before,
                 done.bytes_after,
             )
+
+    def _while_folded(
+        self, partition: Partition, steps: Generator[PendingSync | None, None, Compacted | None]
+    ) -> Generator[PendingSync | None, None, Compacted | None]:
+        """The steps of a round, which ends when a coordinator begins to read the log anew."""
+        problem: SyncError | None = None
+        while True:
+            try:
+                sync = next(steps) if problem is None else steps.throw(problem)
+            except StopIteration as end:
+                done: Compacted | None = end.value
+                return done
+            problem = None
+            try:
+                yield sync
+            except SyncError as failed:  # The round knows whether that is the end of the broker.
+                problem = failed
+            if not self._is_folded(partition):
+                steps.close()
+                return None
 
     def _is_folded(self, partition: Partition) -> bool:
         """False while a coordinator reads the log: a tombstone must not go between it and the record that it removes."""

@@ -259,3 +259,13 @@ def test_kafka_20090_a_fence_in_the_broken_state_recovers_with_a_fresh_id() -> N
     assert ledger.identity == (4000, 32767)
     ledger.complete()
     assert ledger.identity == (9000, 0)
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+@pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+def test_only_the_very_last_epoch_is_that_of_a_lost_answer(state: State, epoch: int) -> None:
+    """An epoch before it belonged to a producer that was fenced."""
+    ledger = Ledger(transaction(state, epoch=4, last_epoch=3))
+    assert ledger.init(4000, epoch).error is FENCED
+    assert ledger.identity == (4000, 4)
+    assert ledger.init(4000, 3).error is NONE
