@@ -10,9 +10,9 @@ the damaged batch holds.
 
 The swap survives a crash at any point:
 
-    1. write .log.cleaned, .index.cleaned, .timeindex.cleaned, .txnindex.cleaned; sync them and their names
+    1. write .log.cleaned, .index.cleaned, .timeindex.cleaned, .txnindex.cleaned; sync them
     2. rename each to .swap, the log last; sync the folder.   From here on the new segment is the truth.
-    3. remove the segments it replaces, rename each .swap to its own name, the log last; sync the folder
+    3. remove the segments it replaces, rename each .swap to its own name, the log last
 
 A crash before the end of 2 leaves the old segments and some litter, one after it a `.log.swap`, which the
 next open finishes (`recovery.finish_swap`).
@@ -25,7 +25,7 @@ ends the round without harm.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -291,15 +291,46 @@ def _clean_group(
     cleaner.segment_end_offset = group[-1].next_offset
     try:
         found = yield from _write_cleaned(log, group, cleaner)
-        if log.generation != generation or not log.holds(group) or target.is_gone:
-            raise _Interrupted
-        _promise(log, target)
-    except BaseException:
+        _check_in_place(log, group, generation)
         for suffix in SEGMENT_SUFFIXES:
-            with contextlib.suppress(OSError):  # The next open removes what is left.
-                log.disk.remove(target.path(suffix + CLEANED))
+            log.disk.rename(target.path(suffix + CLEANED), target.path(suffix + SWAP))
+        yield from _sync(log, folders=[log.folder])
+        _check_in_place(log, group, generation)
+    except BaseException:
+        _take_back(log, target)
         raise
     return log.replace_segments(group, found.size_bytes)
+
+
+def _check_in_place(log: Log, group: list[Segment], generation: int) -> None:
+    if log.generation != generation or group[0].is_gone or not log.holds(group):
+        raise _Interrupted
+
+
+def _take_back(log: Log, target: Segment) -> None:
+    """Removes the files of a segment that is not to be; its log first, which is the promise of all."""
+    for suffix in reversed(SEGMENT_SUFFIXES):
+        for state in (SWAP, CLEANED):
+            with contextlib.suppress(OSError):  # The next open puts in order what is left.
+                log.disk.remove(target.path(suffix + state))
+
+
+def _sync(
+    log: Log, *, paths: Sequence[str] = (), folders: Sequence[str] = ()
+) -> Generator[PendingSync | None, None, None]:
+    """Waits until files or names are on the disk, beside the loop's other work."""
+    try:
+        yield PendingSync(
+            log.disk,
+            end_offset=0,
+            generation=log.generation,
+            number=0,
+            paths=list(paths),
+            folders=list(folders),
+        )
+    except SyncError as problem:
+        # Whatever the disk holds of these files, they are taken back, and the log is as it was.
+        raise StorageError(f"{log.folder}: compaction failed: {problem}") from problem
 
 
 def _write_cleaned(
@@ -323,18 +354,7 @@ def _write_cleaned(
     aborted = b"".join(map(encode_aborted_txn, cleaner.transactions.retained))
     for suffix, data in ((INDEX, offset_index), (TIME_INDEX, time_index), (TXN_INDEX, aborted)):
         log.disk.write_file(target.path(suffix + CLEANED), data, sync=False)
-    try:
-        yield PendingSync(
-            log.disk,
-            end_offset=0,
-            generation=log.generation,
-            number=0,
-            paths=[target.path(suffix + CLEANED) for suffix in SEGMENT_SUFFIXES],
-            folders=[],
-        )
-    except SyncError as problem:
-        # What the disk holds of these files does not matter: they are thrown away, and the log is as it was.
-        raise StorageError(f"{log.folder}: compaction failed: {problem}") from problem
+    yield from _sync(log, paths=[target.path(suffix + CLEANED) for suffix in SEGMENT_SUFFIXES])
     return found
 
 
@@ -375,10 +395,3 @@ def _write(file: File, pending: list[Buffer], found: Survey) -> None:
     file.append((data,))
     if not survey_more(found, data):
         raise CorruptError("a cleaned batch is not what it should be")
-
-
-def _promise(log: Log, target: Segment) -> None:
-    """Step 2 of the swap; after this the new segment is the truth."""
-    for suffix in SEGMENT_SUFFIXES:
-        log.disk.rename(target.path(suffix + CLEANED), target.path(suffix + SWAP))
-    log.disk.sync_dir(log.folder)

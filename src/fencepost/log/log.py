@@ -521,6 +521,7 @@ class Log:
             for segment in group[1:]:
                 segment.delete()
             finish_swap(self.disk, self.folder, new.base_offset, new.next_offset)
+            self._unsynced.names_changed()
         except OSError as problem:
             self._failure = f"{self.folder}: a compacted segment is half in place: {problem}"
             raise StorageError(self._failure) from problem

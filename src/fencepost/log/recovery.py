@@ -250,11 +250,14 @@ def tidy_folder(disk: Disk, folder: str) -> None:
 def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = None) -> None:
     """Puts a cleaned segment in the place of those it was made from; may be begun again at any point.
 
+    Whoever knows its `end_offset` saves the reading, and syncs the names when it syncs again.
+
     All four files exist with `.swap` before the first is renamed, so one that is missing here was renamed
     by an earlier attempt. The log is the last: as long as it is a promise, we come back.
     """
     path = f"{folder}/{file_name(base, '')}"
-    if end_offset is None:  # Whoever comes back to it after a crash has to read it.
+    is_recovery = end_offset is None
+    if end_offset is None:
         end_offset = _end_of_file(disk, path + LOG + SWAP, base)
     for other in offsets_with(disk.list_dir(folder), LOG):
         if base < other < end_offset:
@@ -262,7 +265,8 @@ def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = Non
     for suffix in SEGMENT_SUFFIXES:
         if disk.exists(path + suffix + SWAP):
             disk.rename(path + suffix + SWAP, path + suffix)
-    disk.sync_dir(folder)
+    if is_recovery:
+        disk.sync_dir(folder)
     if disk.exists(path + TXN_INDEX) and not disk.read_file(path + TXN_INDEX):
         disk.remove(path + TXN_INDEX)
 
