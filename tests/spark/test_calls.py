@@ -67,6 +67,7 @@ def test_what_a_run_knows_of_a_batch(calls: RunCalls, call: Call, known: Known) 
         (finished(3), Call(2), "has finished batch 3"),
         (failed(4), Call(4, OTHERS), r"\(no broker\), and this call brings other rows"),
         (failed(4), Call(4, ROWS + OTHERS), "brings other rows"),
+        (failed(4), Call(4, ("no DataFrame",)), "brings other rows"),
         (failed(4), Call(5, ROWS), "the rows of batch 4 are missing"),
         (failed(4), Call(5), "the rows of batch 4 are missing"),
         (failed(4, 2, 3), Call(3, ROWS), "failed in batch 4"),
@@ -89,6 +90,15 @@ def test_a_repeated_call_may_fail_again_and_then_succeed() -> None:
     calls.begin(Call(4, ROWS))
     calls.finish(Call(4, ROWS))
     assert calls.begin(Call(5, ROWS)) is Known.NEXT
+
+
+@pytest.mark.parametrize("later", [Call(4, ROWS), Call(4), Call(5, ROWS), Call(9)])
+def test_a_skip_that_failed_loses_nothing(later: Call) -> None:
+    calls = finished(3)
+    calls.begin(Call(4))
+    calls.fail(Call(4), RuntimeError("no broker"))
+    assert calls.begin(later) is Known.NEXT
+    assert calls.is_again
 
 
 def test_two_calls_at_the_same_time_are_both_given_up() -> None:

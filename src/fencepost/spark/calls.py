@@ -11,6 +11,7 @@ So this process keeps a book of the calls of each run:
     batch l > b finished     refuse: its time is over                  refuse
     batch b failed           again, with the same DataFrames           the ledger decides
     an earlier one failed    refuse: its rows would be lost            refuse
+    a skip failed            as if it had not been called              the same
     another call under way   refuse, and that one gives up as well     refuse, and so on
 
 A call that was refused is a failure too: whoever swallows it is refused from then on. What a restart must not forget (a
@@ -165,6 +166,8 @@ class RunCalls:
 
     def _refusal_after(self, failure: _Failure, call: Call) -> str | None:
         failed = failure.call.batch_id
+        if failure.may_repeat and failure.call.is_skip and call.batch_id >= failed:
+            return None  # No rows, so none are lost.
         if call.batch_id == failed and failure.may_repeat:
             if call.is_skip or _are_same(failure.call.frames, call.frames):
                 return None
@@ -189,9 +192,14 @@ class RunCalls:
 
 
 def _are_same(frames: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    return len(frames) == len(others) and all(
-        one is other or one.sameSemantics(other) for one, other in zip(frames, others, strict=True)
-    )
+    try:
+        return len(frames) == len(others) and all(
+            one is other or one.sameSemantics(other)
+            for one, other in zip(frames, others, strict=True)
+        )
+    except Exception as problem:  # noqa: BLE001 - something that is no DataFrame, or a session that is gone.
+        log.debug("whether two calls bring the same rows is not known: %s", problem)
+        return False
 
 
 _books: Final[OrderedDict[tuple[str, ...], RunCalls]] = OrderedDict()

@@ -231,16 +231,16 @@ class TransactionalSink:
     ) -> None:
         from fencepost.spark.moment import read_moment
 
-        standing = self._standing
-        moment = read_moment(
-            session,
-            batch_id,
-            None if standing is None else standing.moment,
-            has_rows=bool(frames),
-        )
-        servers = map(str, self.settings.client.bootstrap)
-        calls = calls_of(self.transactional_id, servers, moment.run)
-        call = Call(batch_id, frames)
+        standing, call = self._standing, Call(batch_id, frames)
+        before = None if standing is None else standing.moment
+        try:
+            moment = read_moment(session, batch_id, before, has_rows=bool(frames))
+        except SinkRefused as problem:
+            if before is not None and before.is_running():
+                # Most likely a call of the same run, from a thread that has nothing of it.
+                self._calls_of(before).fail(call, problem)
+            raise
+        calls = self._calls_of(moment)
         try:
             known = calls.begin(call)
         except SinkRefused:
@@ -260,6 +260,10 @@ class TransactionalSink:
             raise
         calls.finish(call)
         self._note_damage(calls, moment)
+
+    def _calls_of(self, moment: Moment) -> RunCalls:
+        servers = map(str, self.settings.client.bootstrap)
+        return calls_of(self.transactional_id, servers, moment.run)
 
     def _do(self, session: SparkSession, work: Work, known: Known) -> None:
         standing, moment = self._standing, work.moment
