@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +14,15 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.client.admin import NewTopic
-from fencepost.client.failures import refusal
+from fencepost.client.failures import UnknownTopicOrPartition, refusal
 from fencepost.client.groups import CommittedOffset
+from fencepost.client.options import read_options
+from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.former_ledger import encode_former, read_former, source_offsets
 from fencepost.spark.keeper import LedgerKeeper
 from fencepost.spark.ledger import NO_PERMITS, Batch, LedgerEntry, Page, Permits, Verdict, group_of
-from fencepost.spark.ledger_topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES
+from fencepost.spark.ledger_topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES, ensure_topic
 from fencepost.spark.origins import SourceUse
 from tests.spark.ledgers import NO_ROWS, OURS, Home, PlayedMoment, embedded_home, rows_in
 
@@ -225,6 +228,39 @@ def test_the_sink_makes_the_topic_where_there_is_none() -> None:
         other.prepare()
         other.prepare()
         assert home.cluster.find_topic("a-teams-own") is not None
+
+
+def test_sinks_that_start_at_the_same_time_share_the_topic() -> None:
+    with embedded_home() as home:
+        servers = str(home.cluster.options.bootstrap[0])
+        options = [read_options(servers, {"client.id": f"c{n}"}) for n in range(8)]
+        keepers = [LedgerKeeper(each, f"id-{n}") for n, each in enumerate(options)]
+        with ThreadPoolExecutor(len(keepers)) as pool:
+            list(pool.map(LedgerKeeper.prepare, keepers))
+        view = home.cluster.metadata([LEDGER_TOPIC]).topics[LEDGER_TOPIC]
+        assert len(view.partitions) == PARTITIONS
+        for each in options:
+            cluster_of(each).close()
+
+
+def test_a_broker_that_has_not_heard_of_the_new_topic_is_asked_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine, refusals = home.cluster.describe_configs, [1, 2, 3]
+
+    def late(*arguments: Any) -> Any:
+        if refusals:
+            refusals.pop()
+            raise refusal("DescribeConfigs", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return genuine(*arguments)
+
+    monkeypatch.setattr(home.cluster, "describe_configs", late)
+    ensure_topic(home.cluster, LEDGER_TOPIC)
+    assert not refusals
+    monkeypatch.setattr("fencepost.spark.ledger_topic.NEWS_SECONDS", 0.0)
+    refusals += [1]
+    with pytest.raises(UnknownTopicOrPartition):
+        ensure_topic(home.cluster, LEDGER_TOPIC)
 
 
 @pytest.mark.parametrize(

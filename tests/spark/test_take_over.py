@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
+
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
 from fencepost.spark.ledger import group_of, starting_offsets
 from fencepost.spark.ledger_reader import read_page
 from fencepost.spark.sink import TransactionalSink
-from fencepost.wire.apis import ApiKey
-from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.spark.conftest import read_values
+from tests.spark.ledgers import Home
 from tests.spark.pipeline import finish
 
 if TYPE_CHECKING:
@@ -118,12 +119,7 @@ def test_a_partition_that_is_new_since_is_read_from_its_beginning(copy: Copy) ->
     copy.add("a", "b")
     assert copy.run() is None
     copy.lose_checkpoint()
-    request = CreatePartitionsRequest(
-        topics=[CreatePartitionsTopic(name=copy.source, count=2, assignments=None)],
-        timeout_ms=30_000,
-    )
-    assert copy.cluster.ask(ApiKey.CREATE_PARTITIONS, request).results[0].error_code == 0
-    copy.cluster.metadata([copy.source])
+    Home(None, copy.cluster, copy.source).add_partitions(2)
     copy.add("c", partition=1)
     assert copy.run("committed") is None
     assert copy.output == ["a", "b", "c"]

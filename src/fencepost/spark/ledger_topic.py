@@ -11,16 +11,17 @@ on a request for metadata, which would give it their default settings.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.client.admin import DEFAULT, NewTopic, ResourceType
-from fencepost.client.failures import Refused
+from fencepost.client.failures import Refused, UnknownTopicOrPartition
 from fencepost.client.partitioner import partition_for_key
 from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
-    from fencepost.client.admin import TopicView
+    from fencepost.client.admin import ConfigValue, TopicView
     from fencepost.client.blocking import Cluster
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,9 @@ SEGMENT_BYTES: Final = 1024 * 1024
 
 MAX_SEGMENT_BYTES: Final = 16 * SEGMENT_BYTES
 """With 16 partitions a start reads up to 256 MB then, which takes seconds."""
+
+NEWS_SECONDS: Final = 5.0
+"""How long a broker may take to hear of a new topic."""
 
 _POLICY: Final = "cleanup.policy"
 _SEGMENT: Final = "segment.bytes"
@@ -105,7 +109,7 @@ def _find(cluster: Cluster, topic: str) -> TopicView | None:
 def check_settings(cluster: Cluster, topic: str) -> None:
     """SinkRefused where a record of the ledger would not stay, or be found quickly."""
     try:
-        found = cluster.describe_configs(ResourceType.TOPIC, topic, [_POLICY, _SEGMENT])
+        found = _settings_of(cluster, topic)
     except Refused as problem:
         if problem.code not in _NOT_ALLOWED:
             raise
@@ -129,6 +133,18 @@ def check_settings(cluster: Cluster, topic: str) -> None:
             f"each partition: set it to {SEGMENT_BYTES}, or name a topic that `fencepost ledger create --topic` has made. "
             "Nothing was written"
         )
+
+
+def _settings_of(cluster: Cluster, topic: str) -> dict[str, ConfigValue]:
+    """Any broker answers, and the one that does may not have heard of a topic that was created just now."""
+    deadline = time.monotonic() + NEWS_SECONDS
+    while True:
+        try:
+            return cluster.describe_configs(ResourceType.TOPIC, topic, [_POLICY, _SEGMENT])
+        except UnknownTopicOrPartition:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(NEWS_SECONDS / 50)
 
 
 def refusal_of(topic: str, problem: Refused) -> Exception:
