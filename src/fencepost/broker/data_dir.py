@@ -85,3 +85,21 @@ class DirectoryLock:
                     OSError
                 ):  # Somebody else has put something there meanwhile.
                     os.rmdir(folder)
+
+
+def refuse_used(folder: str) -> None:
+    """ConfigError when a broker uses the directory, or when it is none; nothing is changed."""
+    if not os.path.isdir(folder):
+        raise ConfigError(f"{folder} is not a directory.")
+    try:
+        descriptor = os.open(os.path.join(folder, ".lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # Nobody has ever used it.
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as problem:
+        raise ConfigError(
+            f"{folder} is in use by a broker. Stop it first: its files change while they are read."
+        ) from problem
+    finally:
+        os.close(descriptor)

@@ -10,6 +10,7 @@ import typer
 import fencepost
 from fencepost.cli import ledger, txn
 from fencepost.cli.bench import can_measure
+from fencepost.cli.check import check
 from fencepost.cli.demo import demo
 from fencepost.records import batch
 
@@ -38,6 +39,7 @@ def serve(context: typer.Context) -> None:
 
 app.add_typer(txn.app, name="txn")
 app.add_typer(ledger.app, name="ledger")
+app.command(short_help="Read a stopped data directory, and say what is wrong with it.")(check)
 app.command(short_help="Run a pipeline on Spark, kill everything in turn, audit it.")(demo)
 
 

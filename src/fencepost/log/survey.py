@@ -112,7 +112,13 @@ def survey(
     return found
 
 
-def examine(file: File, size: int, base_offset: int, end_offset: int | None) -> Survey:
+def examine(
+    file: File,
+    size: int,
+    base_offset: int,
+    end_offset: int | None,
+    on_batch: OnBatch | None = None,
+) -> Survey:
     """Reads a segment that should hold everything up to `end_offset`, and notes whatever cannot be read."""
     expected = Expected(
         size,
@@ -121,7 +127,7 @@ def examine(file: File, size: int, base_offset: int, end_offset: int | None) -> 
         durable_below=EVERYTHING,
         lost_power=False,
     )
-    found = survey(file, size, base_offset, EXAMINED_INDEX_INTERVAL_BYTES, expected=expected)
+    found = survey(file, size, base_offset, EXAMINED_INDEX_INTERVAL_BYTES, on_batch, expected)
     if end_offset is not None and found.next_offset < end_offset:
         found.damage.append(Damage(found.size_bytes, size, found.next_offset, end_offset))
         found.size_bytes, found.next_offset = size, end_offset

@@ -100,8 +100,13 @@ class UnsyncedFile:
             raise OSError(errno.EBADF, "a file of a process that is gone, or one that was closed")
 
     def append(self, chunks: Sequence[Buffer]) -> int:
-        self._call()
         data = b"".join(chunks)
+        try:
+            self._call()
+        except OSError:
+            if self._disk.is_short():
+                self._inode.content += data[: self._disk.take(len(data) // 2)]
+            raise
         room = self._disk.take(len(data))
         self._inode.content += data[:room]
         if room < len(data):
@@ -144,6 +149,7 @@ class UnsyncedDisk:
         self._capacity_bytes = capacity_bytes
         self._used_bytes = 0
         self._failures: dict[int, int] = {}
+        self._short_calls: set[int] = set()
         self._open_failures: dict[int, int] = {}
         self._power_lost_at: int | None = None
         self.calls = 0
@@ -178,9 +184,18 @@ class UnsyncedDisk:
         """Makes room again."""
         self._capacity_bytes = 1 << 40
 
-    def fail_call(self, number: int, error: int = errno.EIO) -> None:
-        """The n-th call from now on fails with an OSError, the next one being the first."""
+    def fail_call(self, number: int, error: int = errno.EIO, *, short: bool = False) -> None:
+        """The n-th call from now on fails with an OSError, the next one being the first.
+
+        With `short` an append that fails has written half of its bytes.
+        """
         self._failures[self.calls + number] = error
+        if short:
+            self._short_calls.add(self.calls + number)
+
+    def heal(self) -> None:
+        """Whatever was to fail does not."""
+        self._failures.clear()
 
     def fail_open(self, number: int, error: int = errno.EMFILE) -> None:
         """The n-th call from now on that needs a descriptor fails, the next one being the first."""
@@ -205,6 +220,10 @@ class UnsyncedDisk:
         self.opens += 1
         if error := self._open_failures.pop(self.opens, 0):
             raise OSError(error, os.strerror(error))
+
+    def is_short(self) -> bool:
+        """Whether the call that has just failed did half of its work."""
+        return self.calls in self._short_calls
 
     def take(self, count: int) -> int:
         """How many of `count` bytes still fit."""

@@ -1,0 +1,71 @@
+"""`fencepost check DIR`: reads a stopped data directory and says what is wrong with it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fencepost.base.failures import ConfigError
+from fencepost.cli.cluster import AsJson
+from fencepost.cli.output import output
+
+if TYPE_CHECKING:
+    from fencepost.broker.directory_check import Finding
+
+PROGRESS_SECONDS = 1.0
+COLUMNS = ("kind", "file", "problem", "advice")
+
+
+def check(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="The data directory of a broker.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Read a stopped data directory, and say what is wrong with it.
+
+    Every batch, index, snapshot and checkpoint is read; nothing is changed. The exit code is 0 when all is well, and
+    1 when something is damaged. Notes are no damage: the next start deals with them.
+    """
+    from fencepost.base.system import SystemDisk
+    from fencepost.broker.data_dir import refuse_used
+    from fencepost.broker.directory_check import DirectoryCheck
+
+    refuse_used(directory)
+    checked = DirectoryCheck(SystemDisk(), directory.rstrip("/") or "/", _Progress().tell)
+    try:
+        found = list(checked.run())
+    except OSError as problem:
+        raise ConfigError(f"{directory} cannot be read: {problem}.") from problem
+    empty = (
+        f"{directory} is sound: {checked.partitions} partitions, {checked.bytes_read:,} bytes read."
+    )
+    output(as_json).table([_row(each) for each in found], COLUMNS, empty)
+    if any(each.is_damage for each in found):
+        raise typer.Exit(1)
+
+
+def _row(finding: Finding) -> dict[str, str]:
+    kind = "damage" if finding.is_damage else "note"
+    return {
+        "kind": kind,
+        "file": finding.file,
+        "problem": finding.problem,
+        "advice": finding.advice,
+    }
+
+
+class _Progress:
+    """A line on the terminal now and then; nothing where nobody looks."""
+
+    def __init__(self) -> None:
+        self._told_at = time.monotonic()
+
+    def tell(self, what: str) -> None:
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - self._told_at >= PROGRESS_SECONDS:
+            self._told_at = now
+            print(f"reading {what}", file=sys.stderr)
