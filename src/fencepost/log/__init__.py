@@ -29,8 +29,8 @@ Theory of operation.
   (.cleaned, .swap) say how far it got (`recovery.py`).
 - A segment ends where the next one begins. Inside a segment offsets may jump, because compaction takes
   records out; between two segments a jump means that a crash took a tail and left a later file.
-- A disk that fails in the middle of a truncation or a swap leaves files and memory apart: such a log raises
-  StorageError for everything until it is opened again.
+- A disk that fails in the middle of a swap leaves files and memory apart: such a log raises StorageError until the swap is
+  finished, which every use tries. A truncation that failed is only put right when the log is opened again.
 """
 
 from __future__ import annotations

@@ -57,6 +57,8 @@ class Log:
         self._is_torn = False
         self._leftover: Segment | None = None
         self._failure: str | None = None
+        self._swap: tuple[list[Segment], Segment] | None = None
+        """A compacted segment that is not in its place yet, and those it replaces."""
         self._doomed: list[Segment] = []
         """Segments that are no longer part of the log and whose files the disk did not remove."""
         self.generation = 0
@@ -249,6 +251,8 @@ class Log:
         self._is_torn = False
 
     def _check_usable(self) -> None:
+        if self._swap is not None:
+            self._finish_swap()
         if self._failure is not None:
             raise StorageError(self._failure)
 
@@ -504,8 +508,8 @@ class Log:
     def replace_segments(self, group: list[Segment], size_bytes: int) -> Segment:
         """Finishes the swap that compaction has promised for `group`, and takes up the new segment.
 
-        When the disk fails in the middle, files and memory no longer agree: the log refuses everything until
-        it is opened again, which finishes the swap.
+        When the disk fails in the middle, files and memory do not agree: the log refuses everything until the swap
+        is finished, which whoever uses it next tries again.
         """
         assert self.holds(group)
         new = Segment(
@@ -517,6 +521,13 @@ class Log:
         )
         new.next_offset = group[-1].next_offset
         group[0].close()
+        self._swap = (group, new)
+        self._finish_swap()
+        return new
+
+    def _finish_swap(self) -> None:
+        assert self._swap is not None
+        group, new = self._swap
         try:
             for segment in group[1:]:
                 segment.delete()
@@ -525,10 +536,11 @@ class Log:
         except OSError as problem:
             self._failure = f"{self.folder}: a compacted segment is half in place: {problem}"
             raise StorageError(self._failure) from problem
+        self._swap = None
+        self._failure = None
         first = self._bases.index(new.base_offset)
         self.segments[first : first + len(group)] = [new]
         self._bases[first : first + len(group)] = [new.base_offset]
-        return new
 
     # --- durability ----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fencepost.base.failures import CorruptError
+from fencepost.base.failures import CorruptError, SyncError
 from fencepost.base.seams import Disk
 from fencepost.log.config import LogConfig
 from fencepost.log.damage import Damage, Expected
@@ -257,18 +257,27 @@ def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = Non
     """
     path = f"{folder}/{file_name(base, '')}"
     is_recovery = end_offset is None
-    if end_offset is None:
-        end_offset = _end_of_file(disk, path + LOG + SWAP, base)
-    for other in offsets_with(disk.list_dir(folder), LOG):
-        if base < other < end_offset:
-            _remove_segment(disk, folder, other)
-    for suffix in SEGMENT_SUFFIXES:
-        if disk.exists(path + suffix + SWAP):
-            disk.rename(path + suffix + SWAP, path + suffix)
+    if disk.exists(path + LOG + SWAP):
+        if end_offset is None:
+            end_offset = _end_of_file(disk, path + LOG + SWAP, base)
+        for other in offsets_with(disk.list_dir(folder), LOG):
+            if base < other < end_offset:
+                _remove_segment(disk, folder, other)
+        for suffix in SEGMENT_SUFFIXES:
+            if disk.exists(path + suffix + SWAP):
+                disk.rename(path + suffix + SWAP, path + suffix)
     if is_recovery:
-        disk.sync_dir(folder)
+        sync_names(disk, folder)
     if disk.exists(path + TXN_INDEX) and not disk.read_file(path + TXN_INDEX):
         disk.remove(path + TXN_INDEX)
+
+
+def sync_names(disk: Disk, folder: str) -> None:
+    """Makes renames durable; SyncError when the disk does not confirm it."""
+    try:
+        disk.sync_dir(folder)
+    except OSError as problem:
+        raise SyncError(f"the disk did not confirm a sync of {folder}: {problem}") from problem
 
 
 def _end_of_file(disk: Disk, path: str, base: int) -> int:
