@@ -120,8 +120,8 @@ class Clients:
         key = b"k %s" % name.encode()
         if commit:
             self.keys.setdefault(key, set()).add(value)
-        for topic, record_key in (("t", None), ("c", key)):
-            self.insist(producer, lambda t=topic, k=record_key: self._send(producer, t, value, k))
+        self.insist(producer, lambda: self._send(producer, "t", value, None))
+        self.insist(producer, lambda: self._send(producer, "c", value, key))
         producer.send_offsets("g", {("t", 0): place})
         self.insist(producer, lambda: producer.end(commit=commit))
         self.history[place] = ("committed" if commit else "aborted", value)

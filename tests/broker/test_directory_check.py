@@ -101,9 +101,9 @@ def test_the_command_tells_people_and_programs_and_refuses_a_directory_in_use(
     sound = run(app, ["check", str(tmp_path)])
     assert (sound.exit_code, "is sound" in sound.output) == (0, True)
     log = tmp_path / "t-0" / f"{0:020d}.log"
-    data = bytearray(log.read_bytes())
-    data[500] ^= 1
-    log.write_bytes(data)
+    changed = bytearray(log.read_bytes())
+    changed[500] ^= 1
+    log.write_bytes(changed)
     spoiled = run(app, ["check", str(tmp_path)])
     assert spoiled.exit_code == 1
     assert "offsets 0 to 0" in spoiled.output
