@@ -92,6 +92,10 @@ bench: $(STAMP) ## Measure fencepost, compiled where it can be, beside Apache Ka
 	@source=$${FENCEPOST_SRC:-$$($(PY) -m tools.compile_hot_path --or-source)}; \
 	FENCEPOST_SRC=$$source $(PY) -m bench $(if $(QUICK),--quick) $(foreach name,$(ONLY),--only $(name)) $(if $(SIDES),--sides $(SIDES)) $(if $(DOCS),--write-docs) $(ARGS)
 
+.PHONY: mutants
+mutants: $(STAMP) ## Plant known bugs in a copy of the source: the tests must catch each (ONLY=word, DOCS=1; takes minutes)
+	@$(PY) -m tools.mutants --jobs $(JOBS) $(foreach name,$(ONLY),--only $(name)) $(if $(DOCS),--write-docs) $(ARGS)
+
 .PHONY: profile
 profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker
 	@$(PY) -m bench.profile $(ARGS)

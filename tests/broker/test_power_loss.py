@@ -417,6 +417,7 @@ def test_what_a_start_after_a_kill_shows_survives_a_loss_of_power() -> None:
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"acknowledged"))
     stage.connect().send(ApiKey.PRODUCE, 11, produce_request("t", batch_of(b"in the page cache")))
+    stage.disk.lose_power_at(1)  # The process does nothing more, and the disk keeps every byte.
     again = stage.kill().again()
     shown = read_topic(again, "t")
     assert shown == [b"acknowledged", b"in the page cache"]

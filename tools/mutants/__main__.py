@@ -1,0 +1,175 @@
+"""Plants each bug of the list in a copy of the source and runs its tests: `python -m tools.mutants [--only NAME]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+from tools.mutants.document import write_document
+from tools.mutants.mutants import ROOT, SOURCE, Mutant, StaleMutantError, load_mutants
+from tools.processes import die_with_the_parent
+
+PATIENCE_SECONDS: Final = 300
+"""A bug that makes the tests hang for so long has been noticed."""
+TESTS_FAILED: Final = 1
+RESULTS: Final = ROOT / "build" / "mutants.json"
+FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one bug."""
+
+    mutant: Mutant
+    caught_by: str | None
+    """The first test that failed; None when the bug survived."""
+    seconds: float
+
+
+class Tree:
+    """One copy of the source, for one run of pytest at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = folder / "src"
+        shutil.copytree(SOURCE, self.source, ignore=shutil.ignore_patterns("__pycache__"))
+        self._touched = int(time.time())
+
+    def write(self, path: str, text: str) -> None:
+        """Compiled files are recognised by the time of their source in seconds: each write has its own."""
+        file = self.source / path
+        file.write_text(text, encoding="utf-8")
+        self._touched += 1
+        os.utime(file, (self._touched, self._touched))
+
+    def run(self, tests: tuple[str, ...]) -> tuple[int, str]:
+        """The exit code of pytest and what it printed."""
+        paths = f"{self.source} {ROOT}"
+        command = [sys.executable, "-m", "pytest", *tests, "-x", "-q", "--no-header"]
+        command += ["-p", "no:cacheprovider", "-o", f"pythonpath={paths}", "--tb=no"]
+        with subprocess.Popen(
+            command,
+            cwd=ROOT,
+            # The same examples of hypothesis on every run.
+            env={**os.environ, "CI": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            preexec_fn=die_with_the_parent,  # noqa: PLW1509 - nothing in it but one system call.
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return TESTS_FAILED, f"FAILED (nothing for {PATIENCE_SECONDS} s)"
+        return process.returncode, output
+
+
+def try_mutant(mutant: Mutant, tree: Tree) -> Result:
+    """Plants the bug, runs its tests, and takes it out again."""
+    started = time.monotonic()
+    planted = mutant.apply(tree.source)
+    whole = (tree.source / mutant.path).read_text(encoding="utf-8")
+    tree.write(mutant.path, planted)
+    try:
+        code, output = tree.run(mutant.tests)
+    finally:
+        tree.write(mutant.path, whole)
+    seconds = time.monotonic() - started
+    if code == 0:
+        return Result(mutant, None, seconds)
+    if code != TESTS_FAILED:
+        raise StaleMutantError(f"{mutant.name}: pytest ended with {code}:\n{output[-2000:]}")
+    found = FAILED.search(output)
+    return Result(mutant, found[1] if found else "a failure", seconds)
+
+
+def check_tests(mutants: list[Mutant], tree: Tree) -> None:
+    """All tests pass without a bug; SystemExit when they do not."""
+    tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+    print(f"without a bug: {len(tests)} files of tests", flush=True)
+    code, output = tree.run(tests)
+    if code != 0:
+        print(output[-4000:])
+        sys.exit("The tests fail without a bug. Nothing can be said about the list.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], help="a part of a name or file")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--write-docs", action="store_true", help="write docs/mutants.md")
+    options = parser.parse_args()
+    mutants = [
+        mutant
+        for mutant in load_mutants()
+        if not options.only or any(o in mutant.name or o in mutant.file for o in options.only)
+    ]
+    for mutant in mutants:
+        mutant.apply(SOURCE)  # A list that is out of date is told at once.
+    started = time.monotonic()
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="fencepost-mutants-") as folder:
+        trees: SimpleQueue[Tree] = SimpleQueue()
+        for number in range(options.jobs):
+            trees.put(Tree(Path(folder) / str(number)))
+
+        def attempt(mutant: Mutant) -> Result:
+            tree = trees.get()
+            try:
+                return try_mutant(mutant, tree)
+            finally:
+                trees.put(tree)
+
+        first = trees.get()
+        check_tests(mutants, first)
+        trees.put(first)
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for number, result in enumerate(pool.map(attempt, mutants), start=1):
+                results.append(result)
+                word = f"caught by {result.caught_by}" if result.caught_by else "SURVIVED"
+                place = f"{number:3}/{len(mutants)}"
+                print(f"{place} {result.seconds:5.1f} s  {result.mutant.name}: {word}", flush=True)
+    survivors = [result.mutant.name for result in results if result.caught_by is None]
+    minutes = (time.monotonic() - started) / 60
+    print(f"{len(results) - len(survivors)} of {len(results)} caught in {minutes:.1f} minutes")
+    for name in survivors:
+        print(f"survived: {name}")
+    saved = save_results(results)
+    if options.write_docs:
+        untried = [mutant.name for mutant in load_mutants() if not saved.get(mutant.name)]
+        if untried:
+            print(f"docs/mutants.md is not written: not caught yet are {', '.join(untried)}")
+            return 1
+        write_document([(mutant, saved[mutant.name]) for mutant in load_mutants()])
+    return 1 if survivors else 0
+
+
+def save_results(results: list[Result]) -> dict[str, str]:
+    """Keeps what was caught by which test, so that a run of some of them is enough for the page."""
+    saved: dict[str, str] = {}
+    if RESULTS.exists():
+        saved = json.loads(RESULTS.read_text(encoding="utf-8"))
+    saved.update({each.mutant.name: each.caught_by or "" for each in results})
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(json.dumps(saved, indent=1), encoding="utf-8")
+    return saved
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except StaleMutantError as problem:
+        sys.exit(str(problem))
