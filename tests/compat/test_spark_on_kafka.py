@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
+CALLS = "tests/spark/test_calling.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_doubles_nothing"
 
 SELECTIONS = {
@@ -45,6 +46,11 @@ SELECTIONS = {
         f"{EXECUTORS}an_executor_that_is_killed_in_mid_write_is_made_good[shuffled-2]",
         f"{EXECUTORS}an_executor_that_wakes_up_in_the_next_batch_cannot_write[direct-2]",
         f"{EXECUTORS}shuffle_files_that_are_deleted_are_made_again",
+    ],
+    "several DataFrames, batches that are skipped or not whole": [
+        f"{CALLS}several_dataframes_are_one_transaction",
+        f"{CALLS}a_batch_of_two_calls_is_refused_after_a_restart_until_it_is_completed",
+        f"{CALLS}skipping_a_batch_enters_it_and_can_be_repeated",
     ],
 }
 
