@@ -66,8 +66,12 @@ class Parked:
         self.answered = True
         self.reply = reply
         self.release()
-        if self._callback is not None:
-            self._callback(reply)
+        # Whoever waited refers to us and we to them: let go, or a large reply would live until the next garbage collection.
+        callback, self._callback = self._callback, None
+        self._abandoned = None
+        if callback is not None:
+            self.reply = None
+            callback(reply)
 
     def release(self) -> None:
         """The request has taken effect: its followers may go on, though the answer may still wait."""

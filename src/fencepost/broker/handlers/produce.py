@@ -398,19 +398,31 @@ def finish(
     if done == len(writes):
         return answer(request, response, undurable, context, parked)
     waiting = parked or Parked(holds_followers=True)
-
-    def go_on_appending() -> None:
-        nonlocal done
-        done = append_some(writes, done, undurable, context)
-        if done < len(writes):
-            context.node.call_later(0, go_on_appending)
-            return
-        reply = answer(request, response, undurable, context, waiting)
-        if reply is not waiting:
-            waiting.answer(reply)
-
-    context.node.call_later(0, go_on_appending)
+    context.node.call_later(
+        0, partial(append_on, request, response, writes, done, undurable, context, waiting)
+    )
     return waiting
+
+
+def append_on(
+    request: ProduceRequest,
+    response: ProduceResponse,
+    writes: list[Write],
+    done: int,
+    undurable: list[tuple[Write, int]],
+    context: Context,
+    parked: Parked,
+) -> None:
+    """The next turn of `finish`. No closure: one that named itself would keep the request until a garbage collection."""
+    done = append_some(writes, done, undurable, context)
+    if done < len(writes):
+        context.node.call_later(
+            0, partial(append_on, request, response, writes, done, undurable, context, parked)
+        )
+        return
+    reply = answer(request, response, undurable, context, parked)
+    if reply is not parked:
+        parked.answer(reply)
 
 
 def append_some(
