@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -161,3 +162,17 @@ def feed(line: Line, data: bytes) -> None:
         room[: len(part)] = part
         data = data[len(part) :]
         line.connection.buffer_updated(len(part))
+
+
+def test_a_request_is_let_go_when_it_is_answered(stage: Stage) -> None:
+    """Its bytes count as free from then on, so they must not wait for a garbage collection."""
+    line = stage.connect()
+    gc.collect()
+    gc.disable()
+    try:
+        sent = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request())
+        assert errors_of(line, sent) == [0] * WIDTH
+        stage.settle()
+        assert [each for each in gc.get_objects() if isinstance(each, handler.Write)] == []
+    finally:
+        gc.enable()

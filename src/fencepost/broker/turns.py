@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -36,15 +37,16 @@ def run_in_turns(node: Node, steps: Iterator[None], done: Callable[[], None]) ->
     if _run_some(steps):
         done()
         return True
-
-    def go_on() -> None:
-        if _run_some(steps):
-            done()
-        else:
-            node.call_later(0, go_on)
-
-    node.call_later(0, go_on)
+    node.call_later(0, partial(_go_on, node, steps, done))
     return False
+
+
+def _go_on(node: Node, steps: Iterator[None], done: Callable[[], None]) -> None:
+    # No closure: one that names itself keeps all that it uses until the next garbage collection.
+    if _run_some(steps):
+        done()
+    else:
+        node.call_later(0, partial(_go_on, node, steps, done))
 
 
 def _run_some(steps: Iterator[None]) -> bool:
