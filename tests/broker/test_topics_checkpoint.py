@@ -105,7 +105,9 @@ def test_a_missing_checkpoint_is_told() -> None:
     churn(node, 30)
     (name,) = checkpoints(node)
     node.disk.remove(f"{FOLDER}/{name}")
-    with pytest.raises(CorruptError, match="a part is missing"):
+    with pytest.raises(
+        CorruptError, match="are missing: neither the log nor a checkpoint has them"
+    ):
         node.restarted()
 
 

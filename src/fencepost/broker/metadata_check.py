@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fencepost.base.failures import StorageError, WireError
+from fencepost.base.failures import CorruptError, WireError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.broker.layout import PARTITION_METADATA
 from fencepost.log.damage import Expected
@@ -55,10 +55,12 @@ class MetadataLogCheck:
                 found.append(f"records {end_offset} to {base - 1} are missing")
             end_offset = self._read_segment(base, following, found)
         newest = self._newest_checkpoint(names, found)
-        if not bases[0] <= newest <= end_offset:
+        if newest < bases[0]:
             found.append(
-                f"the log has records {bases[0]} to {end_offset - 1}, and its checkpoint stands for those before {newest}"
+                f"records {newest} to {bases[0] - 1} are missing: neither the log nor a checkpoint has them"
             )
+        elif newest > end_offset:
+            found.append(f"it ends at {end_offset}, before its checkpoint at {newest}")
         if end_offset < self._recovery_point:
             found.append(
                 f"it ends at {end_offset}, and was on the disk up to {self._recovery_point}"
@@ -119,7 +121,7 @@ class MetadataLogCheck:
 
 
 def refuse_damaged_metadata(disk: Disk, layout: Layout) -> None:
-    """StorageError when the metadata log cannot be believed; nothing has been changed then."""
+    """CorruptError when the metadata log cannot be believed; nothing has been changed then."""
     check = MetadataLogCheck(
         disk,
         layout.folder,
@@ -129,7 +131,7 @@ def refuse_damaged_metadata(disk: Disk, layout: Layout) -> None:
     )
     problems = check.problems()
     if problems:
-        raise StorageError(
+        raise CorruptError(
             f"The metadata log in {layout.folder} is damaged: {'; '.join(problems)}. Nothing was changed. "
             f"Put {METADATA_LOG} back from a copy; `fencepost check {layout.folder}` tells more."
         )
