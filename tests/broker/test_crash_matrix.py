@@ -9,7 +9,8 @@ again and everything that clients rely on is checked:
 - coordinator and partitions agree: nothing stays open, the last stable offset reaches the high watermark;
 - what was acknowledged is read, once and in order, unless its retention is over; what was aborted or deleted is not.
 
-In `os` mode a loss of power may take acknowledged records. Then only the agreement is checked, and that work goes on.
+In `os` mode a loss of power may take acknowledged records, from each log others. Then producers initialise their ids again, nothing
+stays open, what is written from now on is read, and what is left is in order and shows nothing that was aborted or half written.
 
 The second half lets each call fail once instead, and goes on with the same broker.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import random
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -38,6 +40,8 @@ from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic, create_topics, produce
 from tests.broker.topics_stage import CountingDice
+from tests.log.batches import SeededDice
+from tests.transactions.requests import init_request
 from tests.transactions.wire import NONE, RETRIABLE, TV1, TV2, WireProducer, consume
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -405,26 +409,112 @@ def test_after_a_crash_at_any_disk_call_everybody_goes_on(
             else:
                 clients.go_on()
                 clients.check()
-            assert again.fatal == []
+            assert clients.stage.fatal == again.fatal == []
         except Exception as problem:
             raise AssertionError(
                 f"{story.__name__}, {crash} at call {call}: {problem!r}"
             ) from problem
-        again.abandon()
+        clients.stage.abandon()
 
 
 def go_on_after_a_loss(clients: Clients) -> None:
-    """Records may be gone, and with them what old producers had agreed on; new ones work, and nothing aborted is shown."""
+    """Records may be gone. What is left agrees: nothing stays open, no id is stuck, nothing aborted is shown."""
     stage = clients.stage
     stage.advance(1_000)
-    create_topics(stage, "new")
-    fresh = WireProducer(stage, "fresh", TV2).initialise()
-    fresh.send("new", b"fresh")
-    fresh.commit()
-    assert consume(stage, "new").values == [b"fresh"]
-    if stage.node.partition("t", 0) is not None:
-        aborted = {value for kind, value in clients.history if kind == "aborted"}
-        assert not aborted & set(consume(stage, "t", offset=clients.log_start("t")).values)
+    assert clients.b.end(commit=True) != NONE, "half a transaction was committed"
+    for producer in (clients.a, clients.b):
+        producer.initialise(timeout_ms=LONG_MS)
+    check_what_is_left(clients)
+    written = [write_as_somebody_new(clients), write_after_the_loss(clients)]
+    for producer in (clients.a, clients.b):
+        clients.transaction(producer, commit=False)
+        clients.transaction(producer, commit=True)
+        written.append(clients.history[-1][1])
+    for _ in range(2):
+        check_what_is_left(clients)
+        seen = consume(clients.stage, "t", offset=clients.log_start("t")).values
+        assert set(written) <= set(seen), "an acknowledged record is gone"
+        clients.move_to(clients.stage.kill().again())
+
+
+def check_what_is_left(clients: Clients) -> None:
+    stage = clients.stage
+    Clients.agree(stage)
+    never = {value for kind, value in clients.history if kind in ("aborted", "open")}
+    for topic in ("t", "c"):
+        seen = consume(stage, topic, offset=clients.log_start(topic)).values
+        assert not never & set(seen), f"{topic} shows what was aborted"
+        assert len(seen) == len(set(seen)), "a record was read twice"
+        order = [value for _, value in clients.history if value in set(seen)]
+        assert topic == "c" or [v for v in seen if v in set(order)] == order, (
+            "the order has changed"
+        )
+
+
+def write_as_somebody_new(clients: Clients) -> bytes:
+    """An idempotent producer that nobody has heard of: its first batch is not taken for a repetition."""
+    stage = clients.stage
+    reply = stage.call(ApiKey.INIT_PRODUCER_ID, 5, init_request(None))
+    known = {
+        producer.producer_id
+        for partition in stage.node.shard.partitions.values()
+        for producer in partition.producers
+    }
+    assert reply.producer_id not in known
+    now_ms = stage.clock.now_ms()
+    batch = batch_of(
+        b"new", sequence=0, producer_id=reply.producer_id, epoch=0, timestamp_ms=now_ms
+    )
+    assert produce(stage, "t", batch).error_code == NONE
+    clients.history.append(("committed", b"new"))
+    return b"new"
+
+
+def write_after_the_loss(clients: Clients) -> bytes:
+    """The old idempotent producer goes on, or hears of the gap and begins again with the next epoch."""
+    now_ms = clients.stage.clock.now_ms()
+    given = {"timestamp_ms": now_ms, "producer_id": IDEMPOTENT["producer_id"]}
+    batch = batch_of(b"after", sequence=clients.written + 1, epoch=0, **given)
+    told = produce(clients.stage, "t", batch).error_code
+    if told != NONE:
+        assert told == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode(told)
+        batch = batch_of(b"after", sequence=0, epoch=1, **given)
+        assert produce(clients.stage, "t", batch).error_code == NONE
+    clients.history.append(("committed", b"after"))
+    return b"after"
+
+
+@pytest.mark.parametrize("seed", range(200 if EVERY_CALL else 12))
+def test_after_a_loss_of_power_that_takes_any_tails_everybody_goes_on(seed: int) -> None:
+    clients = started("os")
+    dice = random.Random(seed)
+    for _ in range(dice.randrange(1, 9)):
+        what = dice.randrange(6)
+        if what == 0:
+            clients.write()
+        elif what == 1:
+            keep_house(clients, "_checkpoint")
+        else:
+            clients.transaction(clients.a, commit=what % 2 == 0)
+    stage = clients.stage
+    clients.move_to(stage.lose_power(SeededDice(seed)).again())
+    go_on_after_a_loss(clients)
+    clients.stage.abandon()
+
+
+def test_a_start_that_dies_while_it_settles_a_loss_of_power_is_done_again() -> None:
+    for call in range(1, 400, 1 if EVERY_CALL else 23):
+        clients = started("os")
+        transactions(clients)
+        lost = clients.stage.lose_power(SeededDice(call))
+        lost.disk.lose_power_at(call)
+        try:
+            lost.again().kill()
+        except Exception:  # noqa: BLE001 - the process is dead: how it fails means nothing.
+            lost.disk.kill()
+        clients.move_to(lost.again())
+        go_on_after_a_loss(clients)
+        clients.stage.abandon()
 
 
 # -- calls that fail once ----------------------------------------------------------------------------------

@@ -79,12 +79,14 @@ class Groups:
 
     # -- partitions -------------------------------------------------------------------------------
 
-    def load(self, partition_index: int, partition: Partition) -> None:
-        """Serves a partition from now on, once its log has been read."""
+    def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
+        """Serves a partition from now on, once its log has been read: with `held` when this returns."""
         self.unload(partition_index)
         loaded = GroupPartition(self._node, partition_index, partition, self.settings)
         self._partitions[partition_index] = loaded
         loaded.load()
+        while held and loaded.state.is_loading:
+            loaded.load()
         if self._expiry is None:
             self._schedule_expiry()
 

@@ -2,7 +2,7 @@
 
 meta.properties                     cluster id, node id, directory id; and the version of our format
 .kafka_cleanshutdown                there only after a clean stop
-.fencepost-session                  the boot of the machine in which the directory was last used: the same one after a
+.fencepost-session                  the boot of the machine in which a start last came to its end: the same one after a
                                     crash means that the page cache survived, and nothing written was lost
 recovery-point-offset-checkpoint    up to where each log is known to be on the disk
 log-start-offset-checkpoint         where each log begins after DeleteRecords
@@ -123,16 +123,22 @@ class Layout:
 
     def _use_up_mark(self) -> None:
         """From now on only the end of this life can say that it was a clean one."""
-        with contextlib.suppress(OSError):  # Without it the next start takes the power for lost.
-            # Not synced: after a loss of power the session is another one anyway.
-            session = self._disk.session().encode("ascii", "replace")
-            self._disk.write_file(self._path(SESSION), session, sync=False)
         try:
             self._disk.remove(self._path(CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.folder)
         except OSError as problem:
             raise self._unusable(problem) from problem
         self._is_in_use = True
+
+    def trust_session(self) -> None:
+        """All that an earlier loss of power can have left behind is settled: the next crash begins from here.
+
+        A start that does not come so far leaves the old session in its place, and what it has not done is done by the next.
+        """
+        with contextlib.suppress(OSError):  # Without it the next start takes the power for lost.
+            # Not synced: after a loss of power the session is another one anyway.
+            session = self._disk.session().encode("ascii", "replace")
+            self._disk.write_file(self._path(SESSION), session, sync=False)
 
     def _read_offsets(self, name: str) -> Offsets:
         try:

@@ -4,7 +4,7 @@ Clock, disk and dice are arguments; the network and the timers are those of the 
 node runs in a process, in a thread of somebody's test, and in a simulator that turns the clock itself.
 
 Order of a start: meta.properties, the metadata log (topics, ids, configs), every partition that this node leads,
-the coordinators that live in the internal topics, then the socket. Nothing is served before all of it is loaded.
+the coordinators that live in the internal topics, what a crash has left to be settled, then the socket. Nothing is served before all of it is loaded.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.layout import Layout
 from fencepost.broker.listener import ANY_HOST
 from fencepost.broker.opener import Opener
+from fencepost.broker.reconciliation import load_after_crash
 from fencepost.broker.removal import Removal
 from fencepost.broker.room import Room
 from fencepost.broker.server import Server
@@ -136,7 +137,11 @@ class Node:
             raise cannot_listen(config.listen_host, config.listen_port, problem) from problem
         listening, told = _address(config.listen_host, port), _address(*config.advertised(port))
         self.topics.register(*config.advertised(port))
-        self.load_coordinators()
+        if self.layout.clean:
+            self.load_coordinators()
+        else:
+            load_after_crash(self)
+        self.layout.trust_session()
         self._removal.start(loop, self.layout.deleted_folders())
         self.housekeeping.start()
         self.flusher.save_soon()
@@ -160,8 +165,11 @@ class Node:
             self._patient_disk.set_starting(False)
         self._loaded = True
 
-    def load_coordinators(self) -> None:
-        """Groups and transactions from the internal topics, where those are there."""
+    def load_coordinators(self, *, held: bool = False) -> None:
+        """Groups and transactions from the internal topics, where those are there.
+
+        With `held` all of them are loaded when this returns, and nothing that was found has been finished.
+        """
         for topic, service in (
             (CONSUMER_OFFSETS_TOPIC, self.groups),
             (TRANSACTION_STATE_TOPIC, self.transactions),
@@ -169,7 +177,7 @@ class Node:
             for index in range(self.metadata.partition_count(topic)):
                 partition = self.partition(topic, index)
                 if partition is not None:
-                    service.load(index, partition)
+                    service.load(index, partition, held=held)
 
     async def stop(self, *, clean: bool = True) -> None:
         """Ends the connections, closes the logs and, if all went well, says so in the directory."""

@@ -64,6 +64,7 @@ from fencepost.coordinator.metadata.registry import (
     decide_alter_settings,
     decide_bump_leader_epochs,
     decide_register_broker,
+    decide_reserve_ids,
 )
 from fencepost.coordinator.metadata.state import Endpoint, MetadataState
 from fencepost.records.metadata_log import RegisterBrokerRecord, encode_record
@@ -436,6 +437,12 @@ class Topics:
         """Raises the epochs of partitions whose leader stays; the open ones have them before `done`."""
         decision = self._take(decide_bump_leader_epochs(self.state, partitions))
         self._finish(decision.effects, lambda: done(decision.error))
+
+    def reserve_ids_below(self, next_producer_id: int) -> None:
+        """For the start: producer ids below this one are never handed out."""
+        decision = decide_reserve_ids(self.state, self._node.node_id, next_producer_id)
+        if decision.records:
+            self._commit_now(decision)
 
     def allocate_producer_id(self, done: Callable[[int | None], None]) -> None:
         """An id that nobody ever had; None when the metadata log cannot be written."""

@@ -77,12 +77,14 @@ class Loading:
         """Stops before the next entry."""
         self._cancelled = True
 
-    def go_on(self) -> None:
-        """Reads for one turn of the loop; calls `loaded` when the end is reached."""
+    def go_on(self, *, whole: bool = False) -> None:
+        """Reads for one turn of the loop, or to the end; calls `loaded` when the end is reached."""
         if self._cancelled:
             return
         try:
             more = self._fold_some()
+            while more and whole:
+                more = self._fold_some()
         except (StorageError, BatchError) as problem:
             # As in Kafka: what was read is served, rather than nothing.
             log.error(

@@ -107,13 +107,16 @@ class Transactions:
 
     # -- which partitions are served ------------------------------------------------------------------------
 
-    def load(self, partition_index: int, partition: Partition) -> None:
-        """Serves a partition from now on, once its log has been read."""
+    def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
+        """Serves a partition from now on, once its log has been read.
+
+        With `held` that is when this returns, and `resume` finishes what was found.
+        """
         self.unload(partition_index)
         coordinator = CoordinatorPartition(self._node, partition_index, partition)
-        loading = Loading(self._node, coordinator, self._loaded)
+        loading = Loading(self._node, coordinator, self._serve if held else self._loaded)
         self._loading[partition_index] = loading
-        loading.go_on()
+        loading.go_on(whole=held)
 
     def unload(self, partition_index: int) -> None:
         """The partition goes to another node. To be called before it is closed."""
@@ -124,10 +127,17 @@ class Transactions:
         if coordinator is not None:
             coordinator.close()
 
-    def _loaded(self, loading: Loading) -> None:
+    def _serve(self, loading: Loading) -> None:
         coordinator = loading.coordinator
         del self._loading[coordinator.index]
         self._served[coordinator.index] = coordinator
+
+    def _loaded(self, loading: Loading) -> None:
+        self._serve(loading)
+        self.resume(loading.coordinator)
+
+    def resume(self, coordinator: CoordinatorPartition) -> None:
+        """Finishes what a load has found prepared or over."""
         self.clock.start()
         finish_prepared(self._node, coordinator)
         if self._node.config.transaction_recovery_ongoing == "abort":

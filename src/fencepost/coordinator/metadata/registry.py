@@ -118,13 +118,20 @@ def decide_alter_settings(state: MetadataState, event: AlterSettings) -> Decisio
 
 def decide_allocate_block(state: MetadataState, node_id: int) -> Decision:
     """The next producer ids are this node's: those from `next_producer_id` on, a whole block."""
+    return decide_reserve_ids(state, node_id, state.next_producer_id + PRODUCER_ID_BLOCK_SIZE)
+
+
+def decide_reserve_ids(state: MetadataState, node_id: int, next_producer_id: int) -> Decision:
+    """All producer ids below this one are this node's; nothing where they have been handed out already."""
+    if next_producer_id <= state.next_producer_id:
+        return Decision()
     broker = state.brokers.get(node_id)
     return Decision(
         (
             ProducerIdsRecord(
                 broker_id=node_id,
                 broker_epoch=-1 if broker is None else broker.epoch,
-                next_producer_id=state.next_producer_id + PRODUCER_ID_BLOCK_SIZE,
+                next_producer_id=next_producer_id,
             ),
         )
     )

@@ -1,0 +1,131 @@
+"""After a stop that was not clean: what the logs may disagree about is settled before anybody is served.
+
+Theory of operation
+-------------------
+Two things, at the end of a start:
+
+- Producer ids. Whatever a partition or a coordinator knows was handed out once, whether the metadata log still says so
+  or not. A second producer with the same id would have its batches taken for repetitions, acknowledged and dropped. So the
+  next id is above all of them. If the power may have been lost, a producer may also hold an id that no log knows any
+  more: then `SKIPPED_IDS` more are left out.
+- Transactions, in `os` mode and if the power may have been lost (`Layout.lost_power`). Then every log may have lost another
+  tail; `coordinator/txn/reconcile.py` says what follows from that. With `fsync`, and after the death of the process
+  alone, each log holds what the others rest on, and the usual load finishes what is prepared.
+
+The coordinators are read to their end in one turn for this, because only all of them together can say that nobody owns a
+transaction; nothing of what they found is finished before. A start that dies in the middle is repeated whole: until
+`Layout.trust_session` the directory still says that power was lost.
+
+Only partitions that know producers are looked at. If the disk refuses a marker or a record, the broker does not start.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError
+from fencepost.broker.markers import EndMarker, append_marker
+from fencepost.coordinator.txn.reconcile import MissingMarker, Seen, reconcile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fencepost.broker.node import Node
+    from fencepost.broker.transaction_partition import CoordinatorPartition
+    from fencepost.coordinator.txn.events import LogRecord
+
+log = logging.getLogger(__name__)
+
+SKIPPED_IDS: Final = 1_000_000
+"""More than are handed out in the time that an operating system keeps writes to itself."""
+
+LAST_COUNTED_ID: Final = 2**62
+"""Nobody is ever handed out so high an id: whoever uses it has made it up, and it must not use all others up."""
+
+
+def load_after_crash(node: Node) -> None:
+    """Loads the coordinators of a directory whose last stop was not clean."""
+    if node.layout.lost_power and not node.shard.fsync:
+        node.load_coordinators(held=True)
+        _reconcile(node)
+        _reserve_ids(node, skipped=SKIPPED_IDS)
+        for coordinator in node.transactions.coordinators():
+            node.transactions.resume(coordinator)
+    else:
+        node.load_coordinators()
+        _reserve_ids(node, skipped=0)
+
+
+def _reserve_ids(node: Node, *, skipped: int) -> None:
+    state = node.metadata
+    used = (each for each in _used_ids(node) if each < LAST_COUNTED_ID)
+    first = max(max(used, default=-1) + 1, state.next_producer_id)
+    node.topics.reserve_ids_below(first + skipped)
+
+
+def _used_ids(node: Node) -> Iterator[int]:
+    for partition in node.shard.partitions.values():
+        for producer in partition.producers:
+            yield producer.producer_id
+    for coordinator in node.transactions.coordinators():
+        for txn in coordinator.state.transactions.values():
+            yield txn.producer_id
+            yield txn.next_producer_id
+
+
+def _seen(node: Node) -> Iterator[Seen]:
+    for name, partition in node.shard.partitions.items():
+        for each in partition.producers:
+            yield Seen(name, each.producer_id, each.epoch, each.in_txn, each.coordinator_epoch)
+
+
+def _reconcile(node: Node) -> None:
+    owners = {
+        transactional_id: coordinator
+        for coordinator in node.transactions.coordinators()
+        for transactional_id in coordinator.state.transactions
+    }
+    known = [(each, owner.state.transactions[each]) for each, owner in owners.items()]
+    now_ms = node.clock.now_ms()
+    markers, records = reconcile(_seen(node), known, now_ms)
+    for marker in markers:
+        _write_marker(node, marker)
+    for record in records:
+        _write_record(owners[record.transactional_id], record, now_ms)
+    if markers or records:
+        log.warning(
+            "power may have been lost, and the logs did not agree: %d open transactions were committed, %d aborted; "
+            "%d transactional ids have a new epoch",
+            sum(marker.commit for marker in markers),
+            sum(not marker.commit for marker in markers),
+            len(records),
+        )
+
+
+def _write_marker(node: Node, marker: MissingMarker) -> None:
+    name = marker.name
+    end = EndMarker(
+        marker.producer_id,
+        marker.epoch,
+        marker.commit,
+        marker.coordinator_epoch,
+        transaction_version=2,
+    )
+    error, _, _ = append_marker(node, name.topic, name.partition, end)
+    if error is not ErrorCode.NONE:
+        raise StorageError(
+            f"An open transaction on {name} could not be ended after a loss of power ({error.name}). Nothing was "
+            "lost by this attempt; start again when the disk can be written."
+        )
+
+
+def _write_record(coordinator: CoordinatorPartition, record: LogRecord, now_ms: int) -> None:
+    end_offset = coordinator.append(record, now_ms)
+    if end_offset < 0:
+        raise StorageError(
+            f"{coordinator.partition.name} could not be written after a loss of power. Nothing was lost by this "
+            "attempt; start again when the disk can be written."
+        )
+    coordinator.settle(record.transactional_id, end_offset)

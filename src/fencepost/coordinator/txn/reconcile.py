@@ -1,0 +1,179 @@
+"""Logs that lost different tails: which transactions are ended, how, and which ids get a new epoch.
+
+Theory of operation
+-------------------
+In `os` mode a loss of power takes from each log what was not synced, from one more than from the other. What is left of a
+log was true once, but coordinator and partitions speak of different times. `reconcile` compares what the partitions know
+of each producer (its epoch, and whether it has a transaction open) with the last record of each transactional id, and
+says which markers and records make them agree again:
+
+- Committed is only what certainly was. With TV2 each transaction has an epoch of its own: records at epoch e belong to
+  the transaction that a record of state PrepareCommit or CompleteCommit at epoch e+1 speaks of. With TV1 several
+  transactions have the same epoch, so records that are open may be those of a later one, which was aborted.
+- Everything else that is open is aborted. That holds for Ongoing transactions too: some of their records may be gone,
+  though they were acknowledged, and a commit would show the rest.
+- An id whose transaction is aborted so gets an epoch above all that any partition knows, else its producer could go on
+  in the middle of a transaction and commit the second half. Its record says CompleteAbort and keeps the epoch before, so that a
+  producer of TV2 that aborts is told that all is well.
+- An id whose partitions know a higher epoch than its record, and have nothing open, takes over that epoch. Its markers
+  would be refused for ever otherwise.
+- What is prepared and agrees with the partitions is left to the usual end.
+
+The records do not follow the table of states: PrepareCommit may become CompleteAbort here, if the partitions show that the
+commit was over long ago and a later transaction is open.
+
+Nothing depends on whether it was done before: all or part of it may have been, by a start that was interrupted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.base.ids import (
+    MAX_PRODUCER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TopicPartition,
+)
+from fencepost.coordinator.txn.events import LogRecord
+from fencepost.coordinator.txn.prepare import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED_STATES,
+)
+from fencepost.coordinator.txn.states import State
+from fencepost.records.transaction_log import NO_PARTITIONS, TransactionMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Seen(NamedTuple):
+    """What one partition knows of one producer."""
+
+    name: TopicPartition
+    producer_id: int
+    epoch: int
+    is_open: bool
+    """Whether a transaction is open there."""
+    coordinator_epoch: int = -1
+
+
+class MissingMarker(NamedTuple):
+    """A marker that ends a transaction on one partition."""
+
+    name: TopicPartition
+    producer_id: int
+    epoch: int
+    commit: bool
+    coordinator_epoch: int
+
+
+class Reconciliation(NamedTuple):
+    """What makes the logs agree; the markers come first."""
+
+    markers: list[MissingMarker]
+    records: list[LogRecord]
+
+
+def reconcile(
+    seen: Iterable[Seen], known: Iterable[tuple[str, TransactionMetadata]], now_ms: int
+) -> Reconciliation:
+    """Compares all that partitions and coordinators know."""
+    by_producer: dict[int, list[Seen]] = {}
+    for each in seen:
+        by_producer.setdefault(each.producer_id, []).append(each)
+    result = Reconciliation([], [])
+    owned = set()
+    for transactional_id, txn in known:
+        owned.add(txn.producer_id)
+        found = by_producer.get(txn.producer_id, [])
+        if found or txn.state == ONGOING:
+            _settle(transactional_id, txn, found, now_ms, result)
+    for producer_id, found in by_producer.items():
+        if producer_id not in owned:
+            result.markers.extend(
+                _marker(each, _after(each.epoch), commit=False) for each in found if each.is_open
+            )
+    return result
+
+
+def _settle(
+    transactional_id: str,
+    txn: TransactionMetadata,
+    found: list[Seen],
+    now_ms: int,
+    result: Reconciliation,
+) -> None:
+    """One transactional id and the partitions that know its producer."""
+    current = txn.producer_epoch
+    highest = max((each.epoch for each in found), default=NO_PRODUCER_EPOCH)
+    open_there = [each for each in found if each.is_open]
+    to_commit = [each for each in open_there if _was_committed(txn, each)]
+    to_abort = [each for each in open_there if not _was_committed(txn, each)]
+    is_doubtful = (
+        txn.state == ONGOING
+        or any(not _is_being_aborted(txn, each) for each in to_abort)
+        or (txn.state in PREPARED_STATES and highest > current)
+    )
+    if is_doubtful or txn.state == COMPLETE_COMMIT:  # Else the usual end writes it.
+        result.markers.extend(_marker(each, current, commit=True) for each in to_commit)
+    if is_doubtful:
+        last = max(highest, current)
+        epoch = _after(last)
+        result.markers.extend(_marker(each, epoch, commit=False) for each in to_abort)
+        record = _idle(txn, epoch, COMPLETE_ABORT, now_ms)
+        if epoch != MAX_PRODUCER_EPOCH:  # Which no client may be given.
+            record.last_producer_epoch = last
+        result.records.append(LogRecord(transactional_id, record))
+    elif highest > current:
+        record = _idle(txn, highest, State.EMPTY, now_ms)
+        result.records.append(LogRecord(transactional_id, record))
+
+
+def _was_committed(txn: TransactionMetadata, each: Seen) -> bool:
+    """Whether the transaction that is open there is certainly the one that was committed."""
+    if txn.client_transaction_version < 2:
+        return False
+    if each.epoch != txn.last_producer_epoch or each.epoch + 1 != txn.producer_epoch:
+        return False
+    return txn.state == COMPLETE_COMMIT or (txn.state == PREPARE_COMMIT and _lists(txn, each))
+
+
+def _is_being_aborted(txn: TransactionMetadata, each: Seen) -> bool:
+    """Whether the usual end aborts it, at an epoch that its producer does not have."""
+    return txn.state == PREPARE_ABORT and _lists(txn, each) and each.epoch < txn.producer_epoch
+
+
+def _lists(txn: TransactionMetadata, each: Seen) -> bool:
+    return each.name.partition in txn.partitions.get(each.name.topic, ())
+
+
+def _after(epoch: int) -> int:
+    return min(epoch + 1, MAX_PRODUCER_EPOCH)
+
+
+def _marker(each: Seen, epoch: int, *, commit: bool) -> MissingMarker:
+    # Not the epoch of the coordinator itself: this one is certainly not too low for the partition.
+    coordinator_epoch = max(each.coordinator_epoch, 0)
+    return MissingMarker(each.name, each.producer_id, epoch, commit, coordinator_epoch)
+
+
+def _idle(txn: TransactionMetadata, epoch: int, state: State, now_ms: int) -> TransactionMetadata:
+    return TransactionMetadata(
+        txn.producer_id,
+        txn.producer_id,
+        NO_PRODUCER_ID,
+        epoch,
+        NO_PRODUCER_EPOCH,
+        txn.timeout_ms,
+        state,
+        NO_PARTITIONS,
+        NO_TIMESTAMP if state == State.EMPTY else txn.start_ms,
+        now_ms,
+        2,
+    )
