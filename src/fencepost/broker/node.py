@@ -4,7 +4,8 @@ Clock, disk and dice are arguments; the network and the timers are those of the 
 node runs in a process, in a thread of somebody's test, and in a simulator that turns the clock itself.
 
 Order of a start: meta.properties, the metadata log (topics, ids, configs), every partition that this node leads,
-the coordinators that live in the internal topics, what a crash has left to be settled, then the socket. Nothing is served before all of it is loaded.
+the coordinators that live in the internal topics, what a crash has left to be settled. Nothing is served before all
+of it is loaded.
 """
 
 from __future__ import annotations
