@@ -226,7 +226,8 @@ EARLIER_INIT = "InitProducerId with an earlier epoch while a transaction is open
 def difference(state: str, protocol: Protocol, probe: Probe) -> str | None:
     """The requests of an earlier owner that Kafka lets have an effect, or answers with the epoch of the present one."""
     if protocol is TV1 and state in ("complete_commit", "complete_abort"):
-        return EARLIER_END if probe.name.endswith("as an epoch before, v5") else None
+        is_end = not probe.name.startswith("init")
+        return EARLIER_END if is_end and probe.name.endswith("as an epoch before, v5") else None
     earlier = {"ongoing": ["an epoch before"], "overtaken_and_busy": WHO[:3]}.get(state, [])
     if probe.name.startswith(tuple(f"init as {who}" for who in earlier)):
         return EARLIER_INIT
