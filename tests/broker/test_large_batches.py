@@ -124,6 +124,10 @@ def test_a_client_that_leaves_meanwhile_leaves_its_batch_behind(stage: Stage) ->
 def test_a_stop_does_not_wait_for_it(stage: Stage) -> None:
     send(stage.connect(), "compacted", many())
     stage.stop()
+    assert not stage.fatal
+    again = stage.again()
+    assert len(read_topic(again, "compacted")) in (0, MANY)
+    again.stop()
 
 
 def test_a_large_batch_of_a_transaction(stage: Stage) -> None:

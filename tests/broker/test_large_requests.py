@@ -105,6 +105,10 @@ def test_a_client_that_leaves_in_between(stage: Stage) -> None:
 def test_a_stop_in_between(stage: Stage) -> None:
     stage.connect().send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request())
     stage.stop()
+    assert not stage.fatal
+    again = stage.again()
+    assert all(read_topic(again, "wide", index) in ([], [b"v"]) for index in range(WIDTH))
+    again.stop()
 
 
 def test_acks_0(stage: Stage) -> None:
