@@ -2,8 +2,9 @@
 
 meta.properties                     cluster id, node id, directory id; and the version of our format
 .kafka_cleanshutdown                there only after a clean stop
-.fencepost-session                  the boot of the machine in which a start last came to its end: the same one after a
-                                    crash means that the page cache survived, and nothing written was lost
+.fencepost-session                  two lines. The boot of the machine in which a start last came to its end: the same one
+                                    after a crash means that the page cache survived, and nothing written was lost. And
+                                    the durability: `fsync` if all that lies here was synced before it was acknowledged
 recovery-point-offset-checkpoint    up to where each log is known to be on the disk
 log-start-offset-checkpoint         where each log begins after DeleteRecords
 <topic>-<partition>/                the logs, each with the id of its topic in partition.metadata
@@ -36,6 +37,8 @@ from fencepost.records.checkpoint import (
 log = logging.getLogger(__name__)
 
 SESSION: Final = ".fencepost-session"
+SYNCED: Final = "fsync"
+UNSYNCED: Final = "os"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
@@ -86,6 +89,9 @@ class Layout:
         self.clean = False
         self.lost_power = True
         """Whether what was written and not synced may be gone."""
+        self.is_synced = False
+        """Whether all of it was written in fsync mode: then a loss of power took nothing that was acknowledged."""
+        self._session = ""
         self._is_in_use = False
         self._deleted = 0
         self._recovery_points: Offsets = {}
@@ -105,40 +111,51 @@ class Layout:
             disk.make_dir(self.folder)
             fresh = not disk.exists(self._path("meta.properties"))
             self.clean = fresh or disk.exists(self._path(CLEAN_SHUTDOWN))
-            self.lost_power = self._read_session() != (disk.session() or None)
+            self._session, self.is_synced = self._read_session()
+            self.lost_power = self._session != (disk.session() or None)
         except OSError as problem:
             raise self._unusable(problem) from problem
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._log_starts = self._read_offsets(LOG_STARTS)
         self._first_dirty = self._read_offsets(FIRST_DIRTY)
 
-    def _read_session(self) -> str:
+    def _read_session(self) -> tuple[str, bool]:
         try:
-            return self._disk.read_file(self._path(SESSION)).decode("ascii", "replace")
+            text = self._disk.read_file(self._path(SESSION)).decode("ascii", "replace")
         except FileNotFoundError:
-            return ""
+            return "", False
+        session, _, durability = text.partition("\n")
+        return session, durability == SYNCED
+
+    def _write_session(self, session: str, durability: str, *, sync: bool) -> None:
+        data = f"{session}\n{durability}".encode("ascii", "replace")
+        self._disk.write_file(self._path(SESSION), data, sync=sync)
 
     def _unusable(self, problem: OSError) -> ConfigError:
         return ConfigError(f"The data directory {self.folder} cannot be used: {problem.strerror}.")
 
-    def _use_up_mark(self) -> None:
-        """From now on only the end of this life can say that it was a clean one."""
+    def _use_up_mark(self, *, sync: bool) -> None:
+        """From now on only the end of this life can say that it was a clean one, or that all of it was synced."""
         try:
+            if self.is_synced and not sync:
+                self._write_session(self._session, UNSYNCED, sync=True)
             self._disk.remove(self._path(CLEAN_SHUTDOWN))
             self._disk.sync_dir(self.folder)
         except OSError as problem:
             raise self._unusable(problem) from problem
         self._is_in_use = True
 
-    def trust_session(self) -> None:
+    def trust_session(self, *, sync: bool) -> None:
         """All that an earlier loss of power can have left behind is settled: the next crash begins from here.
 
-        A start that does not come so far leaves the old session in its place, and what it has not done is done by the next.
+        `sync` says that all logs have been synced, and that nothing will be acknowledged before it is. A start that does
+        not come so far leaves the old session in its place, and what it has not done is done by the next.
         """
-        with contextlib.suppress(OSError):  # Without it the next start takes the power for lost.
-            # Not synced: after a loss of power the session is another one anyway.
-            session = self._disk.session().encode("ascii", "replace")
-            self._disk.write_file(self._path(SESSION), session, sync=False)
+        # Without the file the next start takes the power for lost, and all that is here for written in os mode. In that
+        # mode a sync would buy nothing: after a loss of power the session is another one anyway.
+        with contextlib.suppress(OSError):
+            durability = SYNCED if sync else UNSYNCED
+            self._write_session(self._disk.session(), durability, sync=sync)
 
     def _read_offsets(self, name: str) -> Offsets:
         try:
@@ -180,7 +197,7 @@ class Layout:
         by such a loss, and without its id it would be taken for that of a new topic of the same name.
         """
         if not self._is_in_use:
-            self._use_up_mark()
+            self._use_up_mark(sync=sync)
         folder = self._path(str(name))
         marker = f"{folder}/{PARTITION_METADATA}"
         content = encode_partition_metadata(topic_id)

@@ -71,6 +71,11 @@ class MetadataEffects:
         self.announces = False
         """Whether coordinators hear of new partitions; at a start they look for themselves."""
 
+    @property
+    def has_offline(self) -> bool:
+        """Whether a partition waits for the disk to take it back."""
+        return bool(self._offline)
+
     def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
         """Does them in their order; many partitions take several turns of the loop."""
         self._go_on(self._steps(effects), done)

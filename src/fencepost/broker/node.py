@@ -142,7 +142,9 @@ class Node:
             self.load_coordinators()
         else:
             load_after_crash(self)
-        self.layout.trust_session()
+        if not self.topics.has_offline:
+            # What is offline has been neither synced nor compared with the other logs.
+            self.layout.trust_session(sync=self.shard.fsync)
         self._removal.start(loop, self.layout.deleted_folders())
         self.housekeeping.start()
         self.flusher.save_soon()

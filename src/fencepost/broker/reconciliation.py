@@ -8,9 +8,10 @@ Two things, at the end of a start:
   or not. A second producer with the same id would have its batches taken for repetitions, acknowledged and dropped. So the
   next id is above all of them. If the power may have been lost, a producer may also hold an id that no log knows any
   more: then `SKIPPED_IDS` more are left out.
-- Transactions, in `os` mode and if the power may have been lost (`Layout.lost_power`). Then every log may have lost another
-  tail; `coordinator/txn/reconcile.py` says what follows from that. With `fsync`, and after the death of the process
-  alone, each log holds what the others rest on, and the usual load finishes what is prepared.
+- Transactions, if the power may have been lost (`Layout.lost_power`) and the data was written in `os` mode
+  (`Layout.is_synced` says that it was not). Then every log may have lost another tail; `coordinator/txn/reconcile.py` says
+  what follows from that. After the death of the process alone, and for data of `fsync` mode, each log holds what the
+  others rest on, and the usual load finishes what is prepared. The mode of this start does not matter.
 
 The coordinators are read to their end in one turn for this, because only all of them together can say that nobody owns a
 transaction; nothing of what they found is finished before. A start that dies in the middle is repeated whole: until
@@ -30,11 +31,12 @@ from fencepost.broker.markers import EndMarker, append_marker
 from fencepost.coordinator.txn.reconcile import MissingMarker, Seen, reconcile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from fencepost.broker.node import Node
     from fencepost.broker.transaction_partition import CoordinatorPartition
     from fencepost.coordinator.txn.events import LogRecord
+    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ LAST_COUNTED_ID: Final = 2**62
 
 def load_after_crash(node: Node) -> None:
     """Loads the coordinators of a directory whose last stop was not clean."""
-    if node.layout.lost_power and not node.shard.fsync:
+    if node.layout.lost_power and not node.layout.is_synced:
         node.load_coordinators(held=True)
         _reconcile(node)
         _reserve_ids(node, skipped=SKIPPED_IDS)
@@ -90,10 +92,11 @@ def _reconcile(node: Node) -> None:
     known = [(each, owner.state.transactions[each]) for each, owner in owners.items()]
     now_ms = node.clock.now_ms()
     markers, records = reconcile(_seen(node), known, now_ms)
-    for marker in markers:
-        _write_marker(node, marker)
-    for record in records:
-        _write_record(owners[record.transactional_id], record, now_ms)
+    _sync(node, [_write_marker(node, marker) for marker in markers])
+    _sync(
+        node,
+        [_write_record(owners[record.transactional_id], record, now_ms) for record in records],
+    )
     if markers or records:
         log.warning(
             "power may have been lost, and the logs did not agree: %d open transactions were committed, %d aborted; "
@@ -104,7 +107,14 @@ def _reconcile(node: Node) -> None:
         )
 
 
-def _write_marker(node: Node, marker: MissingMarker) -> None:
+def _sync(node: Node, partitions: Iterable[Partition]) -> None:
+    """In fsync mode nothing that was written here may be missing once the directory counts as synced."""
+    if node.shard.fsync:
+        for partition in dict.fromkeys(partitions):
+            partition.advance_high_watermark(partition.log.sync())
+
+
+def _write_marker(node: Node, marker: MissingMarker) -> Partition:
     name = marker.name
     end = EndMarker(
         marker.producer_id,
@@ -113,15 +123,16 @@ def _write_marker(node: Node, marker: MissingMarker) -> None:
         marker.coordinator_epoch,
         transaction_version=2,
     )
-    error, _, _ = append_marker(node, name.topic, name.partition, end)
-    if error is not ErrorCode.NONE:
+    error, partition, _ = append_marker(node, name.topic, name.partition, end)
+    if error is not ErrorCode.NONE or partition is None:
         raise StorageError(
             f"An open transaction on {name} could not be ended after a loss of power ({error.name}). Nothing was "
             "lost by this attempt; start again when the disk can be written."
         )
+    return partition
 
 
-def _write_record(coordinator: CoordinatorPartition, record: LogRecord, now_ms: int) -> None:
+def _write_record(coordinator: CoordinatorPartition, record: LogRecord, now_ms: int) -> Partition:
     end_offset = coordinator.append(record, now_ms)
     if end_offset < 0:
         raise StorageError(
@@ -129,3 +140,4 @@ def _write_record(coordinator: CoordinatorPartition, record: LogRecord, now_ms: 
             "attempt; start again when the disk can be written."
         )
     coordinator.settle(record.transactional_id, end_offset)
+    return coordinator.partition

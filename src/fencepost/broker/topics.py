@@ -182,6 +182,11 @@ class Topics:
         return self.controller_id == self._node.node_id
 
     @property
+    def has_offline(self) -> bool:
+        """Whether the disk refuses a partition for now."""
+        return self._effects.has_offline
+
+    @property
     def cluster_id(self) -> str:
         return self.identity.cluster_id
 
