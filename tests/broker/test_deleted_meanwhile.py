@@ -13,6 +13,8 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.group_partition import ENTRIES_PER_TURN
 from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.offset_commit import (
@@ -21,7 +23,14 @@ from fencepost.wire.forms.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from tests.broker.node_stage import FOLDER, Line, Stage
-from tests.broker.requests import batch_of, create_topic, fetch, produce, read_topic
+from tests.broker.requests import (
+    batch_of,
+    create_topic,
+    create_topics,
+    fetch,
+    produce,
+    read_topic,
+)
 from tests.transactions.requests import (
     commit_offsets_request,
     end_request,
@@ -310,3 +319,58 @@ def test_offsets_of_a_topic_deleted_while_its_coordinator_loads_do_not_reach_its
     create_topic(again, "doomed")
     assert offset_of(again, "doomed") == -1
     again.stop()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("is_grown", [False, True])
+@pytest.mark.parametrize("turns", [0, 1, 3])
+def test_a_topic_replaced_before_its_logs_were_opened_is_the_new_one(
+    durability: str, is_grown: bool, turns: int
+) -> None:
+    """Many partitions are opened over many turns of the loop. The last ones are of a topic that has changed by then."""
+    wanted = {"many": 400, "doomed": 10}
+    with Stage(durability=durability) as stage:
+        line = stage.connect()
+        if is_grown:
+            create_topics(stage, *wanted)
+            grown = [
+                CreatePartitionsTopic(name=n, count=c, assignments=None) for n, c in wanted.items()
+            ]
+            api, version = ApiKey.CREATE_PARTITIONS, 3
+            sent = line.send(api, version, CreatePartitionsRequest(topics=grown, timeout_ms=30_000))
+        else:
+            new = [
+                CreatableTopic(name=name, num_partitions=count, replication_factor=-1)
+                for name, count in wanted.items()
+            ]
+            api, version = ApiKey.CREATE_TOPICS, 7
+            sent = line.send(api, version, CreateTopicsRequest(topics=new, timeout_ms=30_000))
+        for _ in range(turns):
+            stage.loop.turn()
+        admin = stage.connect()
+        deletion = admin.reply(ApiKey.DELETE_TOPICS, 6, send_deletion(admin, "doomed"))
+        assert deletion.responses[0].error_code == ErrorCode.NONE
+        create_topic(stage, "doomed")
+        stage.settle()
+        assert sent in line.replies
+        assert not stage.problems
+        assert produce(stage, "doomed", batch_of(b"new")).error_code == ErrorCode.NONE
+        assert read_topic(stage, "doomed") == [b"new"]
+        assert produce(stage, "many", batch_of(), index=399).error_code == ErrorCode.NONE
+        assert stage.node.partition("doomed", 1) is None
+
+
+def test_the_tombstones_of_a_deleted_topics_offsets_become_durable_though_nobody_waits() -> None:
+    with Stage(durability="fsync") as stage:
+        create_topic(stage, "doomed")
+        initialised(stage)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+        topic = OffsetCommitRequestTopic(name="doomed", partitions=[partition])
+        stage.call(ApiKey.OFFSET_COMMIT, 8, OffsetCommitRequest(group_id="g", topics=[topic]))
+        admin = stage.connect()
+        admin.reply(ApiKey.DELETE_TOPICS, 6, send_deletion(admin, "doomed"))
+        stage.settle()
+        for index in range(2):
+            offsets = stage.node.partition("__consumer_offsets", index)
+            assert offsets is not None
+            assert offsets.high_watermark == offsets.log_end_offset

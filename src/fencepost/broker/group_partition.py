@@ -195,6 +195,8 @@ class GroupPartition:
         except StorageError as problem:
             log.error("%s cannot be written: %s", self.partition.name, problem)
             return APPEND_REFUSED
+        # Nobody waits for what a timer or a deleted topic has written; it becomes durable all the same.
+        self._node.shard.appended(self.partition)
         first_offset = self._end_offset - len(records)
         for offset, record in enumerate(records, start=first_offset):
             apply_record(self.state, record, offset, producer_id)

@@ -107,8 +107,12 @@ class MetadataEffects:
     def _works(self, effect: Effect) -> Iterator[Callable[[], None]]:
         """What an effect does, one partition at a time where it touches many."""
         match effect:
-            case PartitionsCreated(topic, first, count):
-                yield from self._openings(topic, range(first, first + count))
+            case PartitionsCreated(topic, first, count, topic_id):
+                found = self._state.topics.get(topic)
+                if (
+                    found is not None and found.topic_id == topic_id
+                ):  # Else it was deleted meanwhile.
+                    yield from self._openings(found, range(first, first + count))
             case TopicRemoved(topic, count):
                 self._last_config = None  # A new topic of this name may have other settings.
                 for index in range(count):
@@ -133,13 +137,10 @@ class MetadataEffects:
 
     def open(self, name: str, indexes: Iterable[int]) -> None:
         """Opens those that this node leads; one that the disk refuses is offline until it does not."""
-        for opening in self._openings(name, indexes):
+        for opening in self._openings(self._state.topics[name], indexes):
             opening()
 
-    def _openings(self, name: str, indexes: Iterable[int]) -> Iterator[Callable[[], None]]:
-        topic = self._state.topics.get(name)
-        if topic is None:  # Deleted before its creation was durable.
-            return
+    def _openings(self, topic: Topic, indexes: Iterable[int]) -> Iterator[Callable[[], None]]:
         for index in indexes:
             yield partial(self._open_one, topic, index)
 

@@ -43,7 +43,7 @@ def refused(decision: Decision) -> ErrorCode:
 def test_a_topic_begins_with_leader_epoch_zero_on_the_one_broker() -> None:
     cluster = one_broker()
     decision = cluster.take(decide_create_topic(cluster.state, wanted(partition_count=3)))
-    assert decision.effects == (PartitionsCreated("orders", 0, 3),)
+    assert decision.effects == (PartitionsCreated("orders", 0, 3, TOPIC_ID),)
     topic = cluster.state.topics["orders"]
     assert topic.topic_id == TOPIC_ID
     assert topic.partitions == [PartitionState(1, 0, 0, (1,), (1,))] * 3
@@ -227,7 +227,9 @@ def test_new_partitions_stand_behind_the_old_ones() -> None:
     cluster.create("orders", 2)
     event = CreatePartitions("orders", 5)
     decision = cluster.take(decide_create_partitions(cluster.state, event))
-    assert decision.effects == (PartitionsCreated("orders", 2, 3),)
+    assert decision.effects == (
+        PartitionsCreated("orders", 2, 3, cluster.state.topics["orders"].topic_id),
+    )
     assert cluster.state.partition_count("orders") == 5
     assert cluster.state.leader("orders", 4) == 1
     assert cluster.state.leader("orders", 5) == -1

@@ -65,7 +65,8 @@ def decide_create_topic(state: MetadataState, event: CreateTopic) -> Decision:
         for name, value in sorted(event.settings.items())
     ]
     records += _partition_records(event.topic_id, 0, leaders)
-    return Decision(tuple(records), (PartitionsCreated(event.name, 0, len(leaders)),))
+    created = PartitionsCreated(event.name, 0, len(leaders), event.topic_id)
+    return Decision(tuple(records), (created,))
 
 
 def _choose_leaders(state: MetadataState, event: CreateTopic) -> list[int] | Decision:
@@ -136,7 +137,7 @@ def decide_create_partitions(state: MetadataState, event: CreatePartitions) -> D
         return leaders
     return Decision(
         tuple(_partition_records(topic.topic_id, present, leaders)),
-        (PartitionsCreated(topic.name, present, added),),
+        (PartitionsCreated(topic.name, present, added, topic.topic_id),),
     )
 
 

@@ -74,11 +74,15 @@ class RegisterBroker(NamedTuple):
 
 
 class PartitionsCreated(NamedTuple):
-    """Partitions of a topic are there, from the first index on, and want logs."""
+    """Partitions of a topic are there, from the first index on, and want logs.
+
+    By the time they get them, another topic may have the name, so the id says which topic is meant.
+    """
 
     topic: str
     first_index: int
     partition_count: int
+    topic_id: bytes
 
 
 class TopicRemoved(NamedTuple):
