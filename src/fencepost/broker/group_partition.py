@@ -195,8 +195,6 @@ class GroupPartition:
         except StorageError as problem:
             log.error("%s cannot be written: %s", self.partition.name, problem)
             return APPEND_REFUSED
-        # Nobody waits for what a timer or a deleted topic has written; it becomes durable all the same.
-        self._node.shard.appended(self.partition)
         first_offset = self._end_offset - len(records)
         for offset, record in enumerate(records, start=first_offset):
             apply_record(self.state, record, offset, producer_id)
@@ -210,6 +208,7 @@ class GroupPartition:
             error = self.run(group_id, part)
             if error is not ErrorCode.NONE:
                 return error
+        self._sync_soon()
         return ErrorCode.NONE
 
     def forget_topics(self, names: Collection[str]) -> None:
@@ -235,6 +234,10 @@ class GroupPartition:
         """Calls back once everything that was appended so far is durable."""
         self._node.when_durable(self.partition, self._end_offset, callback)
 
+    def _sync_soon(self) -> None:
+        """What a timer or a deleted topic has written becomes durable, though nobody waits for it."""
+        self.when_durable(lambda: None)
+
     # -- time -------------------------------------------------------------------------------------
 
     def arm(self, group: Group) -> None:
@@ -257,6 +260,7 @@ class GroupPartition:
         while group.alarm_ms <= now_ms:
             self._run(on_tick(self.state, group, now_ms))
         self.arm(group)
+        self._sync_soon()
 
     def expire(self) -> None:
         """Removes what has outlived offsets.retention.minutes."""
