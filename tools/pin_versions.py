@@ -16,7 +16,7 @@ TARGET: Final = ROOT / "constraints.txt"
 
 HELD: Final = {"pyspark": "4.2.0"}
 HEADER: Final = """\
-# Every version that fencepost is developed and tested with, with all its extras (dev, spark, java):
+# Every version that fencepost is developed and tested with, with all its extras (dev, docs, spark, java):
 # `pip install -c constraints.txt ...`. Made by `make constraints`; names and versions only.
 # pyspark stays at 4.2.0 as long as no Kafka connector of Spark's own is published for a later one,
 # because that connector is what the pipeline is measured against.
@@ -28,7 +28,9 @@ def main() -> None:
         venv.create(folder, with_pip=True)
         pip = [str(Path(folder) / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
         held = [f"{name}=={version}" for name, version in HELD.items()]
-        subprocess.run([*pip, "install", "--quiet", f"{ROOT}[dev,spark,java]", *held], check=True)
+        subprocess.run(
+            [*pip, "install", "--quiet", f"{ROOT}[dev,docs,spark,java]", *held], check=True
+        )
         # With --all, because setuptools, which builds pyspark, is otherwise left out.
         frozen = subprocess.run(
             [*pip, "freeze", "--all"], capture_output=True, text=True, check=True

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PLACES: Final = ("README.md", "docs/*.md")
+PLACES: Final = ("README.md", "docs/**/*.md")
 PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 
 _ONE_COPY: Final = "there is one copy of every partition, so there is nothing to move or elect"
@@ -105,6 +105,20 @@ def _header(docstring: str | None) -> dict[str, str]:
     return parts
 
 
+def errors() -> Iterator[str]:
+    """Every error that a handler names, in words."""
+    from fencepost.broker.handlers import HANDLERS
+    from fencepost.wire.apis import API
+    from tools.error_reference import error_table, names_in
+
+    found: dict[str, list[str]] = {}
+    for key, module in sorted(HANDLERS.items()):
+        header = _header(importlib.import_module(f"fencepost.broker.handlers.{module}").__doc__)
+        for name in dict.fromkeys(names_in(header.get("Errors", ""))):
+            found.setdefault(name, []).append(API[key].name)
+    yield from error_table(found)
+
+
 def left_out() -> Iterator[str]:
     """Every API of Apache Kafka that is not served, and why."""
     from kio.schema.index import api_key_map
@@ -172,6 +186,7 @@ def transaction_states() -> Iterator[str]:
 GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
     {
         "apis": apis,
+        "errors": errors,
         "left-out": left_out,
         "broker-settings": broker_settings,
         "topic-settings": topic_settings,

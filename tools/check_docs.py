@@ -1,0 +1,151 @@
+"""Checks the pages for people without building the site: part of `make check`, in about a second.
+
+Every link leads to a file, and every anchor to a heading; every file that a page names exists; Python examples compile;
+pictures are well-formed and say what they show; the navigation of the site lists every page once. Whether an example does
+what its page says is a matter of tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DOCS: Final = ROOT / "docs"
+PLACES: Final = ("*.md", "docs/**/*.md", "examples/**/*.md")
+
+NAMED_FROM: Final = ("", "src/fencepost", "docs")
+"""Where a file that a page names may begin: at the top, or as the rooms are spoken of."""
+HISTORY: Final = ("CHANGELOG.md", "docs/decisions/")
+"""What is told of the past may name files that are gone."""
+
+_FENCE: Final = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+_LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_FILE: Final = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|md|svg|toml|java|tsv)")
+_NAVIGATION: Final = re.compile(r"^\s+- .*?([\w/.*-]+\.md)\s*$", re.MULTILINE)
+SVG: Final = "{http://www.w3.org/2000/svg}"
+
+
+def pages() -> list[Path]:
+    """Every page for people, in a steady order."""
+    return sorted({path for place in PLACES for path in ROOT.glob(place)})
+
+
+def problems() -> Iterator[str]:
+    """One line for each thing that is wrong, with the place."""
+    for page in pages():
+        name = page.relative_to(ROOT).as_posix()
+        text = page.read_text(encoding="utf-8")
+        found = [*broken_links(page, text), *broken_examples(text)]
+        if not name.startswith(HISTORY):
+            found += missing_files(page, text)
+        yield from (f"{name}: {problem}" for problem in found)
+    for picture in sorted((DOCS / "pictures").glob("*.svg")):
+        name = picture.relative_to(ROOT).as_posix()
+        yield from (f"{name}: {problem}" for problem in broken_picture(picture))
+    yield from (f"mkdocs.yml: {problem}" for problem in broken_navigation())
+
+
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    """Links within the tree. What is out in the world is not asked."""
+    prose = _CODE.sub("", _FENCE.sub("", text))
+    for target in _LINK.findall(prose):
+        path, _, anchor = target.partition("#")
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        place = (page.parent / path).resolve() if path else page
+        if not place.exists():
+            yield f"the link {target} leads nowhere"
+        elif anchor and place.suffix == ".md" and anchor not in anchors(place):
+            yield f"the link {target} leads to a heading that is not there"
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors that GitHub, and the site with it, makes of the headings."""
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    found: dict[str, int] = {}
+    for heading in _HEADING.findall(text):
+        words = re.sub(r"\]\([^)]*\)|[`*\[]", "", heading).strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        found[slug] = found.get(slug, -1) + 1
+    return frozenset(
+        s if not n else f"{s}-{n}" for s, most in found.items() for n in range(most + 1)
+    )
+
+
+def missing_files(page: Path, text: str) -> Iterator[str]:
+    """Files that the prose names, `broker/server.py` for instance."""
+    for span in _CODE.findall(_FENCE.sub("", text)):
+        if not _FILE.fullmatch(span):
+            continue
+        begins = [ROOT / begin for begin in NAMED_FROM] + [page.parent]
+        if not span.startswith("build/") and not any((begin / span).exists() for begin in begins):
+            yield f"it names {span}, which does not exist"
+
+
+def broken_examples(text: str) -> Iterator[str]:
+    """Python that does not compile."""
+    for _, language, code in _FENCE.findall(text):
+        if language == "python":
+            try:
+                ast.parse(textwrap.dedent(code))
+            except SyntaxError as problem:
+                yield f"an example does not compile: {problem.msg}: {(problem.text or '').strip()}"
+
+
+def broken_picture(picture: Path) -> Iterator[str]:
+    """A picture that is cut, or that says nothing to who cannot see it."""
+    try:
+        root = ET.parse(picture).getroot()
+    except ET.ParseError as problem:
+        yield f"it is not well-formed: {problem}"
+        return
+    box = [float(number) for number in root.get("viewBox", "").split()]
+    if len(box) != 4:
+        yield "it has no viewBox"
+        return
+    if root.find(f"{SVG}title") is None:
+        yield "it has no title"
+    for text in root.iter(f"{SVG}text"):
+        x, y = float(text.get("x", "0")), float(text.get("y", "0"))
+        inside = box[0] <= x <= box[0] + box[2] and box[1] <= y <= box[1] + box[3]
+        if not inside and text.get("transform") is None:
+            yield f"the words {''.join(text.itertext())!r} begin outside of it"
+
+
+def broken_navigation() -> Iterator[str]:
+    """Pages that the site cannot be led to, and entries without a page."""
+    from tools.site_hooks import PAGES
+
+    listed: list[str] = []
+    for entry in _NAVIGATION.findall((ROOT / "mkdocs.yml").read_text(encoding="utf-8")):
+        found = [path.relative_to(DOCS).as_posix() for path in DOCS.glob(entry)]
+        if not found and entry not in PAGES.values():
+            yield f"{entry} does not exist"
+        listed += found or [entry]
+    for page in DOCS.rglob("*.md"):
+        times = listed.count(page.relative_to(DOCS).as_posix())
+        if times != 1:
+            yield f"docs/{page.relative_to(DOCS).as_posix()} is in the navigation {times} times"
+
+
+def main() -> int:
+    """The exit code: 1 if something is wrong."""
+    found = list(problems())
+    for problem in found:
+        print(problem)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

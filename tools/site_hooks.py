@@ -1,0 +1,88 @@
+"""Hooks of mkdocs: what the site shows besides docs/, and links that are written for a checkout.
+
+The pages are read in two places: in a checkout, where a link may lead to any file of the tree, and on the site, which has
+docs/ and the pages of PAGES only. A link to a page of the site is rewritten to where the site has it; a link to a source
+file becomes plain text. `decisions/*.md` in the navigation stands for all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+DOCS: Final = ROOT / "docs"
+PAGES: Final = {
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Pages at the top of the tree, and what they are called on the site."""
+
+_LINK: Final = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Fills in what the navigation leaves to a pattern."""
+    config.nav = _expanded(config.nav)
+    return config
+
+
+def _expanded(entry: Any) -> Any:
+    if isinstance(entry, dict):
+        return {title: _expanded(value) for title, value in entry.items()}
+    if isinstance(entry, list):
+        found: list[Any] = []
+        for item in entry:
+            if isinstance(item, str) and "*" in item:
+                found += sorted(path.relative_to(DOCS).as_posix() for path in DOCS.glob(item))
+            else:
+                found.append(_expanded(item))
+        return found
+    return entry
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that live at the top of the tree."""
+    from mkdocs.structure.files import File
+
+    for source, name in PAGES.items():
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links of a checkout as the site has them."""
+    at_top = {name: ROOT / source for source, name in PAGES.items()}
+    source = at_top.get(page.file.src_uri, DOCS / page.file.src_uri)
+    return _LINK.sub(lambda link: _for_the_site(link, source, page.file.src_uri), markdown)
+
+
+def _for_the_site(link: re.Match[str], source: Path, uri: str) -> str:
+    image, text, target = link[1], link[2], link[3]
+    path, _, anchor = target.partition("#")
+    if not path or "://" in path or path.startswith("mailto:"):
+        return link[0]
+    name = _name_on_the_site((source.parent / path).resolve())
+    if name is None:
+        return text
+    wanted = os.path.relpath(name, Path(uri).parent)
+    return f"{image}[{text}]({wanted}{'#' + anchor if anchor else ''})"
+
+
+def _name_on_the_site(target: Path) -> str | None:
+    """None where the site does not have it. What is missing in docs/ stays a link, for mkdocs to report."""
+    if target.is_dir():
+        return None
+    if target.is_relative_to(DOCS):
+        return target.relative_to(DOCS).as_posix()
+    if target.parent == ROOT:
+        return PAGES.get(target.name)
+    return None
