@@ -53,10 +53,11 @@ def create(cluster: Cluster, *topics: str) -> None:
     cluster.create_topics([NewTopic(topic, 1, 1) for topic in topics])
 
 
-def write(cluster: Cluster, topic: str, *values: str) -> None:
+def write(cluster: Cluster, topic: str, *values: str, partition: int = 0) -> None:
     identity = cluster.init_producer_id(None)
+    place = TopicPartition(topic, partition)
     with cluster.writer(identity) as writer:
-        writer.write_records(TopicPartition(topic, 0), [Record(value=v.encode()) for v in values])
+        writer.write_records(place, [Record(value=v.encode()) for v in values])
         writer.flush()
 
 
@@ -75,9 +76,14 @@ class Engine:
             "fetchOffset.retryIntervalMs": "1",
             "columns": "value",
         }
+        self._how = how
         self.offsets: list[str] = []
         self.rows: list[str] = []
         self.reader: StreamReader | None = None
+
+    def name(self, topics: str) -> None:
+        """Other topics from the next restart on."""
+        self._options[self._how] = topics
 
     def restart(self, **options: str) -> None:
         self.reader = StreamReader(read_source_options(self._options | options, streaming=True))
@@ -136,7 +142,8 @@ def test_one_of_two_topics_is_deleted_while_the_query_runs(
     delete(cluster, "b")
     write(cluster, "a", "a3")
     assert engine.batch() == ["a3"]
-    assert "b-0 cannot be found any more; going on" in caplog.text
+    assert "b-0 cannot be found any more" in caplog.text
+    assert "going on, because failOnDataLoss is false" in caplog.text
     caplog.clear()
     write(cluster, "a", "a4")
     assert engine.batch() == ["a4"]
@@ -344,6 +351,71 @@ def test_topics_come_and_go_however_they_are_named(
     engine.restart(**LENIENT)
     assert engine.batch() == ["newer"]
     assert engine.batch() == []
+
+
+NAMED = [
+    ("subscribe", "a,b", "a"),
+    ("subscribePattern", "^[ab]$", "^a$"),
+    ("assign", '{"a":[0],"b":[0]}', '{"a":[0]}'),
+]
+
+
+@pytest.mark.parametrize(("how", "both", "one"), NAMED)
+@pytest.mark.parametrize("what", ["deleted", "not named"])
+def test_a_query_that_must_not_lose_data_keeps_its_checkpoint_however_its_topics_are_named(
+    broker: Broker, engine: Engine, cluster: Cluster, how: str, both: str, one: str, what: str
+) -> None:
+    engine = began(Engine(broker, both, how))
+    if what == "deleted":
+        delete(cluster, "b")
+    else:
+        engine.name(one)
+    write(cluster, "a", "a3")
+    before = list(engine.offsets)
+    for _ in range(2):
+        engine.restart()
+        with pytest.raises(DataLost, match="cannot be found any more"):
+            engine.batch()
+    assert engine.offsets == before
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["a3"]
+
+
+@pytest.mark.parametrize(("how", "both", "one"), NAMED)
+def test_a_topic_that_is_named_again_goes_on_where_it_was_left(
+    broker: Broker, engine: Engine, cluster: Cluster, how: str, both: str, one: str
+) -> None:
+    """Or that a broker did not know for a while: to a pattern that is the same."""
+    engine = began(Engine(broker, both, how))
+    engine.name(one)
+    engine.restart(**LENIENT)
+    write(cluster, "a", "a3")
+    assert engine.batch() == ["a3"]
+    write(cluster, "b", "b2")
+    assert engine.batch() == []
+    engine.name(both)
+    engine.restart()
+    assert engine.batch() == ["b2"]
+    assert engine.batch() == []
+
+
+def test_a_partition_that_is_named_again_goes_on_where_it_was_left(
+    broker: Broker, cluster: Cluster
+) -> None:
+    cluster.create_topics([NewTopic("a", 2, 1)])
+    write(cluster, "a", "a1")
+    write(cluster, "a", "z1", partition=1)
+    engine = Engine(broker, '{"a":[0,1]}', "assign")
+    engine.restart()
+    assert sorted(engine.batch()) == ["a1", "z1"]
+    engine.name('{"a":[0]}')
+    engine.restart(**LENIENT)
+    write(cluster, "a", "a2")
+    write(cluster, "a", "z2", partition=1)
+    assert engine.batch() == ["a2"]
+    engine.name('{"a":[0,1]}')
+    engine.restart()
+    assert engine.batch() == ["z2"]
 
 
 def test_a_run_to_the_end_goes_on_without_a_topic_that_is_created_again_meanwhile(

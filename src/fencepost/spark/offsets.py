@@ -5,7 +5,7 @@ that begins with "@" is ours, because no topic can have that name:
 
     "@start": {...}, "@initial": true      in the first batch only, see `stream.py`
     "@id:TOPIC:ID": {}                     the id of a topic, so that one that was deleted and created again is noticed
-    "@gone:TOPIC:ID:0=42,1=7": {}          how far a topic was read that is missing now; ID may be empty
+    "@gone:TOPIC:ID:0=42,1=7": {}          how far partitions were read that are missing now; ID may be empty
 
 The last two carry everything in the key and an empty object as the value. Spark's own source reads the JSON as a map
 from topics to partitions, takes these for topics without partitions, and drops them. So both sources can continue
@@ -37,7 +37,7 @@ class SourceOffsets:
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     """Empty for topics that Spark's own source has read, and on brokers that give topics no id."""
     gone: PartitionOffsets = field(default_factory=dict)
-    """Offsets of topics that are missing now. If one comes back with the same id, reading resumes there."""
+    """Offsets of partitions that are missing now. If one comes back in the same topic, reading resumes there."""
 
     @property
     def reached(self) -> PartitionOffsets:

@@ -13,8 +13,9 @@ that source stores its start in a file that Python sources cannot read.
 
 Topics come and go by name, and offsets mean nothing in another topic of the same name. So the offsets carry the ids of
 their topics (see `offsets.py`), and the tasks fetch by id. A topic with another id is a loss: its new records are
-read from the first one on, where failOnDataLoss is false. A topic that was named and is missing stays in the offsets
-as "gone": should it come back with the same id, because a broker did not know it for a while, nothing is read twice.
+read from the first one on, where failOnDataLoss is false. What was read and is not there now, or is not named by the
+options any more, stays in the offsets as "gone": should it come back with the same id, because a broker did not know it for
+a while or the options name it again, nothing is read twice.
 
 The reader lives in a Python process of its own as long as the query runs; `read` is called in other processes, on a
 copy that was made at the beginning and knows nothing of what happened since.
@@ -94,6 +95,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = parse_offsets(start)
         is_only_look = self._is_available_now and self._target is None
         end = self._latest = self._find_end(known)
+        if self._options.fail_on_data_loss:
+            # Before Spark writes the new offsets to the checkpoint, which would fail for ever.
+            self._report_gone(known, end)
+            self._report_short(_continued(known, end), end, is_first=INITIAL in start)
         is_same = _is_same(known, end)
         self._standstill.look(end.offsets, is_only_look=is_only_look and is_same)
         if self._waits_for_more(known, end, limit):
@@ -127,9 +132,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if tp.topic not in recreated
             ):
                 break
-        if recreated and self._options.fail_on_data_loss:
-            # Before Spark writes the new offsets to the checkpoint.
-            report_loss(self._options, _recreated_sentence(recreated))
         if self._is_available_now:
             self._target = end
         return end
@@ -143,7 +145,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         found, offsets = positions.settle(latest, topics, self._missing)
         self._missing = found.missing
-        gone = {tp: offset for tp, offset in known.reached.items() if tp.topic in found.missing}
+        recreated = known.recreated(found.topic_ids)
+        gone = {
+            tp: offset
+            for tp, offset in known.reached.items()
+            if tp not in offsets and tp.topic not in recreated
+        }
         ids = {tp.topic: known.topic_ids[tp.topic] for tp in gone if tp.topic in known.topic_ids}
         return SourceOffsets(offsets, found.topic_ids | ids, gone)
 
@@ -183,14 +190,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report_gone(known, until)
         begin = _continued(known, until)
         begin |= self._begin_new(known, until, [tp for tp in until.offsets if tp not in begin])
-        ranges = []
-        for tp, stop in sorted(until.offsets.items()):
-            first = begin.get(tp, stop)
-            if stop < first and START in end:
-                report_loss(self._options, f"{tp} is to be read from {first} and ends at {stop}")
-            elif stop < first:
-                report_loss(self._options, f"{tp} was read up to {first} and ends at {stop}")
-            ranges.append(OffsetRange(tp, first, stop, until.topic_ids.get(tp.topic)))
+        self._report_short(begin, until, is_first=START in end)
+        ranges = [
+            OffsetRange(tp, begin.get(tp, stop), stop, until.topic_ids.get(tp.topic))
+            for tp, stop in sorted(until.offsets.items())
+        ]
         return as_partitions(self._options, ranges)
 
     def _begin_of(self, start: dict[str, Any], end: dict[str, Any]) -> SourceOffsets:
@@ -215,7 +219,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             report_loss(self._options, _recreated_sentence(recreated))
         gone = known.offsets.keys() - until.offsets.keys()
         if left := sorted(tp for tp in gone if tp.topic not in recreated):
-            report_loss(self._options, f"{', '.join(map(str, left))} cannot be found any more")
+            names = ", ".join(map(str, left))
+            report_loss(
+                self._options, f"{names} cannot be found any more (or is not named any more)"
+            )
+
+    def _report_short(
+        self, begin: PartitionOffsets, until: SourceOffsets, *, is_first: bool
+    ) -> None:
+        """Partitions that end before the batch begins."""
+        for tp, stop in sorted(until.offsets.items()):
+            first = begin.get(tp, stop)
+            if stop < first:
+                was = "is to be read from" if is_first else "was read up to"
+                report_loss(self._options, f"{tp} {was} {first} and ends at {stop}")
 
     def _begin_new(
         self, known: SourceOffsets, until: SourceOffsets, new: list[TopicPartition]
