@@ -236,6 +236,7 @@ class Stage:
             trace=None if trace is None else Trace(self.clock, trace),
         )
         self._server: Server | None = None
+        self._is_dead = False
 
     def start(self) -> Self:
         """Loads what the disk has, and serves; a start that fails leaves nothing behind."""
@@ -297,14 +298,14 @@ class Stage:
         self.abandon()
 
     def kill(self) -> Self:
-        """The process dies; the disk keeps what it was given."""
-        self.abandon()
+        """The process dies at this moment; the disk keeps what it was given."""
+        self._die()
         self.disk.kill()
         return self
 
     def lose_power(self, dice: Dice | None = None) -> Self:
-        """The machine dies; the disk keeps what it was asked to."""
-        self.abandon()
+        """The machine dies at this moment; the disk keeps what it was asked to."""
+        self._die()
         self.disk.crash(dice)
         return self
 
@@ -319,8 +320,15 @@ class Stage:
         }
         return Stage(**{**given, **changes}).start()
 
+    def _die(self) -> None:
+        """What is under way never reaches the disk; a disk that has lost its power at some call has seen less still."""
+        if not self.loop.is_closed():
+            self._is_dead = True
+            self.disk.lose_power_at(1)
+        self.abandon()
+
     def abandon(self) -> None:
-        """Lets the loop go without another word to the disk."""
+        """Lets the loop go when nothing is ready any more: for the end of a test, and after a clean stop."""
         if self.loop.is_closed():
             return
         server = self.node._server
@@ -330,6 +338,8 @@ class Stage:
         self.loop.close()
 
     def _on_fatal(self, reason: str) -> None:
+        if self._is_dead:
+            return  # Of what happens after its death a process knows nothing.
         self.fatal.append(reason)
         for line in self._lines:
             line.give_up(DiedError(reason))

@@ -60,6 +60,8 @@ SETTINGS = {
 }
 SMALL = {"internal.segment.bytes": "300"}
 LONG_MS = 90_000_000
+TRIES = 100
+"""A second lies between two of them: more than any disk of these tests fails."""
 IDEMPOTENT: dict[str, Any] = {"producer_id": 4_000_000, "epoch": 0}
 
 
@@ -101,7 +103,7 @@ class Clients:
         self.written += 1
 
     def try_write(self, value: bytes) -> None:
-        for _ in range(50):
+        for _ in range(TRIES):
             now_ms = self.stage.clock.now_ms()
             batch = batch_of(value, sequence=self.written, timestamp_ms=now_ms, **IDEMPOTENT)
             outcome = produce(self.stage, "t", batch)
@@ -141,7 +143,7 @@ class Clients:
 
     def insist(self, producer: WireProducer, attempt: Callable[[], int]) -> None:
         passing = RETRIABLE | {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS}
-        for _ in range(50):
+        for _ in range(TRIES):
             error = attempt()
             if error == NONE:
                 return
@@ -272,13 +274,15 @@ def delete_records(clients: Clients) -> None:
     asked = DeleteRecordsPartition(partition_index=0, offset=wanted)
     topic = DeleteRecordsTopic(name="t", partitions=[asked])
     clients.fresh.clear()
-    for _ in range(50):
+    for _ in range(TRIES):
         reply = clients.stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[topic]))
         error = reply.topics[0].partitions[0].error_code
         if error == NONE:
             break
         assert error == ErrorCode.KAFKA_STORAGE_ERROR
         clients.stage.advance(1_000)
+    else:
+        raise AssertionError("the disk is well again, and nothing can be deleted")
     clients.start_offset = wanted
     clients.stage.settle()
     clients.write()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, ZERO_TOPIC_ID
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
 from fencepost.records.group_log import OffsetRecord, decode_record
 from tests.broker.group_requests import (
     FSYNC,
@@ -65,7 +65,8 @@ def test_offsets_remember_the_id_of_their_topic_in_every_version() -> None:
     assert stored.value.topic_id == node.metadata.topic_id("orders")
 
 
-def test_offsets_of_a_transaction_do_not_remember_the_id_of_their_topic() -> None:
+def test_offsets_of_a_transaction_remember_the_id_of_their_topic() -> None:
+    """Kafka's do not: there an offset that outlives its topic passes to the next one of that name."""
     node = GroupNode().begin()
     commit_in_transaction(node, {0: 5})
     found = node.groups.find(GROUP)
@@ -77,7 +78,7 @@ def test_offsets_of_a_transaction_do_not_remember_the_id_of_their_topic() -> Non
     ]
     assert isinstance(record, OffsetRecord)
     assert record.value is not None
-    assert record.value.topic_id == ZERO_TOPIC_ID
+    assert record.value.topic_id == node.metadata.topic_id("orders")
 
 
 @pytest.mark.parametrize(("version", "asked"), [(4, 0), (5, 1)])

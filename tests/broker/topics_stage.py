@@ -63,6 +63,12 @@ class Coordinator:
     def on_topics_deleted(self, names: Collection[str]) -> None:
         self.deleted_topics += names
 
+    def on_topic_created(self, name: str) -> None:
+        """Nothing of an older topic is left."""
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        callback()
+
     def load(self, index: int, partition: Partition) -> None:
         self.loaded.append(index)
 

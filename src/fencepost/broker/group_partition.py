@@ -21,9 +21,14 @@ from fencepost.base.failures import StorageError, WireError
 from fencepost.base.limits import MAX_BATCH_BYTES
 from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.decide import on_sequel
+from fencepost.coordinator.group.decision import Decision
 from fencepost.coordinator.group.events import AssignmentLost, JoinLost
 from fencepost.coordinator.group.group import NEVER
-from fencepost.coordinator.group.removal import decide_expiry, decide_topics_deleted
+from fencepost.coordinator.group.removal import (
+    decide_expiry,
+    decide_stale,
+    decide_topics_deleted,
+)
 from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
 from fencepost.coordinator.group.state import GroupState
 from fencepost.records.batch import BatchError
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from fencepost.broker.node import Node, TimerHandle
-    from fencepost.coordinator.group.decision import Answer, Decision
+    from fencepost.coordinator.group.decision import Answer
     from fencepost.coordinator.group.group import Group
     from fencepost.coordinator.group.settings import Settings
     from fencepost.partition.partition import Partition
@@ -44,6 +49,9 @@ log = logging.getLogger(__name__)
 
 ENTRIES_PER_TURN: Final = 1_000
 """Log entries folded before the loop gets a turn: some 20 ms."""
+
+CHECKED_PER_TURN: Final = 10_000
+"""Offsets whose topics are looked up before the loop gets a turn."""
 
 TOMBSTONES_PER_BATCH: Final = 1_000
 """Tombstones need not be written together, and a batch has a limit."""
@@ -77,8 +85,11 @@ class GroupPartition:
         "_deleted_topics",
         "_end_offset",
         "_entries",
+        "_has_stale",
         "_node",
         "_skipped",
+        "_stale",
+        "_unchecked",
         "_waiting",
         "closed",
         "index",
@@ -90,7 +101,13 @@ class GroupPartition:
         self._node = node
         self._alarms: dict[str, Alarm] = {}
         self._deleted_topics: set[str] = set()
-        """Topics that were deleted while the log was being read."""
+        """Topics that were deleted or made while the log was being read: what the log has of that name is older."""
+        self._unchecked: list[str] | None = None
+        """At the end of a load: the groups whose offsets may be those of topics that are no more."""
+        self._stale: list[LogRecord] = []
+        """Tombstones that a load has found to be missing."""
+        self._has_stale = False
+        """Whether the disk has refused tombstones."""
         self._waiting: dict[int, Callable[[Any], None]] = {}
         self._entries: Iterator[Entry] = iter(partition.entries())
         self._skipped = 0
@@ -110,7 +127,7 @@ class GroupPartition:
         if self.closed:
             return
         try:
-            more = self._fold_some()
+            more = self._fold_some() or self._check_some()
         except (StorageError, BatchError) as problem:
             # As in Kafka: what was read is served, rather than nothing.
             log.error("%s could not be read to its end: %s", self.partition.name, problem)
@@ -127,6 +144,8 @@ class GroupPartition:
         self._entries = iter(())
         on_loaded(self.state, self._node.clock.now_ms())
         self.forget_topics(self._deleted_topics)
+        self._write_tombstones(Decision(records=self._stale))
+        self._stale = []
         for group in self.state.groups.values():
             self.arm(group)
 
@@ -140,6 +159,18 @@ class GroupPartition:
             if count == ENTRIES_PER_TURN:
                 return True
         return False
+
+    def _check_some(self) -> bool:
+        """Looks for offsets of topics that were deleted when the last life could not say so; whether there is more."""
+        if self._unchecked is None:
+            offsets = self.state.offsets
+            self._unchecked = list({**offsets.committed, **offsets.writers})
+        count = 0
+        while self._unchecked and count < CHECKED_PER_TURN:
+            group_id = self._unchecked.pop()
+            count += 1 + len(self.state.offsets.of_group(group_id))
+            self._stale += decide_stale(self.state, group_id, self._node.metadata.topic_id).records
+        return bool(self._unchecked)
 
     def close(self) -> None:
         """Another node has the partition, or it is loaded anew: whoever waits is sent to look for it."""
@@ -212,11 +243,32 @@ class GroupPartition:
         return ErrorCode.NONE
 
     def forget_topics(self, names: Collection[str]) -> None:
-        """Removes the offsets in topics that are no more; those that a load has yet to find go at its end."""
+        """Removes the offsets in topics that are no more; those that a load has yet to find go at its end.
+
+        What the disk refuses is tried again later. Until then the ids of topics tell those offsets from others.
+        """
         if self.state.is_loading:
             self._deleted_topics.update(names)
         elif names:
-            self.run_tombstones("", decide_topics_deleted(self.state, names))
+            self._write_tombstones(decide_topics_deleted(self.state, names))
+
+    def topic_created(self, name: str) -> None:
+        """A load that has not come to its end may still find offsets of an older topic of this name."""
+        if self.state.is_loading:
+            self._deleted_topics.add(name)
+
+    def _write_tombstones(self, decision: Decision) -> None:
+        if self.run_tombstones("", decision) is not ErrorCode.NONE:
+            self._has_stale = True
+
+    def _forget_stale(self) -> None:
+        """Removes what a disk that refused has left of topics that were deleted."""
+        if not self._has_stale:
+            return
+        self._has_stale = False
+        offsets = self.state.offsets
+        for group_id in list({**offsets.committed, **offsets.writers}):
+            self._write_tombstones(decide_stale(self.state, group_id, self._node.metadata.topic_id))
 
     def apply_marker(self, entry: Entry) -> None:
         """A transaction has ended in this partition."""
@@ -263,7 +315,8 @@ class GroupPartition:
         self._sync_soon()
 
     def expire(self) -> None:
-        """Removes what has outlived offsets.retention.minutes."""
+        """Removes what has outlived offsets.retention.minutes, or its topic."""
+        self._forget_stale()
         for group in list(self.state.groups.values()):
             decision = decide_expiry(self.state, group, self._node.clock.now_ms())
             if self.run_tombstones(group.group_id, decision) is not ErrorCode.NONE:

@@ -285,6 +285,26 @@ class Groups:
         for known in self._partitions.values():
             known.forget_topics(names)
 
+    def on_topic_created(self, name: str) -> None:
+        """Whoever still loads may find offsets of an older topic of this name."""
+        for known in self._partitions.values():
+            known.topic_created(name)
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Calls back once everything that any partition has appended so far is durable."""
+        waiting = len(self._partitions)
+        if not waiting:
+            callback()
+
+        def durable() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                callback()
+
+        for known in list(self._partitions.values()):
+            known.when_durable(durable)
+
     def _schedule_expiry(self) -> None:
         interval_ms = self._node.config.offsets_retention_check_interval_ms
         self._expiry = self._node.call_later(interval_ms, self._expire)

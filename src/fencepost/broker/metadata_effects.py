@@ -108,6 +108,8 @@ class MetadataEffects:
         """What an effect does, one partition at a time where it touches many."""
         match effect:
             case PartitionsCreated(topic, first, count, topic_id):
+                if first == 0:
+                    self._node.groups.on_topic_created(topic)
                 found = self._state.topics.get(topic)
                 if (
                     found is not None and found.topic_id == topic_id

@@ -203,7 +203,7 @@ class Node:
     def _close_partitions(self, clean: bool) -> None:
         partitions = list(self.shard.partitions.values())
         if clean:
-            self._sync_at_once(partitions)
+            clean = self._sync_at_once(partitions)
         for partition in partitions:
             try:
                 partition.close(clean=clean)
@@ -218,18 +218,34 @@ class Node:
         except (OSError, StorageError) as problem:
             log.error("the stop is not recorded as a clean one: %s", problem)
 
-    def _sync_at_once(self, partitions: list[Partition]) -> None:
-        """Many logs are made durable by one sync of the whole volume; few, or where that fails, as they are closed."""
+    def _sync_at_once(self, partitions: list[Partition]) -> bool:
+        """Many logs are made durable by one sync of the whole volume, few as they are closed.
+
+        False when the volume did not confirm. A second sync of the same files could succeed although their bytes are
+        lost, so nothing is synced any more, and the next start reads the logs as after a crash.
+        """
         try:
             unsynced = [each.log for each in partitions if each.prepare_close()]
-            if len(unsynced) < SYNCED_AT_ONCE_FROM:
-                return
-            syncs = [(each, each.prepare_sync()) for each in unsynced]
-            if self.disk.sync_all(self.config.data):
-                for each, sync in syncs:
-                    each.complete_sync(sync)
-        except (OSError, StorageError) as problem:
+        except StorageError as problem:
             log.warning("the logs are closed one by one: %s", problem)
+            return True
+        if len(unsynced) < SYNCED_AT_ONCE_FROM:
+            return True
+        syncs = [(each, each.prepare_sync()) for each in unsynced]
+        try:
+            is_synced = self.disk.sync_all(self.config.data)
+        except OSError as problem:
+            log.critical(
+                "the disk did not confirm a sync of %s: %s. The stop is not recorded as a clean one; look after "
+                "the disk before the next start, which reads the logs as after a crash",
+                self.config.data,
+                problem,
+            )
+            return False
+        if is_synced:
+            for each, sync in syncs:
+                each.complete_sync(sync)
+        return True
 
     # -- partitions ---------------------------------------------------------------------------------------
 
@@ -245,6 +261,10 @@ class Node:
         partition = Partition(
             name, topic_id, leader_epoch, opened, durable_at_append=not self.shard.fsync
         )
+        if self.shard.fsync:
+            # What a crash left in the page cache becomes readable now, so it must be on the disk first. So must the
+            # transaction indexes that the partition has just made again: the recovery point passes them.
+            opened.sync()
         self.shard.add(partition, self.flusher.sealed)
         if opened.needs_flush:
             self.flusher.sealed(partition)
@@ -277,9 +297,6 @@ class Node:
         opened.first_dirty_offset = max(
             opened.first_dirty_offset, self.layout.first_dirty_offset(name)
         )
-        if fsync:
-            # What a crash left in the page cache becomes readable now, so it must be on the disk first.
-            opened.sync()
         return opened
 
     def _make_folder(self, name: TopicPartition, topic_id: bytes) -> None:

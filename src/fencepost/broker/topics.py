@@ -253,15 +253,21 @@ class Topics:
 
     def _finish(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
         """Does the effects once everything appended so far is durable, and says so."""
+        removed = {e.topic for e in effects if isinstance(e, TopicRemoved)}
 
         def performed() -> None:
-            removed = {e.topic for e in effects if isinstance(e, TopicRemoved)}
+            if removed:
+                # Not before their offsets are gone for good, or they would pass to a new topic of the same name.
+                self._node.groups.when_durable(free_names)
+            else:
+                done()
+
+        def free_names() -> None:
             self._removing -= removed
             done()
-            if removed:
-                waiting, self._after_removal = self._after_removal, []
-                for create in waiting:
-                    create()
+            waiting, self._after_removal = self._after_removal, []
+            for create in waiting:
+                create()
 
         def durable() -> None:
             self._effects.run(effects, performed)

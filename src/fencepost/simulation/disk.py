@@ -12,21 +12,43 @@ world away. In particular:
 With dice, `crash` is less regular: of the bytes appended since the last sync some first part survives, and
 of the changes to a folder's names some first part too. That is how tails get torn.
 
-A test can also fill the disk, let the n-th call fail, or cut the power at the n-th call: from there on every
-call raises `PowerLost` until `crash` is called. `kill` is the end of the process alone: all bytes stay.
+A test can also fill the disk, let the n-th call fail, or many calls for a while, or cut the power at the n-th call: from
+there on every call raises `PowerLost` until `crash` is called. `kill` is the end of the process alone: all bytes stay.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fencepost.base.seams import Buffer, Dice, Space
 
 
 class PowerLost(Exception):  # noqa: N818 - it is what happened, not an error of anybody.
     """The power went at this call; nobody may handle it but the test."""
+
+
+class _Spell:
+    """A time in which calls fail."""
+
+    __slots__ = ("_before", "_count", "_error", "_kinds")
+
+    def __init__(self, before: int, count: int, error: int, kinds: frozenset[str]) -> None:
+        self._before = before
+        self._count = count
+        self._error = error
+        self._kinds = kinds
+
+    def strike(self, kind: str) -> int:
+        """The error of this call, or 0."""
+        if self._kinds and kind not in self._kinds:
+            return 0
+        if self._before > 0:
+            self._before -= 1
+            return 0
+        self._count -= 1
+        return self._error if self._count >= 0 else 0
 
 
 class _Inode:
@@ -94,15 +116,15 @@ class UnsyncedFile:
         self._inode = inode
         self._life = disk.life
 
-    def _call(self) -> None:
-        self._disk.call()
+    def _call(self, kind: str) -> None:
+        self._disk.call(kind)
         if self._life != self._disk.life:
             raise OSError(errno.EBADF, "a file of a process that is gone, or one that was closed")
 
     def append(self, chunks: Sequence[Buffer]) -> int:
         data = b"".join(chunks)
         try:
-            self._call()
+            self._call("append")
         except OSError:
             if self._disk.is_short():
                 self._inode.content += data[: self._disk.take(len(data) // 2)]
@@ -114,18 +136,18 @@ class UnsyncedFile:
         return len(data)
 
     def read(self, position: int, count: int) -> bytes:
-        self._call()
+        self._call("read")
         return bytes(self._inode.content[position : position + count])
 
     def view(self, position: int, count: int) -> Buffer:
         return self.read(position, count)
 
     def size(self) -> int:
-        self._call()
+        self._call("size")
         return len(self._inode.content)
 
     def truncate(self, size: int) -> None:
-        self._call()
+        self._call("truncate")
         content = self._inode.content
         self._disk.give_back(len(content) - size)
         if size <= len(content):
@@ -134,7 +156,7 @@ class UnsyncedFile:
             content.extend(bytes(size - len(content)))
 
     def sync(self) -> None:
-        self._call()
+        self._call("sync")
         self._inode.sync()
 
     def close(self) -> None:
@@ -151,6 +173,7 @@ class UnsyncedDisk:
         self._failures: dict[int, int] = {}
         self._short_calls: set[int] = set()
         self._open_failures: dict[int, int] = {}
+        self._spell: _Spell | None = None
         self._power_lost_at: int | None = None
         self.calls = 0
         """Every call so far, of the disk and of its files (closing does not count)."""
@@ -173,8 +196,8 @@ class UnsyncedDisk:
         """Ends the process: files are closed, all bytes and names stay."""
         self.life += 1
         self._power_lost_at = None
-        self._failures.clear()
         self._open_failures.clear()
+        self.heal()
 
     def fill(self, free_bytes: int = 0) -> None:
         """Leaves room for so many bytes and no more."""
@@ -196,6 +219,16 @@ class UnsyncedDisk:
     def heal(self) -> None:
         """Whatever was to fail does not."""
         self._failures.clear()
+        self._spell = None
+
+    def fail_for_a_while(
+        self, first: int, count: int, error: int = errno.EIO, *, kinds: Collection[str] = ()
+    ) -> None:
+        """From the n-th call on, that one included, so many calls fail; with `kinds` only calls of these count.
+
+        A kind is the name of a method of `Disk` or `File`. What `write_file` does has the names of its parts.
+        """
+        self._spell = _Spell(first - 1, count, error, frozenset(kinds))
 
     def fail_open(self, number: int, error: int = errno.EMFILE) -> None:
         """The n-th call from now on that needs a descriptor fails, the next one being the first."""
@@ -207,16 +240,18 @@ class UnsyncedDisk:
 
     # --- what its files tell it ----------------------------------------------------------------
 
-    def call(self) -> None:
+    def call(self, kind: str) -> None:
         """Counts a call, and lets it fail if its time has come."""
         self.calls += 1
         if self._power_lost_at is not None and self.calls >= self._power_lost_at:
             raise PowerLost(f"at call {self.calls}")
         if error := self._failures.pop(self.calls, 0):
             raise OSError(error, os.strerror(error))
+        if self._spell is not None and (error := self._spell.strike(kind)):
+            raise OSError(error, os.strerror(error))
 
-    def _call_open(self) -> None:
-        self.call()
+    def _call_open(self, kind: str) -> None:
+        self.call(kind)
         self.opens += 1
         if error := self._open_failures.pop(self.opens, 0):
             raise OSError(error, os.strerror(error))
@@ -237,7 +272,7 @@ class UnsyncedDisk:
     # --- Disk ----------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> UnsyncedFile:
-        self._call_open()
+        self._call_open("open")
         folder, name = self._parent(path)
         inode = folder.entries.get(name)
         if inode is None and create:
@@ -248,7 +283,7 @@ class UnsyncedDisk:
         return UnsyncedFile(self, inode)
 
     def exists(self, path: str) -> bool:
-        self.call()
+        self.call("exists")
         try:
             folder, name = self._parent(path)
         except FileNotFoundError:
@@ -256,15 +291,15 @@ class UnsyncedDisk:
         return name in folder.entries
 
     def size(self, path: str) -> int:
-        self.call()
+        self.call("size")
         return len(self._file(path).content)
 
     def list_dir(self, path: str) -> list[str]:
-        self._call_open()
+        self._call_open("list_dir")
         return sorted(self._folder(path).entries)
 
     def make_dir(self, path: str) -> None:
-        self.call()
+        self.call("make_dir")
         folder = self._root
         for name in _parts(path):
             entry = folder.entries.get(name)
@@ -276,19 +311,19 @@ class UnsyncedDisk:
             folder = entry
 
     def remove(self, path: str) -> None:
-        self.call()
+        self.call("remove")
         folder, name = self._parent(path)
         if isinstance(folder.entries.get(name), _Inode):
             self._drop(folder, name)
 
     def remove_tree(self, path: str) -> None:
-        self._call_open()
+        self._call_open("remove_tree")
         folder, name = self._parent(path)
         if name in folder.entries:
             self._drop(folder, name)
 
     def rename(self, old: str, new: str) -> None:
-        self.call()
+        self.call("rename")
         source, old_name = self._parent(old)
         target, new_name = self._parent(new)
         if old_name not in source.entries:
@@ -301,17 +336,17 @@ class UnsyncedDisk:
             source.changed()
 
     def sync_dir(self, path: str) -> None:
-        self._call_open()
+        self._call_open("sync_dir")
         self._folder(path).sync()
 
     def read_file(self, path: str) -> bytes:
-        self._call_open()
+        self._call_open("read_file")
         return bytes(self._file(path).content)
 
     def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
         """Several steps, as on a real disk, each of which may be the last."""
         temporary = path + ".tmp"
-        self._call_open()
+        self._call_open("open")
         folder, name = self._parent(temporary)
         if name in folder.entries:
             self._drop(folder, name)
@@ -326,12 +361,12 @@ class UnsyncedDisk:
             self.sync_dir(path.rpartition("/")[0])
 
     def sync_all(self, path: str) -> bool:
-        self._call_open()
+        self._call_open("sync_all")
         self._root.sync_all()
         return True
 
     def space(self, path: str) -> Space:
-        self.call()
+        self.call("space")
         self._folder(path)
         return Space(self._capacity_bytes, self._capacity_bytes - self._used_bytes)
 

@@ -79,7 +79,7 @@ def test_all_offsets_of_a_group_are_listed_but_not_those_that_are_only_pending()
     stage = Stage()
     stage.commit({"orders-0": 5, "refunds-1": 6})
     stage.commit({"orders-0": 7, "orders-9": 8}, PRODUCER)
-    listed = views.fetch_all_offsets(stage.state, GROUP, require_stable=True)
+    listed = views.fetch_all_offsets(stage.state, GROUP, lambda _: None, require_stable=True)
     assert {(view.partition, view.offset, view.error) for view in listed} == {
         (partition("orders-0"), -1, UNSTABLE),
         (partition("refunds-1"), 6, NONE),

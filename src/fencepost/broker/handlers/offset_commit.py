@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.ids import ZERO_TOPIC_ID
 from fencepost.broker.group_offsets import Sorting
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import Commit, CommitReply, OffsetToCommit
@@ -72,15 +71,15 @@ def read(request: OffsetCommitRequest, sorting: Sorting, context: Context) -> Co
     )
 
 
-def offsets_of(sorting: Sorting, *, with_ids: bool = True) -> tuple[OffsetToCommit, ...]:
-    """What the client wants to commit for the partitions that it may, with the ids of their topics or without."""
+def offsets_of(sorting: Sorting) -> tuple[OffsetToCommit, ...]:
+    """What the client wants to commit for the partitions that it may, with the ids of their topics."""
     return tuple(
         OffsetToCommit(
             admitted.partition,
             admitted.asked.committed_offset,
             admitted.asked.committed_leader_epoch,
             admitted.asked.committed_metadata or "",
-            admitted.topic_id if with_ids else ZERO_TOPIC_ID,
+            admitted.topic_id,
         )
         for admitted in sorting.admitted
     )

@@ -128,12 +128,14 @@ class Reader:
             return refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
         if not self._context.authorize("DESCRIBE", "TOPIC", name):
             return refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        # By name too: an offset of a deleted topic is not one of its successor.
+        topic_id = self._context.node.metadata.topic_id(name) or ZERO_TOPIC_ID
         views = [
             fetch_offset(
                 self._state,
                 OffsetKey(self._group_id, TopicPartition(name, index)),
                 require_stable=self._require_stable,
-                topic_id=topic.topic_id if self._by_id else ZERO_TOPIC_ID,
+                topic_id=topic_id,
             )
             for index in topic.partition_indexes
         ]
@@ -145,7 +147,10 @@ class Reader:
         """Whatever the group has; topics that cannot be named to this client are left out."""
         found: dict[str, list[OffsetFetchResponsePartitions]] = {}
         for view in fetch_all_offsets(
-            self._state, self._group_id, require_stable=self._require_stable
+            self._state,
+            self._group_id,
+            self._context.node.metadata.topic_id,
+            require_stable=self._require_stable,
         ):
             found.setdefault(view.partition.topic, []).append(show(view))
         topics = []

@@ -80,8 +80,7 @@ def refuse(request: TxnOffsetCommitRequest, context: Context) -> ErrorCode | Non
 def read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
     return Commit(
         group_id=request.group_id,
-        # A transaction names topics by their names, and so does what is written of it.
-        offsets=offsets_of(sorting, with_ids=False),
+        offsets=offsets_of(sorting),
         member_id=request.member_id,
         generation_id=request.generation_id,
         group_instance_id=request.group_instance_id,

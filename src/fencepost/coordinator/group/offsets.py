@@ -61,6 +61,13 @@ class Offsets:
         yield from committed
         yield from (name for name in self.pending_of_group(group_id) if name not in committed)
 
+    def all_of(self, key: OffsetKey) -> Iterator[Stored]:
+        """What is committed for a partition, and what open transactions hold for it."""
+        if (committed := self.get(key)) is not None:
+            yield committed
+        for producer_id in self.pending_of_group(key.group_id).get(key.partition, ()):
+            yield self.pending[producer_id][key]
+
     # -- applying ---------------------------------------------------------------------------------
 
     def commit(self, key: OffsetKey, stored: Stored) -> None:

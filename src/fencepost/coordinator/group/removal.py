@@ -14,10 +14,11 @@ from fencepost.coordinator.group.decision import Decision
 from fencepost.coordinator.group.events import CommitReply, DeleteOffsets
 from fencepost.coordinator.group.states import State
 from fencepost.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
+from fencepost.coordinator.group.views import is_of_another_topic
 from fencepost.records.group_log import GroupKey, GroupRecord, LogRecord, OffsetKey, OffsetRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from fencepost.coordinator.group.group import Group
     from fencepost.coordinator.group.offsets import Stored
@@ -77,6 +78,26 @@ def decide_topics_deleted(state: GroupState, topics: Collection[str]) -> Decisio
             if partition.topic in topics
         ]
     )
+
+
+def decide_stale(
+    state: GroupState, group_id: str, id_of: Callable[[str], bytes | None]
+) -> Decision:
+    """Offsets of a group in topics that do not exist, or that are not those which they were committed for.
+
+    A crash, or a disk that refuses, may come between the deletion of a topic and the tombstones of its offsets. A
+    tombstone takes what is committed and what is pending, so it waits until both are stale.
+    """
+    offsets = state.offsets
+    decision = Decision()
+    for partition in offsets.known_partitions(group_id):
+        key = OffsetKey(group_id, partition)
+        topic_id = id_of(partition.topic)
+        if topic_id is None or all(
+            is_of_another_topic(stored, topic_id) for stored in offsets.all_of(key)
+        ):
+            decision.records.append(_offset_tombstone(group_id, partition))
+    return decision
 
 
 # -- by time --------------------------------------------------------------------------------------

@@ -10,11 +10,13 @@ from fencepost.coordinator.group.states import State
 from fencepost.records.group_log import NO_LEADER_EPOCH, OffsetKey
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from fencepost.coordinator.group.group import Group, Member
     from fencepost.coordinator.group.offsets import Stored
     from fencepost.coordinator.group.state import GroupState
+
+    IdOf = Callable[[str], bytes | None]
 
 GROUP_TYPE: Final = "classic"
 
@@ -40,24 +42,26 @@ def fetch_offset(
     if require_stable and state.offsets.is_pending(key):
         return OffsetView(key.partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
     stored = state.offsets.get(key)
-    if stored is None or _is_of_another_topic(stored, topic_id):
+    if stored is None or is_of_another_topic(stored, topic_id):
         return OffsetView(key.partition)
     value = stored.value
     return OffsetView(key.partition, value.offset, value.leader_epoch, value.metadata)
 
 
-def _is_of_another_topic(stored: Stored, topic_id: bytes) -> bool:
+def is_of_another_topic(stored: Stored, topic_id: bytes) -> bool:
+    """Whether an offset belongs to an older topic of the same name; one without an id is taken for this topic's."""
     known = stored.value.topic_id
     return known != topic_id and ZERO_TOPIC_ID not in (known, topic_id)
 
 
 def fetch_all_offsets(
-    state: GroupState, group_id: str, *, require_stable: bool
+    state: GroupState, group_id: str, id_of: IdOf, *, require_stable: bool
 ) -> list[OffsetView]:
     """Every committed offset of a group; partitions with nothing but pending offsets are not among them."""
     return [
         fetch_offset(state, OffsetKey(group_id, partition), require_stable=require_stable)
-        for partition in state.offsets.of_group(group_id)
+        for partition, stored in state.offsets.of_group(group_id).items()
+        if not is_of_another_topic(stored, id_of(partition.topic) or ZERO_TOPIC_ID)
     ]
 
 
