@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker import transaction_clock
+from fencepost.broker import transaction_clock, turns
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
 from tests.transactions.wire import TV1, WireProducer, state_of, values
@@ -23,7 +23,7 @@ def open_some(stage: Stage, count: int) -> list[WireProducer]:
 def test_everything_open_is_aborted_at_load_whatever_the_size_of_a_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transaction_clock, "ABORTS_PER_TURN", 2)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     stage = Stage(
         durability="os",
         settings={
@@ -50,6 +50,6 @@ def test_a_transaction_that_began_after_the_look_is_not_aborted_in_the_place_of_
         one.commit()
         stage.advance(5)
         one.send("t", b"next")
-        stage.node.transactions.clock._abort_some([late], "its timeout")
+        stage.node.transactions.clock._abort([late], "its timeout")
         one.commit()
         assert values(stage, "t")[-1] == b"next"

@@ -34,6 +34,8 @@ class Housekeeping:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._timers: dict[str, TimerHandle] = {}
+        self._cut: dict[Partition, None] = {}
+        """Partitions whose log start offset was moved by hand."""
         self._stopped = False
 
     def start(self) -> None:
@@ -52,14 +54,22 @@ class Housekeeping:
         self._timers.clear()
 
     def retain_soon(self, partition: Partition) -> None:
-        """Somebody has moved the log start offset: what lies below it goes now."""
-        name = f"retention of {partition.name}"
+        """Somebody has moved the log start offset: what lies below it goes soon, one partition after the other."""
+        name = "retention after a deletion of records"
+        self._cut[partition] = None
         if name not in self._timers:
 
             def start() -> None:
-                self._step(name, self._retain_one(partition), lambda: self._timers.pop(name, None))
+                self._step(name, self._retain_cut(), lambda: self._timers.pop(name, None))
 
             self._timers[name] = self._node.call_later(0, start)
+
+    def _retain_cut(self) -> Steps:
+        while self._cut:
+            partition = next(iter(self._cut))
+            del self._cut[partition]
+            yield from self._retain_one(partition)
+            yield None
 
     def _every(self, name: str, interval_ms: int, work: Callable[[], Steps]) -> None:
         def start() -> None:

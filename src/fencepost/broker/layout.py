@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fencepost.base.failures import ConfigError, StorageError
@@ -300,10 +300,11 @@ class Layout:
                 self._write_offsets(file, offsets, sync=True)
         self._stale.clear()
 
-    def save_log_start(self, name: TopicPartition, offset: int, *, sync: bool) -> None:
+    def save_log_starts(self, starts: Mapping[TopicPartition, int], *, sync: bool) -> None:
         """DeleteRecords: what was deleted does not come back after a crash, or with `sync` after a loss of power."""
-        if offset > self.log_start_offset(name):
-            self._save_log_starts({**self._log_starts, name: offset}, sync=sync)
+        later = {n: offset for n, offset in starts.items() if offset > self.log_start_offset(n)}
+        if later:
+            self._save_log_starts({**self._log_starts, **later}, sync=sync)
 
     def _save_log_starts(self, starts: Offsets, *, sync: bool) -> None:
         if starts != self._log_starts:

@@ -21,11 +21,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from fencepost.broker.turns import TURN_SECONDS
 from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
 
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 NONE: Final = ErrorCode.NONE
 RETRY_PAUSE_MS: Final = 100
 """Between two attempts on a partition that could not be written: Kafka's retry.backoff.ms."""
+
+FEW: Final = 20
+"""Markers that are written without a look at the time."""
 
 RETRIABLE: Final = frozenset(
     {
@@ -172,7 +177,12 @@ class MarkerRun:
             self._timer.cancel()
 
     def _write_all(self, names: list[TopicPartition]) -> None:
-        for name in names:
+        """Writes them; those of a transaction over very many partitions in several turns of the loop."""
+        until = perf_counter() + TURN_SECONDS if len(names) > FEW else 0.0
+        for count, name in enumerate(names):
+            if until and count > FEW and perf_counter() >= until:
+                self._timer = self._node.call_later(0, partial(self._go_on, names[count:]))
+                return
             self._write(name)
         if self._overtaken:
             self._ending.answer()
@@ -215,6 +225,10 @@ class MarkerRun:
             name,
             error.name,
         )
+
+    def _go_on(self, names: list[TopicPartition]) -> None:
+        self._timer = None
+        self._write_all(names)
 
     def _retry(self) -> None:
         self._timer = None

@@ -1,6 +1,6 @@
 """What time does to transactions: open ones past their timeout are aborted, ids that nobody uses are forgotten.
 
-Both looks are bounded per turn of the loop, because ten thousand transactions may end in the same second.
+Both looks take several turns of the loop where they find much: ten thousand transactions may end in the same second.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_BATCH_BYTES
+from fencepost.broker.turns import run_in_turns
 from fencepost.coordinator.txn.decide import decide_expiration
 from fencepost.coordinator.txn.events import ExpirationDue, Reply, TimedOut
 from fencepost.coordinator.txn.prepare import decide_timeout, timed_out_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fencepost.broker.node import Node, TimerHandle
     from fencepost.broker.transaction_partition import CoordinatorPartition
     from fencepost.broker.transactions import Transactions
 
 log = logging.getLogger(__name__)
-
-ABORTS_PER_TURN: Final = 200
-"""Transactions aborted before the loop gets a turn: some 20 ms."""
 
 MAX_TOMBSTONES_BYTES: Final = MAX_BATCH_BYTES // 2
 """Of one batch of tombstones: Kafka refused to expire anything once a batch grew too large (KAFKA-13099)."""
@@ -96,14 +94,16 @@ class TransactionClock:
             for coordinator in self._transactions.coordinators()
             for transactional_id, _ in timed_out_ids(coordinator.state, now_ms)
         ]
-        self._abort_some(late, "its timeout")
+        self._abort(late, "its timeout")
 
-    def _abort_some(self, doomed: list[Doomed], cause: str) -> None:
-        for each in doomed[:ABORTS_PER_TURN]:
+    def _abort(self, doomed: list[Doomed], cause: str) -> None:
+        run_in_turns(self._node, self._abortions(doomed, cause), lambda: None)
+
+    def _abortions(self, doomed: list[Doomed], cause: str) -> Iterator[None]:
+        for each in doomed:
             if each.is_still_open():
                 self.abort(each.transactional_id, each.producer_id, cause)
-        if len(doomed) > ABORTS_PER_TURN:
-            self._node.call_later(0, partial(self._abort_some, doomed[ABORTS_PER_TURN:], cause))
+                yield
 
     def abort(self, transactional_id: str, producer_id: int, cause: str) -> None:
         """Aborts one open transaction on the coordinator's own word."""
@@ -128,7 +128,7 @@ class TransactionClock:
         """transaction.recovery.ongoing=abort: what a load has found open ends now."""
         state = coordinator.state
         doomed = [Doomed(coordinator, each) for each in state.open if each not in state.pending]
-        self._abort_some(doomed, "a restart of its coordinator")
+        self._abort(doomed, "a restart of its coordinator")
 
     # -- transactional.id.expiration.ms ---------------------------------------------------------------------
 

@@ -413,11 +413,11 @@ class Transactions:
         """Whether there are ids that nobody here can tell of yet."""
         return bool(self._loading)
 
-    def list(self, filters: Filters) -> Iterator[tuple[str, TransactionMetadata]]:
-        """Every id of every partition served here that passes the filters."""
+    def list(self, filters: Filters) -> Iterator[Iterator[tuple[str, TransactionMetadata]]]:
+        """The ids that pass the filters, of one partition after the other: each wants to be read in one turn."""
         now_ms = self._node.clock.now_ms()
-        for coordinator in self._served.values():
-            yield from list_transactions(coordinator.state, filters, now_ms)
+        for coordinator in self.coordinators():
+            yield list_transactions(coordinator.state, filters, now_ms)
 
 
 def _written(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fencepost.broker.node import Node
 
 T = TypeVar("T")
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
 
 TURN_SECONDS: Final = 0.005
 """How long one request may work in one turn."""
@@ -30,6 +32,13 @@ def in_turns(
         return reply
     parked.holds_followers = holds_followers
     return parked
+
+
+def fill(told: list[Told], asked: Iterable[Asked], tell: Callable[[Asked], Told]) -> Iterator[None]:
+    """The steps of a reply that has one part for each thing that was asked for."""
+    for each in asked:
+        told.append(tell(each))
+        yield
 
 
 def run_in_turns(node: Node, steps: Iterator[None], done: Callable[[], None]) -> bool:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.delete_groups import (
     DeletableGroupResult,
@@ -20,6 +21,8 @@ from fencepost.wire.forms.delete_groups import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fencepost.broker.context import Context
 
 
@@ -36,11 +39,15 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Parked:
         if not waiting:
             parked.answer(response)
 
+    def steps() -> Iterator[None]:
+        for group_id in results:
+            if context.authorize("DELETE", "GROUP", group_id):
+                context.node.groups.delete_group(group_id, partial(done, group_id))
+            else:
+                done(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            yield
+
     if not results:
         parked.answer(response)
-    for group_id in results:
-        if context.authorize("DELETE", "GROUP", group_id):
-            context.node.groups.delete_group(group_id, partial(done, group_id))
-        else:
-            done(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    parked.holds_followers = not run_in_turns(context.node, steps(), parked.release)
     return parked

@@ -12,12 +12,14 @@ Errors:    OFFSET_OUT_OF_RANGE (beyond the high watermark), UNKNOWN_TOPIC_OR_PAR
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS
 from fencepost.broker.operations import TOPIC
+from fencepost.broker.turns import fill, in_turns
 from fencepost.log.config import DELETE
 from fencepost.wire.forms.delete_records import (
     DeleteRecordsPartitionResult,
@@ -27,7 +29,11 @@ from fencepost.wire.forms.delete_records import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fencepost.base.ids import TopicPartition
     from fencepost.broker.context import Context
+    from fencepost.broker.waiting import Parked
     from fencepost.partition.partition import Partition
     from fencepost.wire.forms.delete_records import DeleteRecordsPartition
 
@@ -37,29 +43,82 @@ UP_TO_THE_HIGH_WATERMARK: Final = -1
 UNKNOWN_OFFSET: Final = -1
 
 
-def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[delete(topic.name, each, context) for each in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Parked:
+    response = DeleteRecordsResponse()
+    steps = Deletion(context).steps(request, response)
+    return in_turns(context.node, steps, response, holds_followers=True)
 
 
-def delete(
-    topic: str, wanted: DeleteRecordsPartition, context: Context
-) -> DeleteRecordsPartitionResult:
-    found = find(topic, wanted.partition_index, context)
-    error = found if isinstance(found, ErrorCode) else delete_before(found, wanted.offset, context)
-    low_watermark = UNKNOWN_OFFSET
-    if not isinstance(found, ErrorCode) and error is ErrorCode.NONE:
-        low_watermark = found.log_start_offset
-    return DeleteRecordsPartitionResult(
-        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error
-    )
+class Cut(NamedTuple):
+    """A partition that is to begin at another offset."""
+
+    partition: Partition
+    offset: int
+    result: DeleteRecordsPartitionResult
+
+
+class Deletion:
+    """One request: finds all partitions, writes their new starts down together, then cuts one after the other."""
+
+    def __init__(self, context: Context) -> None:
+        self._context: Final = context
+        self._cuts: list[Cut] = []
+
+    def steps(
+        self, request: DeleteRecordsRequest, response: DeleteRecordsResponse
+    ) -> Iterator[None]:
+        for topic in request.topics:
+            told = DeleteRecordsTopicResult(name=topic.name)
+            response.topics.append(told)
+            yield from fill(told.partitions, topic.partitions, partial(self._prepare, topic.name))
+        # In the same turn as the first cut, and for all of them: the file names every partition that was ever cut.
+        error = self._save()
+        for cut in self._cuts:
+            self._perform(cut, error)
+            yield
+
+    def _prepare(self, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        result = DeleteRecordsPartitionResult(
+            partition_index=wanted.partition_index, low_watermark=UNKNOWN_OFFSET
+        )
+        found = find(topic, wanted.partition_index, self._context)
+        if isinstance(found, ErrorCode):
+            result.error_code = found
+            return result
+        offset = wanted.offset
+        if offset == UP_TO_THE_HIGH_WATERMARK:
+            offset = found.high_watermark
+        if not 0 <= offset <= found.high_watermark:
+            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        else:
+            self._cuts.append(Cut(found, offset, result))
+        return result
+
+    def _save(self) -> ErrorCode:
+        """Written down first: what somebody was told is deleted must not come back."""
+        node = self._context.node
+        starts: dict[TopicPartition, int] = {}
+        for cut in self._cuts:
+            if not cut.partition.closed:
+                name = cut.partition.name
+                starts[name] = max(cut.offset, starts.get(name, 0))
+        try:
+            node.layout.save_log_starts(starts, sync=node.shard.fsync)
+        except StorageError as problem:
+            log.error("records of %s cannot be deleted: %s", ", ".join(map(str, starts)), problem)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def _perform(self, cut: Cut, error: ErrorCode) -> None:
+        partition = cut.partition
+        if partition.closed:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif error is ErrorCode.NONE:
+            error = partition.delete_before(cut.offset)
+            self._context.node.housekeeping.retain_soon(partition)
+        cut.result.error_code = error
+        if error is ErrorCode.NONE:
+            cut.result.low_watermark = partition.log_start_offset
 
 
 def find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
@@ -81,19 +140,3 @@ def find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
     if policy and DELETE not in policy:
         return ErrorCode.POLICY_VIOLATION
     return partition
-
-
-def delete_before(partition: Partition, offset: int, context: Context) -> ErrorCode:
-    node = context.node
-    if offset == UP_TO_THE_HIGH_WATERMARK:
-        offset = partition.high_watermark
-    try:
-        if 0 <= offset <= partition.high_watermark:
-            # Written down first: what somebody was told is deleted must not come back.
-            node.layout.save_log_start(partition.name, offset, sync=node.shard.fsync)
-    except StorageError as problem:
-        log.error("records of %s cannot be deleted: %s", partition.name, problem)
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    error = partition.delete_before(offset)
-    node.housekeeping.retain_soon(partition)
-    return error

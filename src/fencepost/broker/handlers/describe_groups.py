@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.operations import GROUP, NOT_ASKED, authorized_operations
+from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.states import State
 from fencepost.coordinator.group.views import GroupView, describe_group
 from fencepost.wire.forms.describe_groups import (
@@ -28,13 +30,16 @@ if TYPE_CHECKING:
 FIRST_VERSION_WITH_NOT_FOUND: Final = 6
 
 
-def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    groups = [describe(group_id, context) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = authorized_operations(context, GROUP, group.group_id)
-    return DescribeGroupsResponse(groups=groups)
+def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse | Parked:
+    def tell(group_id: str) -> DescribedGroup:
+        group = describe(group_id, context)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = authorized_operations(context, GROUP, group_id)
+        return group
+
+    response = DescribeGroupsResponse()
+    steps = fill(response.groups, request.groups, tell)
+    return in_turns(context.node, steps, response, holds_followers=True)
 
 
 def describe(group_id: str, context: Context) -> DescribedGroup:

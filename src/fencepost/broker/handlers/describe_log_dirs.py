@@ -9,12 +9,13 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cann
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.turns import in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -24,14 +25,14 @@ from fencepost.wire.forms.describe_log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from fencepost.broker.context import Context
     from fencepost.broker.node import Node
     from fencepost.partition.partition import Partition
 
 
-def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse | Parked:
     if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     node = context.node
@@ -41,20 +42,27 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return DescribeLogDirsResponse(results=[result])
-    by_topic: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
-    for partition in wanted(request, node):
-        by_topic[partition.name.topic].append(describe(partition))
-    result.topics = [
-        DescribeLogDirsTopic(name=name, partitions=partitions)
-        for name, partitions in by_topic.items()
-    ]
-    return DescribeLogDirsResponse(results=[result])
+    by_topic: dict[str, DescribeLogDirsTopic] = {}
+
+    def steps() -> Iterator[None]:
+        for partition in wanted(request, node):
+            if partition.closed:
+                continue  # Deleted since the walk began.
+            name = partition.name.topic
+            if name not in by_topic:
+                by_topic[name] = DescribeLogDirsTopic(name=name)
+                result.topics.append(by_topic[name])
+            by_topic[name].partitions.append(describe(partition))
+            yield
+
+    response = DescribeLogDirsResponse(results=[result])
+    return in_turns(node, steps(), response, holds_followers=True)
 
 
 def wanted(request: DescribeLogDirsRequest, node: Node) -> Iterable[Partition]:
     """Partitions whose logs are here, out of those that were asked for."""
     if request.topics is None:
-        for name, partition in node.shard.partitions.items():
+        for name, partition in list(node.shard.partitions.items()):
             if name.topic != CLUSTER_METADATA_TOPIC:
                 yield partition
         return

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.turns import in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.wire.forms.describe_producers import (
     DescribeProducersRequest,
@@ -20,24 +22,29 @@ from fencepost.wire.forms.describe_producers import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fencepost.broker.context import Context
     from fencepost.partition.partition import Partition
 
 
-def handle(request: DescribeProducersRequest, context: Context) -> DescribeProducersResponse:
-    topics = []
-    for topic in request.topics:
-        refusal = refuse_topic(topic.name, context)
-        topics.append(
-            TopicResponse(
-                name=topic.name,
-                partitions=[
+def handle(
+    request: DescribeProducersRequest, context: Context
+) -> DescribeProducersResponse | Parked:
+    response = DescribeProducersResponse()
+
+    def steps() -> Iterator[None]:
+        for topic in request.topics:
+            refusal = refuse_topic(topic.name, context)
+            result = TopicResponse(name=topic.name)
+            response.topics.append(result)
+            for index in topic.partition_indexes:
+                result.partitions.append(
                     refused(index, *refusal) if refusal else describe(topic.name, index, context)
-                    for index in topic.partition_indexes
-                ],
-            )
-        )
-    return DescribeProducersResponse(topics=topics)
+                )
+                yield
+
+    return in_turns(context.node, steps(), response, holds_followers=True)
 
 
 def refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.views import Description
 from fencepost.wire.forms.describe_transactions import (
     DescribeTransactionsRequest,
@@ -23,12 +25,16 @@ if TYPE_CHECKING:
     from fencepost.broker.context import Context
 
 
-def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            describe(transactional_id, context) for transactional_id in request.transactional_ids
-        ]
+def handle(
+    request: DescribeTransactionsRequest, context: Context
+) -> DescribeTransactionsResponse | Parked:
+    response = DescribeTransactionsResponse()
+    steps = fill(
+        response.transaction_states,
+        request.transactional_ids,
+        lambda transactional_id: describe(transactional_id, context),
     )
+    return in_turns(context.node, steps, response, holds_followers=True)
 
 
 def describe(transactional_id: str, context: Context) -> TransactionState:

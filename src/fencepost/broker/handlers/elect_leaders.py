@@ -9,10 +9,13 @@ Errors:    ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (ano
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -21,31 +24,33 @@ from fencepost.wire.forms.elect_leaders import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fencepost.broker.context import Context
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
 
-def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
+def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse | Parked:
     if not context.authorize("ALTER", CLUSTER, CLUSTER_NAME):
         return ElectLeadersResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     known = request.election_type in (PREFERRED, UNCLEAN)
-    return ElectLeadersResponse(
-        error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=[
-                    elect(topic.topic, index, known, context) for index in topic.partitions
-                ],
-            )
-            for topic in request.topic_partitions or ()
-        ],
+    response = ElectLeadersResponse(
+        error_code=ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST
     )
 
+    def steps() -> Iterator[None]:
+        for topic in request.topic_partitions or ():
+            result = ReplicaElectionResult(topic=topic.topic)
+            response.replica_election_results.append(result)
+            elect_one = partial(elect, topic.topic, known=known, context=context)
+            yield from fill(result.partition_result, topic.partitions, elect_one)
 
-def elect(topic: str, index: int, known: bool, context: Context) -> PartitionResult:
+    return in_turns(context.node, steps(), response, holds_followers=True)
+
+
+def elect(topic: str, index: int, *, known: bool, context: Context) -> PartitionResult:
     if not known:
         error, message = ErrorCode.INVALID_REQUEST, "There is no such kind of election."
     elif context.node.topics.state.partition(topic, index) is None:

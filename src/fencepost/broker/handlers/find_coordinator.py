@@ -21,6 +21,8 @@ from fencepost.base.ids import (
     coordinator_partition,
 )
 from fencepost.broker.context import Context
+from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -31,10 +33,14 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 
 
-def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(
-        coordinators=[find(request.key_type, key, context) for key in request.coordinator_keys]
+def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse | Parked:
+    response = FindCoordinatorResponse()
+    steps = fill(
+        response.coordinators,
+        request.coordinator_keys,
+        lambda key: find(request.key_type, key, context),
     )
+    return in_turns(context.node, steps, response, holds_followers=True)
 
 
 def find(key_type: int, key: str, context: Context) -> Coordinator:

@@ -13,28 +13,36 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP
+from fencepost.broker.turns import in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.views import GROUP_TYPE, list_groups
 from fencepost.wire.forms.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fencepost.broker.context import Context
 
 
-def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse | Parked:
     states = context.node.groups.states()
     if isinstance(states, ErrorCode):
         return ListGroupsResponse(error_code=states)
     sees_all = context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME)
-    return ListGroupsResponse(
-        groups=[
-            ListedGroup(
-                group_id=view.group_id,
-                protocol_type=view.protocol_type,
-                group_state=view.state,
-                group_type=GROUP_TYPE,
-            )
-            for state in states
-            for view in list_groups(state, request.states_filter, request.types_filter)
-            if sees_all or context.authorize("DESCRIBE", GROUP, view.group_id)
-        ]
-    )
+    response = ListGroupsResponse()
+
+    def steps() -> Iterator[None]:
+        for state in states:
+            response.groups += [
+                ListedGroup(
+                    group_id=view.group_id,
+                    protocol_type=view.protocol_type,
+                    group_state=view.state,
+                    group_type=GROUP_TYPE,
+                )
+                for view in list_groups(state, request.states_filter, request.types_filter)
+                if sees_all or context.authorize("DESCRIBE", GROUP, view.group_id)
+            ]
+            yield
+
+    return in_turns(context.node, steps(), response, holds_followers=True)

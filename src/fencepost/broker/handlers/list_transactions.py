@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.turns import in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.views import Filters, parse_state_filters
 from fencepost.records.transaction_log import STATE_NAMES
 from fencepost.wire.forms.list_transactions import (
@@ -21,11 +23,13 @@ from fencepost.wire.forms.list_transactions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fencepost.broker.context import Context
     from fencepost.coordinator.txn.patterns import Pattern
 
 
-def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse:
+def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse | Parked:
     if context.node.transactions.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
@@ -36,18 +40,22 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
     filters = Filters(
         states, frozenset(request.producer_id_filters), request.duration_filter, pattern
     )
-    return ListTransactionsResponse(
-        unknown_state_filters=unknown,
-        transaction_states=[
-            TransactionState(
-                transactional_id=transactional_id,
-                producer_id=txn.producer_id,
-                transaction_state=STATE_NAMES[txn.state],
-            )
-            for transactional_id, txn in context.node.transactions.list(filters)
-            if context.authorize("DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
-        ],
-    )
+    response = ListTransactionsResponse(unknown_state_filters=unknown)
+
+    def steps() -> Iterator[None]:
+        for found in context.node.transactions.list(filters):
+            response.transaction_states += [
+                TransactionState(
+                    transactional_id=transactional_id,
+                    producer_id=txn.producer_id,
+                    transaction_state=STATE_NAMES[txn.state],
+                )
+                for transactional_id, txn in found
+                if context.authorize("DESCRIBE", "TRANSACTIONAL_ID", transactional_id)
+            ]
+            yield
+
+    return in_turns(context.node, steps(), response, holds_followers=True)
 
 
 def compiled(text: str | None) -> Pattern | None:

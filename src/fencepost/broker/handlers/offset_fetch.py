@@ -12,10 +12,12 @@ Errors:    GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROG
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
+from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.views import OffsetView, fetch_all_offsets, fetch_offset
 from fencepost.records.group_log import OffsetKey
@@ -30,7 +32,7 @@ from fencepost.wire.forms.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from fencepost.broker.context import Context
     from fencepost.broker.group_partition import GroupPartition
@@ -43,17 +45,25 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 def handle(request: OffsetFetchRequest, context: Context) -> Parked:
     response = OffsetFetchResponse()
     asked: list[GroupPartition] = []
-    for group in request.groups:
-        found = find(group, context)
-        if isinstance(found, ErrorCode):
-            response.groups.append(refused(group, found, context))
-        else:
-            asked.append(found)
-            reader = Reader(found.state, group.group_id, request.require_stable, context)
-            topics = reader.read_all() if group.topics is None else reader.read(group.topics)
-            response.groups.append(OffsetFetchResponseGroup(group_id=group.group_id, topics=topics))
+
+    def steps() -> Iterator[None]:
+        for group in request.groups:
+            found = find(group, context)
+            if isinstance(found, ErrorCode):
+                response.groups.append(refused(group, found, context))
+            else:
+                asked.append(found)
+                reader = Reader(found.state, group.group_id, request.require_stable, context)
+                topics = reader.read_all() if group.topics is None else reader.read(group.topics)
+                response.groups.append(
+                    OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+                )
+            yield
+
     parked = Parked()
-    answer_when_durable(parked, response, asked)
+    parked.holds_followers = not run_in_turns(
+        context.node, steps(), partial(answer_when_durable, parked, response, asked)
+    )
     return parked
 
 
@@ -67,6 +77,7 @@ def answer_when_durable(
     parked: Parked, response: OffsetFetchResponse, asked: list[GroupPartition]
 ) -> None:
     """Nobody shall act on an offset that a loss of power takes back."""
+    parked.release()
     waiting = len(asked)
 
     def durable() -> None:

@@ -8,9 +8,14 @@ Errors:    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.context import Context
 from fencepost.broker.leadership import check_leader_epoch
+from fencepost.broker.turns import fill, in_turns
+from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -20,19 +25,23 @@ from fencepost.wire.forms.offset_for_leader_epoch import (
 )
 
 
-def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[end_of(topic.topic, asked, context) for asked in topic.partitions],
+def handle(
+    request: OffsetForLeaderEpochRequest, context: Context
+) -> OffsetForLeaderEpochResponse | Parked:
+    response = OffsetForLeaderEpochResponse()
+
+    def steps() -> Iterator[None]:
+        for topic in request.topics:
+            result = OffsetForLeaderTopicResult(topic=topic.topic)
+            response.topics.append(result)
+            yield from fill(
+                result.partitions, topic.partitions, partial(end_of, topic.topic, context=context)
             )
-            for topic in request.topics
-        ]
-    )
+
+    return in_turns(context.node, steps(), response, holds_followers=True)
 
 
-def end_of(topic: str, asked: OffsetForLeaderPartition, context: Context) -> EpochEndOffset:
+def end_of(topic: str, asked: OffsetForLeaderPartition, *, context: Context) -> EpochEndOffset:
     index = asked.partition
     if not context.authorize("DESCRIBE", "TOPIC", topic):
         return EpochEndOffset(partition=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -12,14 +12,14 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION (not on this
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.markers import EndMarker, append_marker
 from fencepost.broker.operations import CLUSTER_NAME
+from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.write_txn_markers import (
-    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -28,11 +28,13 @@ from fencepost.wire.forms.write_txn_markers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterator
 
-    from fencepost.base.ids import TopicPartition
     from fencepost.broker.context import Context
     from fencepost.partition.partition import Partition
+
+Errors = dict[int, dict[str, dict[int, ErrorCode]]]
+"""What became of the markers, by producer id, topic and partition."""
 
 
 def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse | Parked:
@@ -41,79 +43,70 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkers
         or context.authorize("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME)
     ):
         return refuse_all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    writing = Writing(context)
-    response = WriteTxnMarkersResponse(
-        markers=merged(writing.write(marker) for marker in request.markers)
-    )
-    if writing.undurable == 0:
-        return response
-    parked = Parked()
-
-    def durable() -> None:
-        refuse_deleted(response, writing.deleted)
-        parked.answer(response)
-
-    writing.when_durable(durable)
-    return parked
+    writing = Writing(request, context)
+    is_walked = run_in_turns(context.node, writing.steps(), writing.walked)
+    writing.parked.holds_followers = not is_walked
+    return writing.parked
 
 
 class Writing:
-    """The markers of one request; counts those that are not durable yet."""
+    """The markers of one request, written in as many turns of the loop as they need; answers when all are durable."""
 
-    def __init__(self, context: Context) -> None:
-        self._node = context.node
-        self._finished: Callable[[], None] | None = None
-        self.undurable = 0
-        self.deleted: set[TopicPartition] = set()
-        """Partitions that went before their markers were durable."""
+    def __init__(self, request: WriteTxnMarkersRequest, context: Context) -> None:
+        self.parked: Final = Parked()
+        self._request: Final = request
+        self._node: Final = context.node
+        self._unfinished = 1
+        """Markers that are not durable yet, and the walk itself."""
+        self._errors: Errors = {}
 
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        self._finished = callback
+    def steps(self) -> Iterator[None]:
+        for form in self._request.markers:
+            marker = EndMarker(
+                form.producer_id,
+                form.producer_epoch,
+                form.transaction_result,
+                form.coordinator_epoch,
+                form.transaction_version,
+            )
+            for topic in form.topics:
+                for index in topic.partition_indexes:
+                    self._write(marker, topic.name, index)
+                    yield
 
-    def write(self, form: WritableTxnMarker) -> WritableTxnMarkerResult:
-        marker = EndMarker(
-            form.producer_id,
-            form.producer_epoch,
-            form.transaction_result,
-            form.coordinator_epoch,
-            form.transaction_version,
-        )
-        return result_of(form, partial(self._write_one, marker))
-
-    def _write_one(self, marker: EndMarker, topic: str, index: int) -> ErrorCode:
+    def _write(self, marker: EndMarker, topic: str, index: int) -> None:
         if self._node.partition(topic, index) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self._note(marker, topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
         error, partition, end_offset = append_marker(self._node, topic, index, marker)
+        self._note(marker, topic, index, error)
         if error is ErrorCode.NONE:
             assert partition is not None
-            self.undurable += 1
-            self._node.when_durable(partition, end_offset, partial(self._one_durable, partition))
-        return error
+            self._unfinished += 1
+            durable = partial(self._durable, marker, partition)
+            self._node.when_durable(partition, end_offset, durable)
 
-    def _one_durable(self, partition: Partition) -> None:
+    def _note(self, marker: EndMarker, topic: str, index: int, error: ErrorCode) -> None:
+        of_topic = self._errors.setdefault(marker.producer_id, {}).setdefault(topic, {})
+        of_topic[index] = error
+
+    def _durable(self, marker: EndMarker, partition: Partition) -> None:
         if partition.closed:
-            self.deleted.add(partition.name)
-        self.undurable -= 1
-        if self.undurable == 0 and self._finished is not None:
-            self._finished()
+            self._note(marker, *partition.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._finish_one()
+
+    def walked(self) -> None:
+        self.parked.release()
+        self._finish_one()
+
+    def _finish_one(self) -> None:
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            self.parked.answer(WriteTxnMarkersResponse(markers=results(self._errors)))
 
 
-def refuse_deleted(response: WriteTxnMarkersResponse, deleted: set[TopicPartition]) -> None:
-    for result in response.markers:
-        for topic in result.topics:
-            for partition in topic.partitions:
-                if (topic.name, partition.partition_index) in deleted:
-                    partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def merged(results: Iterable[WritableTxnMarkerResult]) -> list[WritableTxnMarkerResult]:
+def results(errors: Errors) -> list[WritableTxnMarkerResult]:
     """One result per producer id, where a later marker of a partition has the last word; none without a partition."""
-    errors: dict[int, dict[str, dict[int, int]]] = {}
-    for result in results:
-        for topic in result.topics:
-            for partition in topic.partitions:
-                of_topic = errors.setdefault(result.producer_id, {}).setdefault(topic.name, {})
-                of_topic[partition.partition_index] = partition.error_code
     return [
         WritableTxnMarkerResult(
             producer_id=producer_id,
@@ -133,27 +126,24 @@ def merged(results: Iterable[WritableTxnMarkerResult]) -> list[WritableTxnMarker
 
 
 def refuse_all(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
+    """One row per partition of the request."""
     return WriteTxnMarkersResponse(
-        markers=[result_of(marker, lambda topic, index: error) for marker in request.markers]
-    )
-
-
-def result_of(
-    form: WritableTxnMarker, outcome: Callable[[str, int], ErrorCode]
-) -> WritableTxnMarkerResult:
-    """One row per partition of the request, whatever became of it."""
-    return WritableTxnMarkerResult(
-        producer_id=form.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(
-                        partition_index=index, error_code=outcome(topic.name, index)
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=form.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(
+                                partition_index=index, error_code=error
+                            )
+                            for index in topic.partition_indexes
+                        ],
                     )
-                    for index in topic.partition_indexes
+                    for topic in form.topics
                 ],
             )
-            for topic in form.topics
-        ],
+            for form in request.markers
+        ]
     )
