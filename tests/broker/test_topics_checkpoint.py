@@ -7,13 +7,15 @@ import contextlib
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import CorruptError, StorageError, WireError
+from fencepost.base.failures import CorruptError, SyncError, WireError
 from fencepost.broker import metadata_checkpoint
 from fencepost.broker.metadata_checkpoint import METADATA_LOG_CONFIG
 from fencepost.broker.topics import Outcome
 from fencepost.coordinator.metadata.apply import apply
+from fencepost.coordinator.metadata.events import AlterSettings
 from fencepost.coordinator.metadata.snapshot import snapshot
 from fencepost.coordinator.metadata.state import MetadataState
+from fencepost.log.durability import PendingSync
 from fencepost.records.batch import BatchError
 from fencepost.records.metadata_checkpoint import (
     checkpoint_name,
@@ -41,6 +43,12 @@ def churn(node: StubNode, times: int) -> None:
         if node.shard.fsync:
             node.sync()
         assert [outcome.error for outcome in heard] == [ErrorCode.NONE]
+
+
+def shape(node: StubNode) -> dict[str, tuple[bytes, int]]:
+    """Without leader epochs: a start after a crash raises them."""
+    topics = node.topics.state.topics.values()
+    return {topic.name: (topic.topic_id, len(topic.partitions)) for topic in topics}
 
 
 def checkpoints(node: StubNode) -> list[str]:
@@ -137,12 +145,55 @@ def test_without_room_for_a_checkpoint_the_log_stays_as_it_is(
 def test_a_log_that_cannot_be_synced_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     node = StubNode().start()
 
-    def broken() -> int:
-        raise StorageError("the disk did not confirm a sync")
+    def broken(self: PendingSync) -> None:
+        raise SyncError("the disk did not confirm a sync")
 
-    monkeypatch.setattr(type(node.topics._metadata_log.log), "sync", lambda self: broken())
+    monkeypatch.setattr(PendingSync, "run", broken)
     churn(node, 30)
     assert node.fatal_reasons
+    assert checkpoints(node) == []
+
+
+@pytest.mark.usefixtures("short_history")
+@pytest.mark.parametrize("steps", [0, 1, 2])
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_what_is_changed_while_a_checkpoint_is_written_is_not_lost(
+    durability: str, steps: int
+) -> None:
+    """A kill before the thread has written it, before the log is cut, and afterwards."""
+    node = StubNode({"durability": durability}).start()
+    node.background.is_held = True
+    node.made("orders", 3, retention_ms="5")
+    churn(node, 30)
+    assert len(node.background.held) == 1, "one at a time"
+    node.made("meanwhile", 2)
+    node.topics.alter_settings([AlterSettings(2, "orders", {"retention.ms": "7"})], lambda _: None)
+    if durability == "fsync":
+        node.sync()
+    for _ in range(steps):
+        assert node.background.step()
+    assert len(checkpoints(node)) == (steps > 0)
+    assert (node.topics._metadata_log.log_start_offset > 0) == (steps == 2)
+    node.disk.kill()
+    again = node.restarted(clean=False)
+    assert shape(again) == shape(node)
+    assert again.topics.state.settings == node.topics.state.settings
+    churn(again, 30)
+    assert len(checkpoints(again)) == 1
+
+
+@pytest.mark.usefixtures("short_history")
+def test_a_checkpoint_is_of_the_state_at_its_offset() -> None:
+    node = StubNode().start()
+    node.background.is_held = True
+    node.made("orders", 3)
+    churn(node, 30)
+    node.made("meanwhile", 2)
+    node.background.step()
+    (name,) = checkpoints(node)
+    records = list(decode_checkpoint(node.disk.read_file(f"{FOLDER}/{name}")))
+    assert not any(isinstance(r, TopicRecord) and r.name == "meanwhile" for r in records)
+    assert any(isinstance(r, TopicRecord) and r.name == "orders" for r in records)
 
 
 def test_nothing_ages_out_of_the_metadata_log() -> None:

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, cast
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import StorageError
+from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.context import AllowAll, Context
@@ -84,6 +84,44 @@ class StubFlusher:
         """A disk that never loses power needs nothing."""
 
 
+class StubBackground:
+    """Does at once what a thread would do, or when it is told to."""
+
+    def __init__(self, fatal: Callable[[str], None]) -> None:
+        self._fatal = fatal
+        self.is_held = False
+        self.held: list[Callable[[], None]] = []
+        """Each call is one step: the work, or what follows from it."""
+
+    def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        def finish() -> None:
+            try:
+                work()
+            except SyncError as problem:
+                self._fatal(str(problem))
+                return
+            except (OSError, StorageError) as problem:
+                failed = problem
+                self._step(lambda: done(failed))
+                return
+            self._step(lambda: done(None))
+
+        self._step(finish)
+
+    def _step(self, step: Callable[[], None]) -> None:
+        if self.is_held:
+            self.held.append(step)
+        else:
+            step()
+
+    def step(self) -> bool:
+        """The next thing that was held; False when there is none."""
+        if self.held:
+            self.held.pop(0)()
+            return True
+        return False
+
+
 class StubHousekeeping:
     def retain_soon(self, partition: Partition) -> None:
         partition.retain(NOW_MS)
@@ -113,6 +151,7 @@ class StubNode:
         self.groups = Coordinator()
         self.transactions = Coordinator()
         self.fatal_reasons: list[str] = []
+        self.background = StubBackground(self.fatal)
         self.timers: list[Callable[[], None]] = []
         self.next_turns: list[Callable[[], None]] = []
         self.refuse_to_open = False

@@ -235,10 +235,14 @@ class Topics:
             self.shown.clear()
 
     def _shorten(self) -> None:
-        try:
-            self._checkpoints.save_if_due(self.state, self._metadata_log, self._node.clock.now_ms())
-        except StorageError as problem:
-            self._node.fatal(f"the metadata log cannot be synced ({problem}), stopping")
+        """Lets a checkpoint take the place of a long history, in a thread."""
+        metadata_log = self._metadata_log
+        checkpoint = self._checkpoints.prepare_if_due(
+            self.state, metadata_log, self._node.clock.now_ms()
+        )
+        if checkpoint is not None:
+            done = partial(self._checkpoints.complete, checkpoint, metadata_log)
+            self._node.background.run(checkpoint.run, done)
 
     def _commit_now(self, decision: Decision) -> None:
         """For the start, when nobody is served yet: returns when the records are durable.

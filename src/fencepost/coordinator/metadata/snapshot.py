@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.ids import NO_NODE
+from fencepost.coordinator.metadata.state import MetadataState, Topic
 from fencepost.records.metadata_log import (
     BrokerEndpoint,
     ConfigRecord,
@@ -18,8 +19,21 @@ from fencepost.records.metadata_log import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fencepost.coordinator.metadata.state import Broker, MetadataState, Topic
+    from fencepost.coordinator.metadata.state import Broker
     from fencepost.records.metadata_log import MetadataRecord
+
+
+def still(state: MetadataState) -> MetadataState:
+    """What a snapshot shows of a state, copied: records that are applied meanwhile change nothing in it."""
+    copy = MetadataState()
+    copy.features.update(state.features)
+    copy.brokers.update(state.brokers)
+    for topic in state.topics.values():
+        copy.topics[topic.name] = copied = Topic(topic.name, topic.topic_id)
+        copied.partitions = topic.partitions.copy()
+    copy.settings.update(state.settings)  # A change of settings makes a new dict.
+    copy.next_producer_id = state.next_producer_id
+    return copy
 
 
 def snapshot(state: MetadataState) -> Iterator[MetadataRecord]:
