@@ -145,6 +145,8 @@ class GroupNode(StubNode):
         """Sends a request; its reply if there is one yet, else the Parked. Every reply must fit its version."""
         reply = handle(request, self.context(version))
         if isinstance(reply, Parked):
+            if reply.holds_followers:
+                self.advance(0)  # A request that takes several turns of the loop gets them.
             if not reply.answered:
                 return reply
             reply = reply.reply

@@ -139,7 +139,8 @@ def test_the_offsets_of_a_deleted_topic_are_forgotten() -> None:
     node.made("refunds", 1)
     commit(node, {0: 5})
     commit(node, {0: 6}, topic="refunds")
-    node.groups.on_topics_deleted({"orders"})
+    for forget in node.groups.forgetting({"orders"}):
+        forget()
     assert offsets(fetch(node)) == [6]
 
 

@@ -7,6 +7,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.broker import metadata_effects
 from fencepost.broker.topics import NewTopic, Outcome
 from fencepost.coordinator.metadata.events import AlterSettings, CreatePartitions
 from fencepost.records.metadata_log import TOPIC_RESOURCE
@@ -521,18 +522,20 @@ def test_a_partition_that_found_no_room_is_forgotten_with_its_topic() -> None:
     assert node.timers == []
 
 
-def test_many_partitions_are_opened_over_several_turns() -> None:
+def test_many_partitions_are_opened_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_effects, "TURN_SECONDS", 0.0)
     node = StubNode().start()
     heard: list[Outcome] = []
     node.topics.create([NewTopic("wide", 250), NewTopic("a")], heard.extend, validate_only=False)
     open_after = [len(node.shard.partitions) - 1]
     while node.turn():
         open_after.append(len(node.shard.partitions) - 1)
-    assert open_after == [100, 200, 251]
+    assert open_after == list(range(100, 252))
     assert errors(heard) == [ErrorCode.NONE] * 2
 
 
-def test_a_topic_deleted_while_it_is_being_opened_is_gone() -> None:
+def test_a_topic_deleted_while_it_is_being_opened_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_effects, "TURN_SECONDS", 0.0)
     node = StubNode().start()
     heard: list[Outcome] = []
     node.topics.create([NewTopic("wide", 250)], heard.extend, validate_only=False)

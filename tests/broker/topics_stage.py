@@ -28,7 +28,7 @@ from fencepost.wire.codec import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from fencepost.broker.context import Authorizer
     from fencepost.broker.node import Node
@@ -60,8 +60,8 @@ class Coordinator:
         self.loaded: list[int] = []
         self.deleted_topics: list[str] = []
 
-    def on_topics_deleted(self, names: Collection[str]) -> None:
-        self.deleted_topics += names
+    def forgetting(self, names: Collection[str]) -> Iterator[Callable[[], None]]:
+        yield lambda: self.deleted_topics.extend(names)
 
     def on_topic_created(self, name: str) -> None:
         """Nothing of an older topic is left."""

@@ -8,6 +8,7 @@ partition. Whatever may have to wait for the log or for other members answers th
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
@@ -36,7 +37,7 @@ from fencepost.coordinator.group.settings import Settings
 from fencepost.coordinator.group.sync import on_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from fencepost.broker.node import Node, TimerHandle
     from fencepost.coordinator.group.state import GroupState
@@ -280,10 +281,11 @@ class Groups:
 
     # -- removal ----------------------------------------------------------------------------------
 
-    def on_topics_deleted(self, names: Collection[str]) -> None:
-        """Forgets the offsets in topics that are no more."""
-        for known in self._partitions.values():
-            known.forget_topics(names)
+    def forgetting(self, names: Collection[str]) -> Iterator[Callable[[], None]]:
+        """What forgets the offsets in topics that are no more, a partition at a time: there may be very many."""
+        for known in list(self._partitions.values()):
+            if not known.closed:
+                yield partial(known.forget_topics, names)
 
     def on_topic_created(self, name: str) -> None:
         """Whoever still loads may find offsets of an older topic of this name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import CorruptError, StorageError, SyncError
@@ -15,6 +16,7 @@ from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPar
 from fencepost.broker.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.config import TOPIC_SETTINGS, topic_log_config, warnings_of
 from fencepost.broker.group_settings import GROUP_SETTINGS
+from fencepost.broker.turns import TURN_SECONDS
 from fencepost.coordinator.metadata.events import (
     LeadersChanged,
     PartitionsCreated,
@@ -46,7 +48,8 @@ RETRY_OPEN_MS: Final = 5_000
 
 
 AT_ONCE: Final = 100
-"""Partitions that are opened or closed in one turn of the loop, at some ten microseconds each: others want to be served."""
+"""Partitions that are opened or closed in the first turn of the loop, at some ten microseconds each: an internal topic
+has to be there at once. The others are divided into turns by the time that they take."""
 AT_ONCE_SYNCED: Final = 5
 """The same where each of them is synced."""
 
@@ -93,15 +96,15 @@ class MetadataEffects:
 
     def _steps(self, effects: Sequence[Effect]) -> Iterator[None]:
         """Yields before each turn of the loop but the first."""
-        at_once = AT_ONCE_SYNCED if self._node.shard.fsync else AT_ONCE
-        left = at_once
+        certain = AT_ONCE_SYNCED if self._node.shard.fsync else AT_ONCE
+        until = perf_counter() + TURN_SECONDS
         for effect in effects:
             self._warn_of_settings(effect)
             for work in self._works(effect):
-                if left == 0:
+                if certain <= 0 and perf_counter() >= until:
                     yield
-                    left = at_once
-                left -= 1
+                    until = perf_counter() + TURN_SECONDS
+                certain -= 1
                 work()
 
     def _works(self, effect: Effect) -> Iterator[Callable[[], None]]:
@@ -119,7 +122,7 @@ class MetadataEffects:
                 self._last_config = None  # A new topic of this name may have other settings.
                 for index in range(count):
                     yield partial(self._remove, TopicPartition(topic, index))
-                yield partial(self._node.groups.on_topics_deleted, [topic])
+                yield from self._node.groups.forgetting([topic])
             case SettingsChanged(resource_type, name):
                 yield from self._reconfigurations(resource_type, name)
             case LeadersChanged(partitions):

@@ -35,10 +35,11 @@ def in_turns(
 
 
 def fill(told: list[Told], asked: Iterable[Asked], tell: Callable[[Asked], Told]) -> Iterator[None]:
-    """The steps of a reply that has one part for each thing that was asked for."""
-    for each in asked:
+    """The steps of a reply that has one part for each thing that was asked for; a single one is told at once."""
+    for number, each in enumerate(asked):
+        if number:
+            yield
         told.append(tell(each))
-        yield
 
 
 def run_in_turns(node: Node, steps: Iterator[None], done: Callable[[], None]) -> bool:

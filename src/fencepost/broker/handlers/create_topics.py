@@ -13,12 +13,14 @@ Errors:    TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, IN
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.config_views import describe_topic
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, TOPIC
 from fencepost.broker.topics import NewTopic, Outcome
+from fencepost.broker.turns import fill, run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.create_topics import (
     CreatableTopicConfigs,
@@ -41,13 +43,15 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
 
     def created(results: Sequence[Outcome]) -> None:
         outcomes.update((outcome.name, outcome) for outcome in results)
-        # One entry for each name, in the order in which they were asked for.
+        # One entry for each name, in the order in which they were asked for. Each tells thirty settings.
         names = dict.fromkeys(topic.name for topic in request.topics)
-        parked.answer(
-            CreateTopicsResponse(
-                topics=[describe(outcomes[name], wanted.get(name), context) for name in names]
-            )
+        response = CreateTopicsResponse()
+        steps = fill(
+            response.topics,
+            names,
+            lambda name: describe(outcomes[name], wanted.get(name), context),
         )
+        run_in_turns(context.node, steps, partial(parked.answer, response))
 
     context.node.topics.create(
         [read(topic) for topic in wanted.values()], created, validate_only=request.validate_only

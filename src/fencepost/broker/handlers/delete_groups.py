@@ -40,12 +40,13 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Parked:
             parked.answer(response)
 
     def steps() -> Iterator[None]:
-        for group_id in results:
+        for number, group_id in enumerate(results):
+            if number:
+                yield
             if context.authorize("DELETE", "GROUP", group_id):
                 context.node.groups.delete_group(group_id, partial(done, group_id))
             else:
                 done(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            yield
 
     if not results:
         parked.answer(response)

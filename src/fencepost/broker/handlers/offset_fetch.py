@@ -47,7 +47,9 @@ def handle(request: OffsetFetchRequest, context: Context) -> Parked:
     asked: list[GroupPartition] = []
 
     def steps() -> Iterator[None]:
-        for group in request.groups:
+        for number, group in enumerate(request.groups):
+            if number:
+                yield
             found = find(group, context)
             if isinstance(found, ErrorCode):
                 response.groups.append(refused(group, found, context))
@@ -58,7 +60,6 @@ def handle(request: OffsetFetchRequest, context: Context) -> Parked:
                 response.groups.append(
                     OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
                 )
-            yield
 
     parked = Parked()
     parked.holds_followers = not run_in_turns(
