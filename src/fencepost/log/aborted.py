@@ -23,18 +23,22 @@ from fencepost.records.index import (
 class AbortedIndex:
     """Read when it is first asked for; the file is open only while it is written."""
 
-    __slots__ = ("_disk", "_entries", "_written", "path")
+    __slots__ = ("_added", "_disk", "_entries", "_written", "path")
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._entries: list[AbortedTxn] | None = None
+        self._added: list[AbortedTxn] = []
+        """Entries that came while the file could not be read."""
         self._written = 0
         self.path = path
 
     @property
     def is_behind(self) -> bool:
         """Whether there are entries that the disk has refused so far."""
-        return self._entries is not None and self._written < len(self._entries)
+        if self._entries is None:
+            return bool(self._added)
+        return self._written < len(self._entries)
 
     def entries(self) -> list[AbortedTxn]:
         """All of them, in the order of their markers."""
@@ -46,17 +50,23 @@ class AbortedIndex:
             except ValueError as problem:
                 raise CorruptError(f"{self.path}: {problem}") from problem
             self._written = len(self._entries)
+            self._entries += self._added
+            self._added = []
         return self._entries
 
     def append(self, txn: AbortedTxn) -> None:
-        """Adds one. It counts from now on, also when the disk refuses it and an OSError says so."""
-        entries = self.entries()
+        """Adds one. It counts from now on, also when the disk refuses to read or write and an exception says so."""
+        if self._entries is None:
+            self._added.append(txn)
+            self.write_behind()
+            return
+        entries = self._entries
         assert not entries or txn.last_offset > entries[-1].last_offset, "markers come in order"
         entries.append(txn)
         self.write_behind()
 
     def write_behind(self) -> None:
-        """Writes what is not in the file yet; an OSError leaves it for the next time."""
+        """Writes what is not in the file yet; an OSError, or a CorruptError of the file, leaves it for the next time."""
         if not self.is_behind:
             return
         entries = self.entries()
@@ -98,6 +108,7 @@ class AbortedIndex:
         """Forgets everything: whoever recovers the segment builds it again."""
         self._disk.remove(self.path)
         self._entries = []
+        self._added = []
         self._written = 0
 
     def release(self) -> None:

@@ -585,7 +585,7 @@ class Log:
     def _prepare(self, end_offset: int, more: list[str]) -> PendingSync:
         if self._active.aborted.is_behind:
             # Without it the active segment is read through after a crash, and that is enough.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, StorageError):
                 self._active.aborted.write_behind()
                 self._unsynced.add(self._active.aborted.path)
                 self._unsynced.names_changed()
@@ -653,7 +653,7 @@ class Log:
         index = self.segments_from(txn.last_offset)[0].aborted
         try:
             index.append(txn)
-        except OSError as problem:
+        except (OSError, StorageError) as problem:
             _LOGGER.warning(
                 "%s cannot be written and is tried again later: %s", index.path, problem
             )
@@ -665,9 +665,12 @@ class Log:
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTxn]:
         """The aborted transactions that a reader of [fetch_offset, upper_offset) must know."""
         found: list[AbortedTxn] = []
-        for segment in self.segments_from(fetch_offset):
-            if segment.aborted.collect(fetch_offset, upper_offset, found):
-                break
+        try:
+            for segment in self.segments_from(fetch_offset):
+                if segment.aborted.collect(fetch_offset, upper_offset, found):
+                    break
+        except OSError as problem:
+            raise StorageError(f"{self.folder}: reading failed: {problem}") from problem
         return found
 
     # --- snapshots -----------------------------------------------------------------------------
