@@ -46,7 +46,14 @@ from fencepost.records.snapshot import decode_snapshot
 if TYPE_CHECKING:
     from fencepost.base.seams import Disk
 
-PUT_BACK: Final = "put it back from a copy; until then its readers get CORRUPT_MESSAGE, and everything else is served"
+PUT_BACK: Final = (
+    "put it back from a copy, or accept the loss with `fencepost repair`; until then its readers get CORRUPT_MESSAGE, and "
+    "everything else is served"
+)
+PUT_BACK_COORDINATOR: Final = (
+    "put it back from a copy, or accept the loss with `fencepost repair`; until then its ids or groups get "
+    "COORDINATOR_NOT_AVAILABLE, unless a checkpoint covers it, and everything else is served"
+)
 MADE_ANEW: Final = "delete it: it is made anew"
 
 
@@ -159,7 +166,8 @@ class DirectoryCheck:
             yield from self._decode(path, decode_snapshot, "delete it: an older one is used")
         bases = offsets_with(names, LOG)
         end_offset = 0
-        for base, following in zip(bases, [*bases[1:], None], strict=True):
+        yield from self._check_start(entry, bases)
+        for base, following in zip(bases, [*bases[1:], None][: len(bases)], strict=True):
             segment = SegmentCheck(self._disk, self._folder, entry, base, following)
             for finding in segment.run(
                 opens_batches=entry.rpartition("-")[0] in INTERNAL_TOPICS,
@@ -172,12 +180,24 @@ class DirectoryCheck:
             end_offset = segment.end_offset
         yield from self._check_end(entry, end_offset)
 
+    def _check_start(self, entry: str, bases: list[int]) -> Iterator[Finding]:
+        topic, _, index = entry.rpartition("-")
+        known = self._layout.log_start_offset(TopicPartition(topic, int(index)))
+        # Only compaction works on internal topics, and it never removes the beginning of a log.
+        if topic in INTERNAL_TOPICS and bases and bases[0] > known:
+            problem = f"begins at {bases[0]}, and should at {known}"
+            yield Finding(entry, problem, PUT_BACK_COORDINATOR)
+
     def _check_end(self, entry: str, end_offset: int) -> Iterator[Finding]:
         topic, _, index = entry.rpartition("-")
         known = self._layout.recovery_point(TopicPartition(topic, int(index)))
         if end_offset < known and entry != str(METADATA_LOG):
             problem = f"ends at {end_offset}, and was on the disk up to {known}"
-            yield Finding(entry, problem, "put it back from a copy: records are missing")
+            yield Finding(
+                entry,
+                problem,
+                "put it back from a copy, or accept the loss with `fencepost repair`",
+            )
 
 
 _CUT: Final = "nothing: the next start cuts it off"
@@ -215,8 +235,9 @@ class SegmentCheck:
                 self._look_inside if opens_batches else self._look,
             )
             self.end_offset = found.next_offset
+            advice = PUT_BACK_COORDINATOR if opens_batches else PUT_BACK
             for damage in found.damage:
-                yield Finding(name, str(damage), PUT_BACK)
+                yield Finding(name, str(damage), advice)
             torn_bytes = self.size_bytes - found.size_bytes
             if torn_bytes:
                 problem = (
@@ -225,7 +246,7 @@ class SegmentCheck:
                 yield Finding(name, problem, _CUT, is_damage=False)
             if self._unreadable:
                 problem = f"has {self._unreadable} batches that cannot be opened"
-                yield Finding(name, problem, PUT_BACK)
+                yield Finding(name, problem, advice)
             if has_indexes:
                 yield from self._check_index(file.read, found)
         finally:

@@ -17,8 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import StorageError, WireError
+from fencepost.base.failures import CorruptError, StorageError, WireError
 from fencepost.base.limits import MAX_BATCH_BYTES
+from fencepost.broker.transaction_loading import RETRY_LOAD_MS, not_served
 from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.decide import on_sequel
 from fencepost.coordinator.group.decision import Decision
@@ -93,6 +94,7 @@ class GroupPartition:
         "_waiting",
         "closed",
         "index",
+        "is_refused",
         "partition",
         "state",
     )
@@ -109,29 +111,38 @@ class GroupPartition:
         self._has_stale = False
         """Whether the disk has refused tombstones."""
         self._waiting: dict[int, Callable[[Any], None]] = {}
-        self._entries: Iterator[Entry] = iter(partition.entries())
+        self._entries: Iterator[Entry] = partition.whole_entries()
         self._skipped = 0
         self._end_offset = partition.log_end_offset
         self.index = index
         self.partition = partition
         self.state = GroupState(settings)
         self.closed = False
+        self.is_refused = False
+        """Whether the log has damage, so that nobody can speak for its groups."""
 
     def __repr__(self) -> str:
         return f"GroupPartition({self.index}, {self.state})"
 
     # -- loading ----------------------------------------------------------------------------------
 
-    def load(self) -> None:
-        """Reads the log for one turn of the loop, and goes on in the next until its end."""
+    def load(self, *, held: bool = False) -> None:
+        """Reads the log for one turn of the loop, and goes on in the next until its end.
+
+        A log that cannot be read as a whole is not served: behind a missing record offsets would go back, and a group
+        would read again what a transaction has dealt with. `held` reads all of it now, and raises StorageError.
+        """
         if self.closed:
             return
         try:
             more = self._fold_some() or self._check_some()
+            while more and held:
+                more = self._fold_some() or self._check_some()
         except (StorageError, BatchError) as problem:
-            # As in Kafka: what was read is served, rather than nothing.
-            log.error("%s could not be read to its end: %s", self.partition.name, problem)
-            more = False
+            if held:
+                raise
+            self._load_failed(problem)
+            return
         if more:
             self._node.call_later(0, self.load)
             return
@@ -148,6 +159,19 @@ class GroupPartition:
         self._stale = []
         for group in self.state.groups.values():
             self.arm(group)
+
+    def _load_failed(self, problem: Exception) -> None:
+        if isinstance(problem, CorruptError | BatchError):
+            self.is_refused = True
+            log.error("%s", not_served(self._node, self.partition, problem))
+            return
+        log.error("%s cannot be read, and is tried again: %s", self.partition.name, problem)
+        self.state = GroupState(self.state.settings)
+        self._skipped = 0
+        self._unchecked = None
+        self._stale = []
+        self._entries = self.partition.whole_entries()
+        self._node.call_later(RETRY_LOAD_MS, self.load)
 
     def _fold_some(self) -> bool:
         """Whether there is more."""

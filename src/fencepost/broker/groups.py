@@ -85,9 +85,7 @@ class Groups:
         self.unload(partition_index)
         loaded = GroupPartition(self._node, partition_index, partition, self.settings)
         self._partitions[partition_index] = loaded
-        loaded.load()
-        while held and loaded.state.is_loading:
-            loaded.load()
+        loaded.load(held=held)
         if self._expiry is None:
             self._schedule_expiry()
 
@@ -105,6 +103,11 @@ class Groups:
         for index in list(self._partitions):
             self.unload(index)
 
+    @property
+    def refused(self) -> list[GroupPartition]:
+        """Partitions with damage, whose groups nobody can speak for."""
+        return [known for known in self._partitions.values() if known.is_refused]
+
     def is_loaded(self, partition_index: int) -> bool:
         known = self._partitions.get(partition_index)
         return known is not None and not known.state.is_loading
@@ -117,11 +120,16 @@ class Groups:
         found = self._partitions.get(coordinator_partition(group_id, count))
         if found is None:
             return ErrorCode.NOT_COORDINATOR
+        if found.is_refused:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return LOADING if found.state.is_loading else found
 
     def states(self) -> list[GroupState] | ErrorCode:
-        """What every partition here knows; an error while one of them does not know all."""
-        states = [known.state for known in self._partitions.values()]
+        """What every partition here knows; an error while one of them does not know all.
+
+        Damaged partitions are left out: the others would not be seen either until they are mended.
+        """
+        states = [known.state for known in self._partitions.values() if not known.is_refused]
         return LOADING if any(state.is_loading for state in states) else states
 
     # -- membership -------------------------------------------------------------------------------

@@ -332,7 +332,10 @@ class Layout:
             if (point := p.log.saved_recovery_point) > 0 or p.name in self._recovery_points
         }
         starts = self._log_starts | {
-            p.name: p.log.log_start_offset for p in partitions if p.log.log_start_offset > 0
+            p.name: p.log.log_start_offset
+            for p in partitions
+            # A start that was lost stays noticeable.
+            if p.log.log_start_offset > 0 and not p.log.is_start_lost
         }
         dirty = self._first_dirty | {
             p.name: p.log.first_dirty_offset

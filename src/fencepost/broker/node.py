@@ -34,7 +34,7 @@ from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.layout import Layout
 from fencepost.broker.listener import ANY_HOST
 from fencepost.broker.opener import Opener
-from fencepost.broker.reconciliation import load_after_crash
+from fencepost.broker.reconciliation import load_coordinators
 from fencepost.broker.removal import Removal
 from fencepost.broker.room import Room
 from fencepost.broker.server import Server
@@ -138,10 +138,7 @@ class Node:
             raise cannot_listen(config.listen_host, config.listen_port, problem) from problem
         listening, told = _address(config.listen_host, port), _address(*config.advertised(port))
         self.topics.register(*config.advertised(port))
-        if self.layout.clean:
-            self.load_coordinators()
-        else:
-            load_after_crash(self)
+        load_coordinators(self)
         if not self.topics.has_offline:
             # What is offline has been neither synced nor compared with the other logs.
             self.layout.trust_session(sync=self.shard.fsync)

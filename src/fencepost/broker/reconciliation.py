@@ -1,4 +1,4 @@
-"""After a stop that was not clean: what the logs may disagree about is settled before anybody is served.
+"""After a stop that was not clean, or after a repair: what the logs may disagree about is settled before anybody is served.
 
 Theory of operation
 -------------------
@@ -14,8 +14,12 @@ Two things, at the end of a start:
   others rest on, and the usual load finishes what is prepared. The mode of this start does not matter.
 
 The coordinators are read to their end in one turn for this, because only all of them together can say that nobody owns a
-transaction; nothing of what they found is finished before. A start that dies in the middle is repeated whole: until
-`Layout.trust_session` the directory still says that power was lost.
+transaction; nothing of what they found is finished before. If one of them is damaged, the broker does not start. A
+start that dies in the middle is repeated whole: until `Layout.trust_session` the directory still says that power was lost.
+
+The same is done, in both modes and after a clean stop too, for a coordinator's log from which `fencepost repair` has taken
+records out (`repair.LOSS`). What is left of it may be older than what its producers know, by any number of epochs. So each of its
+ids gets a new producer id as well: nobody holds one of those.
 
 Only partitions that know producers are looked at. If the disk refuses a marker or a record, the broker does not start.
 """
@@ -27,15 +31,24 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.broker.markers import EndMarker, append_marker
-from fencepost.coordinator.txn.reconcile import MissingMarker, Seen, reconcile
+from fencepost.broker.repair import LOSS
+from fencepost.coordinator.txn.events import LogRecord
+from fencepost.coordinator.txn.reconcile import (
+    MissingMarker,
+    Seen,
+    before_loss,
+    reconcile,
+    renewed,
+)
+from fencepost.records.batch import BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fencepost.broker.node import Node
     from fencepost.broker.transaction_partition import CoordinatorPartition
-    from fencepost.coordinator.txn.events import LogRecord
     from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
@@ -47,24 +60,82 @@ LAST_COUNTED_ID: Final = 2**62
 """Nobody is ever handed out so high an id: whoever uses it has made it up, and it must not use all others up."""
 
 
-def load_after_crash(node: Node) -> None:
-    """Loads the coordinators of a directory whose last stop was not clean."""
-    if node.layout.lost_power and not node.layout.is_synced:
-        node.load_coordinators(held=True)
-        _reconcile(node)
-        _reserve_ids(node, skipped=SKIPPED_IDS)
+def load_coordinators(node: Node) -> None:
+    """Loads the coordinators of a directory, and settles what its last stop or a repair has left."""
+    repaired = _repaired(node)
+    layout = node.layout
+    if repaired or (layout.lost_power and not layout.is_synced and not layout.clean):
+        _load_all(node)
+        _reconcile(node, repaired)
+        first_id = _reserve_ids(node, skipped=SKIPPED_IDS)
+        _renew(node, repaired, first_id)
         for coordinator in node.transactions.coordinators():
             node.transactions.resume(coordinator)
     else:
         node.load_coordinators()
-        _reserve_ids(node, skipped=0)
+        if not layout.clean:
+            _reserve_ids(node, skipped=0)
 
 
-def _reserve_ids(node: Node, *, skipped: int) -> None:
+def _repaired(node: Node) -> set[int]:
+    """The partitions of `__transaction_state` that have lost records with the consent of an operator."""
+    found = set()
+    for index in range(node.metadata.partition_count(TRANSACTION_STATE_TOPIC)):
+        partition = node.partition(TRANSACTION_STATE_TOPIC, index)
+        if partition is not None and node.disk.exists(f"{partition.log.folder}/{LOSS}"):
+            found.add(index)
+    return found
+
+
+def _renew(node: Node, repaired: set[int], first_id: int) -> None:
+    """Gives every id of a repaired partition a producer id that nobody has; durable when this returns."""
+    now_ms = node.clock.now_ms()
+    producer_id = first_id  # Of those that are left out.
+    for coordinator in node.transactions.coordinators():
+        if coordinator.index not in repaired:
+            continue
+        for transactional_id, txn in list(coordinator.state.transactions.items()):
+            _write_record(
+                coordinator, LogRecord(transactional_id, renewed(txn, producer_id, now_ms)), now_ms
+            )
+            producer_id += 1
+        partition = coordinator.partition
+        try:
+            partition.advance_high_watermark(partition.log.sync())
+            node.disk.remove(f"{partition.log.folder}/{LOSS}")
+            node.disk.sync_dir(partition.log.folder)
+        except OSError as problem:
+            raise StorageError(
+                f"{partition.name} was repaired, and its ids could not be renewed: {problem}. Start again when the disk "
+                "can be written."
+            ) from problem
+        log.warning(
+            "%s has lost records and was repaired: its %d transactional ids have new producer ids, so producers from "
+            "before are fenced and must be initialised again",
+            partition.name,
+            len(coordinator.state.transactions),
+        )
+
+
+def _load_all(node: Node) -> None:
+    """All coordinators, or none: whoever owns what an unreadable log spoke of would look like nobody."""
+    try:
+        node.load_coordinators(held=True)
+    except (StorageError, BatchError) as problem:
+        raise StorageError(
+            f"A coordinator's log cannot be read, and without it open transactions cannot be settled after a loss of power: "
+            f"{problem}. Nothing was settled. Put the file back from a copy, or accept the loss with `fencepost repair "
+            f"{node.config.data} PARTITION`; `fencepost check {node.config.data}` tells more."
+        ) from problem
+
+
+def _reserve_ids(node: Node, *, skipped: int) -> int:
+    """Leaves all ids out that somebody may have, and so many more; the first of those."""
     state = node.metadata
     used = (each for each in _used_ids(node) if each < LAST_COUNTED_ID)
     first = max(max(used, default=-1) + 1, state.next_producer_id)
     node.topics.reserve_ids_below(first + skipped)
+    return first
 
 
 def _used_ids(node: Node) -> Iterator[int]:
@@ -83,13 +154,17 @@ def _seen(node: Node) -> Iterator[Seen]:
             yield Seen(name, each.producer_id, each.epoch, each.in_txn, each.coordinator_epoch)
 
 
-def _reconcile(node: Node) -> None:
+def _reconcile(node: Node, repaired: set[int]) -> None:
     owners = {
         transactional_id: coordinator
         for coordinator in node.transactions.coordinators()
         for transactional_id in coordinator.state.transactions
     }
-    known = [(each, owner.state.transactions[each]) for each, owner in owners.items()]
+    known = [
+        (each, before_loss(txn) if owner.index in repaired else txn)
+        for each, owner in owners.items()
+        for txn in (owner.state.transactions[each],)
+    ]
     now_ms = node.clock.now_ms()
     markers, records = reconcile(_seen(node), known, now_ms)
     _sync(node, [_write_marker(node, marker) for marker in markers])
@@ -99,7 +174,7 @@ def _reconcile(node: Node) -> None:
     )
     if markers or records:
         log.warning(
-            "power may have been lost, and the logs did not agree: %d open transactions were committed, %d aborted; "
+            "the logs did not agree after a loss of power or a repair: %d open transactions were committed, %d aborted; "
             "%d transactional ids have a new epoch",
             sum(marker.commit for marker in markers),
             sum(not marker.commit for marker in markers),

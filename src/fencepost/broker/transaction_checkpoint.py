@@ -151,6 +151,9 @@ def read_checkpoint(disk: Disk, partition: Partition) -> tuple[int, list[tuple[b
         return 0, []
     if found is not None and found[0] <= partition.log_end_offset:
         return found
+    if found is not None and partition.log.missing:
+        # The end of the log was removed. The checkpoint may be all that is left of it.
+        return 0, []
     log.warning("%s does not fit its log and is deleted; the log is read as a whole", path)
     try:
         disk.remove(path)

@@ -4,7 +4,12 @@ The last checkpoint is read first, then what the log has after it. A short log i
 whoever asks for one of its ids meanwhile is told COORDINATOR_LOAD_IN_PROGRESS. A load that is cancelled, because
 the partition was given away or a newer load has begun, stops and leaves nothing behind.
 
-What is found:
+A log that cannot be read as a whole is not served. Behind a missing record an id would come back with an older epoch, and
+a producer that was fenced could write again; or a commit that was decided would be forgotten. So its ids are answered
+COORDINATOR_NOT_AVAILABLE (`Transactions.refused`), which clients retry until their own timeout: none of them draws a wrong
+conclusion. What lies before the checkpoint is not needed, and may be damaged. A disk that fails to read is tried again.
+
+What is found otherwise:
 
 - prepared: the outcome is fixed, so its markers are written (again, perhaps) and it is completed;
 - open: goes on until its timeout, so that a producer never sees that its coordinator has moved. With
@@ -20,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.broker.transaction_checkpoint import read_checkpoint
 from fencepost.broker.transaction_ending import Ending
 from fencepost.coordinator.txn.apply import apply, read_entry
@@ -29,15 +35,19 @@ from fencepost.records.batch import BatchError
 from fencepost.records.entry import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fencepost.broker.node import Node
     from fencepost.broker.transaction_partition import CoordinatorPartition
+    from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
 
 ENTRIES_PER_TURN: Final = 2_000
 """Log entries folded before the loop gets a turn: some 20 ms."""
+
+RETRY_LOAD_MS: Final = 5_000
+"""Pause before a log is read again that the disk failed to read."""
 
 
 class Loading:
@@ -46,6 +56,7 @@ class Loading:
     __slots__ = (
         "_cancelled",
         "_entries",
+        "_failed",
         "_loaded",
         "_node",
         "_read",
@@ -59,16 +70,14 @@ class Loading:
         node: Node,
         coordinator: CoordinatorPartition,
         loaded: Callable[[Loading], None],
+        failed: Callable[[Loading, Exception], None],
     ) -> None:
         self._node = node
-        offset, pairs = read_checkpoint(node.disk, coordinator.partition)
-        self._entries = chain(
-            (Entry(-1, -1, -1, False, key, value) for key, value in pairs),
-            coordinator.partition.entries(offset),
-        )
-        self._saved = len(pairs)
+        self._entries: Iterator[Entry] | None = None
+        self._saved = 0
         self._read = 0
         self._loaded = loaded
+        self._failed = failed
         self._skipped = 0
         self._cancelled = False
         self.coordinator = coordinator
@@ -78,7 +87,7 @@ class Loading:
         self._cancelled = True
 
     def go_on(self, *, whole: bool = False) -> None:
-        """Reads for one turn of the loop, or to the end; calls `loaded` when the end is reached."""
+        """Reads for one turn of the loop, or to the end; calls `loaded` when the end is reached, or `failed`."""
         if self._cancelled:
             return
         try:
@@ -86,11 +95,8 @@ class Loading:
             while more and whole:
                 more = self._fold_some()
         except (StorageError, BatchError) as problem:
-            # As in Kafka: what was read is served, rather than nothing.
-            log.error(
-                "%s could not be read to its end: %s", self.coordinator.partition.name, problem
-            )
-            more = False
+            self._failed(self, problem)
+            return
         if more:
             self._node.call_later(0, self.go_on)
             return
@@ -103,9 +109,18 @@ class Loading:
         self.coordinator.checkpoint.count(self._read - self._saved)
         self._loaded(self)
 
+    def _begin(self) -> Iterator[Entry]:
+        partition = self.coordinator.partition
+        offset, pairs = read_checkpoint(self._node.disk, partition)
+        self._saved = len(pairs)
+        saved = (Entry(-1, -1, -1, False, key, value) for key, value in pairs)
+        return chain(saved, partition.whole_entries(offset))
+
     def _fold_some(self) -> bool:
         """Whether there is more."""
         state = self.coordinator.state
+        if self._entries is None:
+            self._entries = self._begin()
         for count, entry in enumerate(self._entries, start=1):
             self._read += 1
             record = read_entry(entry)
@@ -116,6 +131,28 @@ class Loading:
             if count == ENTRIES_PER_TURN:
                 return True
         return False
+
+
+def not_served(node: Node, partition: Partition, problem: Exception) -> str:
+    """What an operator must know of a coordinator partition with damage."""
+    name = partition.name
+    if name.topic == TRANSACTION_STATE_TOPIC:
+        kept, risk, fate = (
+            "transactional ids",
+            "one of them could come back at an older epoch, or a commit be forgotten",
+            "their open transactions are aborted, and their producers are fenced",
+        )
+    else:
+        kept, risk, fate = (
+            "consumer groups",
+            "their committed offsets could go back",
+            "groups go on from the newest offsets that can be read",
+        )
+    return (
+        f"{name} is damaged and not served: {problem}. Its {kept} get COORDINATOR_NOT_AVAILABLE, because {risk}. Nothing "
+        "was removed, and everything else is served. Stop the broker and put the file back from a copy. Without a copy, "
+        f"accept the loss with `fencepost repair {node.config.data} {name}`: {fate}."
+    )
 
 
 def finish_prepared(node: Node, coordinator: CoordinatorPartition) -> None:

@@ -4,7 +4,7 @@ Theory of operation
 -------------------
 The node owns some partitions of `__transaction_state`; which ones is told by `load` and `unload`, never assumed.
 A request finds the partition of its transactional id (NOT_COORDINATOR when another node has it,
-COORDINATOR_LOAD_IN_PROGRESS while its log is being read), and then always the same happens: decide, append, apply at
+COORDINATOR_LOAD_IN_PROGRESS while its log is being read, COORDINATOR_NOT_AVAILABLE when that is damaged), and then always the same happens: decide, append, apply at
 once, wait until it is durable, answer. While it waits the id is pending. What is durable with its append (durability
 `os`) goes on in the same call: no callback is made for `when_durable`, which would only be called at once.
 
@@ -20,15 +20,22 @@ is, the client is sent on (NOT_COORDINATOR), and the new owner finishes what the
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import CorruptError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, coordinator_partition
 from fencepost.broker.transaction_clock import TransactionClock
 from fencepost.broker.transaction_ending import Ending
-from fencepost.broker.transaction_loading import Loading, finish_prepared
+from fencepost.broker.transaction_loading import (
+    RETRY_LOAD_MS,
+    Loading,
+    finish_prepared,
+    not_served,
+)
 from fencepost.broker.transaction_partition import APPEND_ERRORS, CoordinatorPartition
 from fencepost.coordinator.txn.decide import (
     decide_add_partitions,
@@ -52,6 +59,7 @@ from fencepost.coordinator.txn.views import (
     describe_transaction,
     list_transactions,
 )
+from fencepost.records.batch import BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +74,8 @@ if TYPE_CHECKING:
 
     Done = Callable[[Reply], None]
     E = TypeVar("E", InitProducerId, AddPartitions, EndTxn, TimedOut)
+
+log = logging.getLogger(__name__)
 
 NONE: Final = ErrorCode.NONE
 TRANSACTION_VERSION: Final = 2
@@ -90,6 +100,8 @@ class Transactions:
         self._node = node
         self._served: dict[int, CoordinatorPartition] = {}
         self._loading: dict[int, Loading] = {}
+        self.refused: dict[int, Partition] = {}
+        """Partitions whose log has damage that no checkpoint makes up for: nobody can speak for their ids."""
         self._indexes: dict[tuple[str, int], int] = {}
         """By id and number of partitions, what `partition_for` has found."""
         self.clock = TransactionClock(node, self)
@@ -102,7 +114,7 @@ class Transactions:
     def close(self) -> None:
         """Serves nothing any more; what is unfinished is in the log, and finished at the next start."""
         self.clock.stop()
-        for index in [*self._served, *self._loading]:
+        for index in [*self._served, *self._loading, *self.refused]:
             self.unload(index)
 
     # -- which partitions are served ------------------------------------------------------------------------
@@ -110,16 +122,33 @@ class Transactions:
     def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
         """Serves a partition from now on, once its log has been read.
 
-        With `held` that is when this returns, and `resume` finishes what was found.
+        With `held` that is when this returns, and `resume` finishes what was found; StorageError if it cannot be read.
         """
         self.unload(partition_index)
         coordinator = CoordinatorPartition(self._node, partition_index, partition)
-        loading = Loading(self._node, coordinator, self._serve if held else self._loaded)
+        loaded, failed = (self._serve, _raise) if held else (self._loaded, self._failed)
+        loading = Loading(self._node, coordinator, loaded, failed)
         self._loading[partition_index] = loading
         loading.go_on(whole=held)
 
+    def _failed(self, loading: Loading, problem: Exception) -> None:
+        index, partition = loading.coordinator.index, loading.coordinator.partition
+        if isinstance(problem, CorruptError | BatchError):
+            del self._loading[index]
+            self.refused[index] = partition
+            log.error("%s", not_served(self._node, partition, problem))
+            return
+        log.error("%s cannot be read, and is tried again: %s", partition.name, problem)
+
+        def again() -> None:
+            if self._loading.get(index) is loading:
+                self.load(index, partition)
+
+        self._node.call_later(RETRY_LOAD_MS, again)
+
     def unload(self, partition_index: int) -> None:
         """The partition goes to another node. To be called before it is closed."""
+        self.refused.pop(partition_index, None)
         loading = self._loading.pop(partition_index, None)
         if loading is not None:
             loading.cancel()
@@ -183,6 +212,8 @@ class Transactions:
             return coordinator
         if index in self._loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if index in self.refused:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NOT_COORDINATOR
 
     # -- requests -------------------------------------------------------------------------------------------
@@ -418,6 +449,10 @@ class Transactions:
         now_ms = self._node.clock.now_ms()
         for coordinator in self.coordinators():
             yield list_transactions(coordinator.state, filters, now_ms)
+
+
+def _raise(loading: Loading, problem: Exception) -> None:
+    raise problem
 
 
 def _written(

@@ -12,6 +12,7 @@ from fencepost.cli import ledger, txn
 from fencepost.cli.bench import can_measure
 from fencepost.cli.check import check
 from fencepost.cli.demo import demo
+from fencepost.cli.repair import repair
 from fencepost.records import batch
 
 app = typer.Typer(
@@ -40,6 +41,7 @@ def serve(context: typer.Context) -> None:
 app.add_typer(txn.app, name="txn")
 app.add_typer(ledger.app, name="ledger")
 app.command(short_help="Read a stopped data directory, and say what is wrong with it.")(check)
+app.command(short_help="Take damaged records out of a stopped partition.")(repair)
 app.command(short_help="Run a pipeline on Spark, kill everything in turn, audit it.")(demo)
 
 

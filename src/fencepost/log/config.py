@@ -44,5 +44,10 @@ class LogConfig:
         return COMPACT in self.cleanup_policy
 
     @property
+    def is_deleted_from(self) -> bool:
+        """Whether the oldest segments go when they are past their retention."""
+        return DELETE in self.cleanup_policy
+
+    @property
     def is_append_time(self) -> bool:
         return self.message_timestamp_type == LOG_APPEND_TIME

@@ -73,19 +73,20 @@ def judge(file: File, position: int, next_offset: int, expected: Expected) -> Da
     """What to make of the bytes at `position`, where a batch from `next_offset` on should begin; None: torn."""
     size, is_last = expected.size_bytes, expected.end_offset is None
     found = _following(file, position, next_offset, expected)
+    is_tail = found is None
     if found is not None:
         damage = Damage(position, found[0], next_offset, found[1])
     elif not is_last and (expected.end_offset or 0) > next_offset:
         damage = Damage(position, size, next_offset, expected.end_offset or 0)
     else:
-        end_offset = _complete_tail(file, position, next_offset, expected)
-        if end_offset is None:
+        tail = _complete_tail(file, position, next_offset, expected)
+        if tail is None:
             return None
-        damage = Damage(position, size, next_offset, end_offset)
+        damage = Damage(position, *tail)
     if next_offset < expected.durable_below:
         return damage
     if expected.lost_power and (
-        (damage.end == size and (is_last or _is_short(file, position, size)))
+        (is_tail and (is_last or _is_short(file, position, size)))
         or _has_hole(file, damage.position, damage.end, size)
     ):
         return None
@@ -148,19 +149,28 @@ def _search(file: File, position: int, lowest: int, expected: Expected) -> tuple
     return None
 
 
-def _complete_tail(file: File, position: int, next_offset: int, expected: Expected) -> int | None:
-    """The offset behind a last batch that was written to its end; None when it was not, or nobody can tell."""
+def _complete_tail(
+    file: File, position: int, next_offset: int, expected: Expected
+) -> tuple[int, int, int] | None:
+    """End, first offset and end offset of last batches that were written to their end; None when nobody can tell.
+
+    More than one may be damaged: a sector, or a page. Their headers lead from one to the next.
+    """
+    end, end_offset = position, next_offset
+    while (found := _header_at(file, end, expected)) is not None:
+        if found.base_offset != end_offset or found.next_offset - 1 > expected.highest_offset:
+            break
+        end, end_offset = found.end, found.next_offset
+    if end > position:
+        return end, next_offset, end_offset
+    # The header is damaged. If the CRC of all bytes to the end is right, it is one batch, and its delta is right too.
     data = memoryview(file.read(position, expected.size_bytes - position))
     if len(data) < HEADER_BYTES:
         return None
-    base_offset, length, _, magic, crc, delta = _HEADER.unpack_from(data)
-    is_complete = length + LOG_OVERHEAD_BYTES == len(data) and magic == MAGIC
-    if is_complete or crc32c(data[CRC_START:]) == crc:
-        if base_offset == next_offset and 0 <= delta <= expected.highest_offset - base_offset:
-            return int(base_offset + delta + 1)
-        if crc32c(data[CRC_START:]) == crc:  # Then the delta is right, whatever the offset says.
-            return int(next_offset + delta + 1)
-    return None
+    crc, delta = _HEADER.unpack_from(data)[4:6]
+    if crc32c(data[CRC_START:]) != crc or not 0 <= delta <= expected.highest_offset - next_offset:
+        return None
+    return expected.size_bytes, next_offset, next_offset + int(delta) + 1
 
 
 def _is_short(file: File, position: int, size: int) -> bool:

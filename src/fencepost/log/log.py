@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
-from fencepost.base.failures import StorageError
+from fencepost.base.failures import DamagedError, StorageError
 from fencepost.base.seams import Disk
 from fencepost.log import snapshots
 from fencepost.log.config import LogConfig
@@ -74,6 +74,17 @@ class Log:
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.first_dirty_offset = self.log_start_offset
         """Where the next compaction begins to look; its owner may keep it over a restart."""
+        self.missing: list[tuple[int, int]] = []
+        """Offsets that were on the disk, and that no segment holds: the first one, and the one behind the last."""
+        self._lost_end = recovery_point if recovery_point > self.log_end_offset else 0
+        if self._lost_end:
+            self.missing.append((self.log_end_offset, recovery_point))
+        self.is_start_lost = (
+            not config.is_deleted_from and log_start_offset < self._bases[0] and make_folder is None
+        )
+        """Whether the log begins later than its owner says, though nothing ever removes its oldest segment."""
+        if self.is_start_lost:
+            self.missing.insert(0, (log_start_offset, self._bases[0]))
         self.recovered_from = recovered_from
         """The first offset whose batches `on_batch` was shown, when the open had to recover."""
         self.epochs = LeaderEpochs(disk, folder, is_new=make_folder is not None)
@@ -124,17 +135,19 @@ class Log:
                 segments,
                 shared,
                 log_start_offset=log_start_offset,
-                recovery_point=segments[-1].next_offset if clean else recovery_point,
+                recovery_point=max(segments[-1].next_offset, recovery_point)
+                if clean
+                else recovery_point,
                 recovered_from=recovered_from,
                 was_clean=clean and recovered_from is None and segments[-1].size_bytes > 0,
             )
-            if recovery_point > log.log_end_offset and not clean:
+            for first, end in log.missing:
                 _LOGGER.error(
-                    "%s ends at %d, but was on the disk up to %d: records are missing. Somebody or something "
-                    "shortened it; put it back from a copy while the broker is stopped",
+                    "%s: offsets %d to %d were on the disk and are missing: somebody or something removed them. "
+                    "Put the files back from a copy while the broker is stopped",
                     folder,
-                    log.log_end_offset,
-                    recovery_point,
+                    first,
+                    end - 1,
                 )
             log._mend_epochs(epochs)
             # A rebuilt transaction index needs the producers as of where the rebuilding begins.
@@ -394,6 +407,44 @@ class Log:
                 if entry.offset >= from_offset:
                     yield entry
 
+    def whole_entries(self, from_offset: int) -> Iterator[Entry]:
+        """The same for a reader that must not miss a record: DamagedError where a batch is missing or fails its check.
+
+        `entries` passes damage over and leaves CRCs to others.
+        """
+        for first, end in self.missing:
+            if end > from_offset:
+                raise DamagedError(f"{self.folder}: offsets {first} to {end - 1} are missing")
+        offset = max(from_offset, self.log_start_offset)
+        while offset < self.log_end_offset and not self._active.is_gone:
+            self._check_usable()
+            segment = self.segments_from(offset)[0]
+            try:
+                offset = yield from self._whole_segment(segment, offset)
+            except OSError as problem:
+                raise StorageError(f"{self.folder}: reading failed: {problem}") from problem
+            if segment is self._active:
+                return
+
+    def _whole_segment(self, segment: Segment, from_offset: int) -> Generator[Entry, None, int]:
+        """The entries of one segment from an offset on; returns where to read on."""
+        segment.refuse_damage(from_offset)
+        next_offset = -1
+        for batch in self._scan_segment(segment, from_offset, headers_only=False):
+            if batch.base_offset < next_offset or not batch.is_sound:
+                segment.examine()
+            segment.refuse_damage(from_offset)
+            for entry in entries_of(batch):
+                if entry.offset >= from_offset:
+                    yield entry
+            next_offset = batch.next_offset
+        if segment.is_gone:  # Compacted or removed meanwhile: what took its place is read on.
+            return max(next_offset, from_offset)
+        if next_offset < segment.next_offset and not segment.is_active:
+            segment.examine()
+        segment.refuse_damage(from_offset)
+        return segment.next_offset
+
     def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> TimestampOffset | None:
         """The first record below `upper_offset` that is not older than a time."""
         return find_timestamp(self, timestamp_ms, upper_offset)
@@ -564,6 +615,8 @@ class Log:
         a point inside of the active segment is written down as one that can never be the end of that segment.
         """
         point = self.recovery_point
+        if self.log_end_offset < self._lost_end:
+            return self._lost_end  # The next start must notice, too.
         if point == self._active.base_offset and not self._unsynced.has_segments:
             return point
         return max(0, point - 1)

@@ -356,6 +356,12 @@ class Segment:
         self.damage = tuple(found)
         self._hints.clear()
 
+    def refuse_damage(self, from_offset: int) -> None:
+        """DamagedError if records from an offset on are known to be damaged."""
+        for damage in self.damage:
+            if damage.end_offset > from_offset:
+                raise DamagedError(f"{self.path(LOG)}: {damage}")
+
     def adopt(self, found: Survey) -> None:
         """Takes over what a survey of the whole file has found."""
         self.note_damage(found.damage)

@@ -502,8 +502,12 @@ class Partition:
         return self.log.end_offset_for_epoch(epoch)
 
     def entries(self, from_offset: int = 0) -> Iterator[Entry]:
-        """Every record and marker, opened: what a coordinator folds at load."""
+        """Every record and marker, opened."""
         return self.log.entries(max(from_offset, self.log.log_start_offset))
+
+    def whole_entries(self, from_offset: int = 0) -> Iterator[Entry]:
+        """What a coordinator folds at load: the same, or DamagedError where a record cannot be read."""
+        return self.log.whole_entries(from_offset)
 
     # -- keeping house ------------------------------------------------------------------------------------
 

@@ -178,6 +178,12 @@ class SealedBatch:
         """When tombstones and markers in this batch may go; None before compaction has set it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether all of its bytes are there and match the CRC."""
+        data = self.data
+        return len(data) == self.size_bytes and crc32c(memoryview(data)[CRC_START:]) == self.crc
+
     def assign(self, base_offset: int, leader_epoch: int) -> None:
         """Gives the batch its place in the log, in its own (writable) buffer; the CRC does not cover it."""
         data = self.data

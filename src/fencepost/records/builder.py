@@ -142,6 +142,24 @@ def rebuild_batch(
     return bytearray(rebuilt.data)
 
 
+def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
+    """A batch without records that covers offsets which nobody can read any more."""
+    filler = _seal(
+        base_offset,
+        leader_epoch,
+        0,
+        end_offset - base_offset - 1,
+        NO_TIMESTAMP,
+        NO_TIMESTAMP,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        0,
+        b"",
+    )
+    return bytes(filler.data)
+
+
 def reseal(batch: SealedBatch, codec: int, payload: Buffer) -> SealedBatch:
     """The batch in another codec, with everything else as it was; `payload` is its decompressed part."""
     sealed = _seal(

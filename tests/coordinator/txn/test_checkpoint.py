@@ -71,13 +71,13 @@ def entries_read(node: ShellNode, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Where a load begins to read the log, from now on."""
     starts: list[int] = []
     partition_class = type(node.partitions[COORDINATOR_LOG])
-    real = partition_class.entries
+    real = partition_class.whole_entries
 
     def entries(self: object, from_offset: int = 0) -> object:
         starts.append(from_offset)
         return real(self, from_offset)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(partition_class, "entries", entries)
+    monkeypatch.setattr(partition_class, "whole_entries", entries)
     return starts
 
 

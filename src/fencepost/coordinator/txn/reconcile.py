@@ -27,6 +27,7 @@ Nothing depends on whether it was done before: all or part of it may have been, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.base.ids import (
@@ -161,6 +162,24 @@ def _marker(each: Seen, epoch: int, *, commit: bool) -> MissingMarker:
     # Not the epoch of the coordinator itself: this one is certainly not too low for the partition.
     coordinator_epoch = max(each.coordinator_epoch, 0)
     return MissingMarker(each.name, each.producer_id, epoch, commit, coordinator_epoch)
+
+
+def before_loss(txn: TransactionMetadata) -> TransactionMetadata:
+    """The record of an id whose later records may be lost, so that nothing of it is left to the usual end.
+
+    A commit that was decided is written where it is certain; everything else that is open is aborted.
+    """
+    if txn.state not in PREPARED_STATES:
+        return txn
+    state = COMPLETE_COMMIT if txn.state == PREPARE_COMMIT else ONGOING
+    return replace(txn, state=state)
+
+
+def renewed(txn: TransactionMetadata, producer_id: int, now_ms: int) -> TransactionMetadata:
+    """The record of an id that begins again with a producer id of its own: nobody from before fits it."""
+    record = _idle(txn, 0, State.EMPTY, now_ms)
+    record.producer_id, record.previous_producer_id = producer_id, NO_PRODUCER_ID
+    return record
 
 
 def _idle(txn: TransactionMetadata, epoch: int, state: State, now_ms: int) -> TransactionMetadata:

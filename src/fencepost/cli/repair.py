@@ -1,0 +1,67 @@
+"""`fencepost repair DIR PARTITION`: takes what is damaged out of a partition of a stopped data directory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fencepost.base.failures import ConfigError
+from fencepost.base.ids import TopicPartition
+from fencepost.cli.cluster import AsJson
+from fencepost.cli.output import output
+
+COLUMNS = ("outcome", "first_offset", "last_offset", "file")
+
+
+def repair(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="The data directory of a stopped broker.")
+    ],
+    partitions: Annotated[
+        list[str],
+        typer.Argument(metavar="PARTITION...", help="Names such as refunds-0."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Take damaged records out of partitions of a stopped data directory.
+
+    Use it when there is no copy to put back. Records that cannot be read are lost, and readers pass their offsets. The
+    damaged files are kept beside the new ones as `.log.damaged`. For `__transaction_state` the next start also aborts every
+    open transaction and fences the producers of that partition.
+    """
+    from fencepost.base.system import SystemDisk
+    from fencepost.broker.data_dir import DirectoryLock, refuse_used
+    from fencepost.broker.repair import Repair
+
+    refuse_used(directory)
+    folder = directory.rstrip("/") or "/"
+    lock = DirectoryLock(folder)
+    try:
+        # All of them are looked at before the first is changed.
+        repairs = [Repair(SystemDisk(), folder, partition_named(name)) for name in partitions]
+        done = [each for repair in repairs for each in repair.run()]
+    except OSError as problem:
+        raise ConfigError(
+            f"{directory} could not be repaired: {problem}. What was not replaced is as it was; try again."
+        ) from problem
+    finally:
+        lock.release()
+    rows = [
+        {
+            "outcome": "lost" if each.is_lost else "restored",
+            "first_offset": each.first_offset,
+            "last_offset": each.end_offset - 1,
+            "file": each.file,
+        }
+        for each in done
+    ]
+    output(as_json).table(rows, COLUMNS, f"Nothing is damaged in {', '.join(partitions)}.")
+
+
+def partition_named(name: str) -> TopicPartition:
+    """ConfigError for what is no name of a partition."""
+    topic, _, index = name.rpartition("-")
+    if not topic or not index.isdecimal():
+        raise ConfigError(f"{name} is not a partition. Write topic-number, such as refunds-0.")
+    return TopicPartition(topic, int(index))
