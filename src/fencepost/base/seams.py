@@ -26,6 +26,14 @@ class Dice(Protocol):
     def bytes(self, count: int) -> bytes: ...
 
 
+class Readable(Protocol):
+    """What can be read from any place."""
+
+    def read(self, position: int, count: int) -> bytes:
+        """Up to `count` bytes; fewer only at the end of the file."""
+        ...
+
+
 class File(Protocol):
     """One open file. Offsets are explicit: nobody shares a cursor."""
 

@@ -160,6 +160,9 @@ class Housekeeping:
             last_records=partition.last_records(),
         )
         done = yield from self._while_folded(partition, steps)
+        if partition.name.topic == TRANSACTION_STATE_TOPIC and not partition.log.is_sound:
+            # The round has met damage, and its checkpoint is gone.
+            self._node.transactions.on_damage(partition)
         if done is not None:
             log.info(
                 "%s: compacted %d bytes to %d",

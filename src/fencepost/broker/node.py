@@ -37,6 +37,7 @@ from fencepost.broker.opener import Opener
 from fencepost.broker.reconciliation import load_coordinators
 from fencepost.broker.removal import Removal
 from fencepost.broker.room import Room
+from fencepost.broker.scrub import Scrub
 from fencepost.broker.server import Server
 from fencepost.broker.shard import Shard
 from fencepost.broker.topics import Topics
@@ -104,6 +105,7 @@ class Node:
         self.background = Background(on_fatal)
         self.flusher = Flusher(self)
         self.housekeeping = Housekeeping(self)
+        self.scrub = Scrub(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Server | None = None
         self._loaded = False
@@ -144,6 +146,7 @@ class Node:
             self.layout.trust_session(sync=self.shard.fsync)
         self._removal.start(loop, self.layout.deleted_folders())
         self.housekeeping.start()
+        self.scrub.start()
         self.flusher.save_soon()
         if told != listening:
             log.info("listening on %s; clients are told to connect to %s", listening, told)
@@ -182,6 +185,7 @@ class Node:
     async def stop(self, *, clean: bool = True) -> None:
         """Ends the connections, closes the logs and, if all went well, says so in the directory."""
         self.housekeeping.stop()
+        self.scrub.stop()
         self.flusher.stop()
         self.topics.stop()
         if self._server is not None:

@@ -17,7 +17,6 @@ everything that was lost, there is no loss.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
@@ -88,7 +87,9 @@ class Repair:
         """Everything that was damaged; StorageError and OSError leave the old files in their places."""
         tidy_folder(self._disk, self._folder)
         bases = offsets_with(self._disk.list_dir(self._folder), LOG)
-        plans = [self._plan(base, after) for base, after in pairwise([*bases, None])]
+        plans = [
+            self._plan(base, after) for base, after in zip(bases, [*bases[1:], None], strict=False)
+        ]
         runs = [each for _, damage in plans for each in damage]
         if not bases or (self._name.topic in INTERNAL_TOPICS and bases[0] > self._known_start):
             # Compaction never removes the beginning of a log.

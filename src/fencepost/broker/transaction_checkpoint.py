@@ -92,15 +92,26 @@ class CheckpointKeeper:
 
         self._node.when_durable(self._partition, offset, durable)
 
+    def save_durably(self) -> None:
+        """The log can no longer be read as a whole: from now on the checkpoint is needed, and must not be lost."""
+        offset = self._partition.log_end_offset
+        data = encode_state(offset, self._state)
+
+        def durable() -> None:
+            if self._is_ours():
+                self._write(data, sync=True)
+
+        self._node.when_durable(self._partition, offset, durable)
+
     def _is_ours(self) -> bool:
         """Whether the folder still belongs to this node."""
         return self._node.partition(*self._partition.name) is self._partition
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, *, sync: bool = False) -> None:
         path = checkpoint_path(self._partition)
         self._is_maybe_there = True
         try:
-            self._node.disk.write_file(path, data, sync=False)
+            self._node.disk.write_file(path, data, sync=sync)
         except OSError as problem:
             log.warning("%s was not saved, and the next start takes longer: %s", path, problem)
 

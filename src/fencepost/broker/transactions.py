@@ -182,6 +182,11 @@ class Transactions:
         """A served log is about to lose records and tombstones: no checkpoint may rest on them."""
         self._served[partition.name.partition].checkpoint.before_compaction()
 
+    def on_damage(self, partition: Partition) -> None:
+        """Records of a served log have rotted: the state in memory holds what they said, and the next start needs it."""
+        if self.is_served(partition):
+            self._served[partition.name.partition].checkpoint.save_durably()
+
     def coordinators(self) -> list[CoordinatorPartition]:
         """The partitions that are served now."""
         return list(self._served.values())

@@ -148,7 +148,7 @@ def plan_round(log: Log, upper_offset: int, now_ms: int) -> Plan:
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
     dirty = [s for s in log.segments_from(first_dirty) if not s.is_active]
-    if any(segment.damage for segment in log.segments):
+    if not log.is_sound:
         dirty = []
     cleanable: list[Segment] = []
     for segment in dirty:

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from fencepost.base.seams import File
+from fencepost.base.seams import Readable
 from fencepost.records.batch import CRC_START, HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 
 _HEADER: Final = struct.Struct(">qiibI2xi")
@@ -69,7 +69,7 @@ class _Batch(NamedTuple):
     end: int
 
 
-def judge(file: File, position: int, next_offset: int, expected: Expected) -> Damage | None:
+def judge(file: Readable, position: int, next_offset: int, expected: Expected) -> Damage | None:
     """What to make of the bytes at `position`, where a batch from `next_offset` on should begin; None: torn."""
     size, is_last = expected.size_bytes, expected.end_offset is None
     found = _following(file, position, next_offset, expected)
@@ -94,7 +94,7 @@ def judge(file: File, position: int, next_offset: int, expected: Expected) -> Da
 
 
 def _following(
-    file: File, position: int, next_offset: int, expected: Expected
+    file: Readable, position: int, next_offset: int, expected: Expected
 ) -> tuple[int, int] | None:
     """The position and base offset of the sound batch behind the damage.
 
@@ -110,7 +110,7 @@ def _following(
     return _search(file, position + 1, next_offset, expected)
 
 
-def _header_at(file: File, position: int, expected: Expected) -> _Batch | None:
+def _header_at(file: Readable, position: int, expected: Expected) -> _Batch | None:
     header = file.read(position, HEADER_BYTES)
     if len(header) < HEADER_BYTES:
         return None
@@ -121,7 +121,7 @@ def _header_at(file: File, position: int, expected: Expected) -> _Batch | None:
     return _Batch(base_offset, base_offset + delta + 1, end)
 
 
-def _sound_batch(file: File, position: int, lowest: int, expected: Expected) -> _Batch | None:
+def _sound_batch(file: Readable, position: int, lowest: int, expected: Expected) -> _Batch | None:
     """The batch at a place, if it passes its check and its offsets can be right there."""
     found = _header_at(file, position, expected)
     if found is None or not lowest <= found.base_offset <= found.next_offset - 1:
@@ -135,7 +135,9 @@ def _sound_batch(file: File, position: int, lowest: int, expected: Expected) -> 
     return found if crc32c(data[CRC_START:]) == crc else None
 
 
-def _search(file: File, position: int, lowest: int, expected: Expected) -> tuple[int, int] | None:
+def _search(
+    file: Readable, position: int, lowest: int, expected: Expected
+) -> tuple[int, int] | None:
     """The first place from `position` on where a sound batch begins."""
     while position + HEADER_BYTES <= expected.size_bytes:
         chunk = file.read(position, _CHUNK_BYTES)
@@ -150,7 +152,7 @@ def _search(file: File, position: int, lowest: int, expected: Expected) -> tuple
 
 
 def _complete_tail(
-    file: File, position: int, next_offset: int, expected: Expected
+    file: Readable, position: int, next_offset: int, expected: Expected
 ) -> tuple[int, int, int] | None:
     """End, first offset and end offset of last batches that were written to their end; None when nobody can tell.
 
@@ -173,7 +175,7 @@ def _complete_tail(
     return expected.size_bytes, next_offset, next_offset + int(delta) + 1
 
 
-def _is_short(file: File, position: int, size: int) -> bool:
+def _is_short(file: Readable, position: int, size: int) -> bool:
     """Whether the batch at `position` goes on behind the end of the file, or is not even a header."""
     header = file.read(position, HEADER_BYTES)
     if len(header) < HEADER_BYTES:
@@ -181,7 +183,7 @@ def _is_short(file: File, position: int, size: int) -> bool:
     return bool(position + _HEADER.unpack_from(header)[1] + LOG_OVERHEAD_BYTES > size)
 
 
-def _has_hole(file: File, start: int, end: int, size: int) -> bool:
+def _has_hole(file: Readable, start: int, end: int, size: int) -> bool:
     """Whether a page, or the rest of one from the first damaged byte on, was never written and reads as zeros."""
     page = start // _PAGE_BYTES * _PAGE_BYTES
     while page < end:
@@ -193,7 +195,7 @@ def _has_hole(file: File, start: int, end: int, size: int) -> bool:
 
 
 def moved_batch(
-    file: File, position: int, gap: tuple[int, int], expected: Expected
+    file: Readable, position: int, gap: tuple[int, int], expected: Expected
 ) -> Damage | None:
     """Whether the batch before `position`, which left a gap before it, only claims a wrong offset.
 

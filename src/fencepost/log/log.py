@@ -225,6 +225,11 @@ class Log:
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
+    def is_sound(self) -> bool:
+        """Whether no damage is known."""
+        return not self.missing and not any(segment.damage for segment in self.segments)
+
+    @property
     def is_small(self) -> bool:
         """Whether all of it is read in less time than it takes to write index files and snapshots."""
         small_bytes = min(SMALL_LOG_BYTES, self.config.segment_bytes // SMALLEST_PART)

@@ -346,8 +346,9 @@ class Segment:
         for damage in found:
             if damage not in self.damage:
                 log.error(
-                    "%s: %s. They are kept as they are, and their readers get an error; everything else is served. "
-                    "Put the file back from a copy while the broker is stopped, or let readers go on at %d. "
+                    "%s: %s. They are kept as they are, and their readers get CORRUPT_MESSAGE; everything else is served. "
+                    "Put the file back from a copy while the broker is stopped. Without a copy, delete the records below %d "
+                    "(DeleteRecords), or stop the broker and take the damaged ones out with `fencepost repair`. "
                     "`fencepost check` looks at the whole directory.",
                     self.path(LOG),
                     damage,
@@ -355,6 +356,14 @@ class Segment:
                 )
         self.damage = tuple(found)
         self._hints.clear()
+
+    def take_survey(self, found: Survey) -> None:
+        """Takes over what an examination beside the loop has found; the segment may have grown meanwhile."""
+        self.note_damage(found.damage)
+        if not self.is_active and found.next_offset == self.next_offset:
+            found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
+            self._index = found.index
+            self._open_segments.use(self)
 
     def refuse_damage(self, from_offset: int) -> None:
         """DamagedError if records from an offset on are known to be damaged."""

@@ -13,7 +13,7 @@ from typing import Final
 from crc32c import crc32c
 
 from fencepost.base.ids import NO_TIMESTAMP
-from fencepost.base.seams import Buffer, File
+from fencepost.base.seams import Buffer, Readable
 from fencepost.log.damage import Damage, Expected, judge, moved_batch
 from fencepost.log.segment_index import SegmentIndex
 from fencepost.records.batch import (
@@ -79,19 +79,20 @@ class Survey:
 
 
 def survey(
-    file: File,
+    file: Readable,
     size: int,
     base_offset: int,
     index_interval_bytes: int,
     on_batch: OnBatch | None = None,
     expected: Expected | None = None,
+    piece_bytes: int = SCAN_BYTES,
 ) -> Survey:
     """Reads a segment's file from its beginning to `size` or to the first bytes that are no batch.
 
     With `expected`, damage is passed over and noted, and only a torn tail ends the reading (`damage.py`).
     """
     found = Survey(base_offset, index_interval_bytes)
-    wanted = SCAN_BYTES
+    wanted = piece_bytes
     while wanted and found.size_bytes < size:
         count = min(wanted, size - found.size_bytes)
         chunk = file.read(found.size_bytes, count)
@@ -99,9 +100,9 @@ def survey(
         if needed == 0 or found.size_bytes + needed > size:
             is_over = found.size_bytes >= size
             passed = not is_over and expected is not None and _pass_over(file, found, expected)
-            wanted = SCAN_BYTES if passed else 0
+            wanted = piece_bytes if passed else 0
         else:
-            wanted = max(needed, SCAN_BYTES)
+            wanted = max(needed, piece_bytes)
     end_offset = None if expected is None else expected.end_offset
     if end_offset is not None and found.next_offset > end_offset and found.gap is not None:
         # The last batch claims an offset that belongs to the next segment.
@@ -113,11 +114,12 @@ def survey(
 
 
 def examine(
-    file: File,
+    file: Readable,
     size: int,
     base_offset: int,
     end_offset: int | None,
     on_batch: OnBatch | None = None,
+    piece_bytes: int = SCAN_BYTES,
 ) -> Survey:
     """Reads a segment that should hold everything up to `end_offset`, and notes whatever cannot be read."""
     expected = Expected(
@@ -127,14 +129,15 @@ def examine(
         durable_below=EVERYTHING,
         lost_power=False,
     )
-    found = survey(file, size, base_offset, EXAMINED_INDEX_INTERVAL_BYTES, on_batch, expected)
+    interval_bytes = EXAMINED_INDEX_INTERVAL_BYTES
+    found = survey(file, size, base_offset, interval_bytes, on_batch, expected, piece_bytes)
     if end_offset is not None and found.next_offset < end_offset:
         found.damage.append(Damage(found.size_bytes, size, found.next_offset, end_offset))
         found.size_bytes, found.next_offset = size, end_offset
     return found
 
 
-def _pass_over(file: File, found: Survey, expected: Expected) -> bool:
+def _pass_over(file: Readable, found: Survey, expected: Expected) -> bool:
     """Notes the damage at the end of what was read, and goes on behind it; False for a torn tail."""
     if found.gap is not None and (
         damage := moved_batch(file, found.size_bytes, found.gap, expected)
