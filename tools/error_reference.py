@@ -320,14 +320,14 @@ def error_table(apis_by_error: Mapping[str, list[str]]) -> Iterator[str]:
     """The rows, by code."""
     without = sorted(set(apis_by_error) - set(ERRORS))
     assert not without, f"say in tools/error_reference.py what to do about {without}"
-    yield "| code | error | retriable | whose fault | what it means | what to do | returned by |"
-    yield "|---:|---|---|---|---|---|---|"
+    yield "| error | whose fault | what it means | what to do | returned by |"
+    yield "|---|---|---|---|---|"
     for name, words in sorted(ERRORS.items(), key=lambda item: ErrorCode[item[0]]):
         code = ErrorCode[name]
         apis = apis_by_error.get(name, [])
-        shown = ", ".join(apis) if len(apis) <= 6 else f"{len(apis)} APIs"
-        again = "yes" if code.retriable else ""
-        yield f"| {int(code)} | {name} | {again} | {words.blame} | {words.meaning} | {words.remedy} | {shown} |"
+        shown = ", ".join(apis) if len(apis) <= 4 else f"{len(apis)} APIs"
+        error = f"**{int(code)}** {name}" + ("<br>*retriable*" if code.retriable else "")
+        yield f"| {error} | {words.blame} | {words.meaning} | {words.remedy} | {shown} |"
 
 
 def names_in(text: str) -> list[str]:

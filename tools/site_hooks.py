@@ -26,6 +26,9 @@ PAGES: Final = {
 }
 """Pages at the top of the tree, and what they are called on the site."""
 
+WIDE: Final = frozenset({"reference/errors.md", "compatibility.md"})
+"""Pages whose tables need the room of the table of contents."""
+
 _LINK: Final = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 
 
@@ -60,6 +63,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links of a checkout as the site has them."""
+    if page.file.src_uri in WIDE:
+        page.meta["hide"] = ["toc"]
     at_top = {name: ROOT / source for source, name in PAGES.items()}
     source = at_top.get(page.file.src_uri, DOCS / page.file.src_uri)
     return _LINK.sub(lambda link: _for_the_site(link, source, page.file.src_uri), markdown)

@@ -1,0 +1,58 @@
+"""docs/start.md is held to the code: its programs are run as a reader would, killed once, and audited."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fencepost
+
+pytest.importorskip("confluent_kafka", reason="the programs use it")
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = re.compile(r'```python title="([\w.]+)"\n(.*?)```', re.DOTALL)
+
+SHORTER = {
+    "time.sleep(0.2)": "time.sleep(0.02)",
+    '"session.timeout.ms": 6000': '"session.timeout.ms": 1000',
+}
+"""What a reader waits for, and a test need not. (The ten seconds at the end of the input stay: fewer would be a guess.)"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_pipeline_of_the_start_page_writes_everything_once_though_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    with fencepost.Broker(config={"group.min.session.timeout.ms": 500}) as broker:
+        programs = dict(PROGRAM.findall((ROOT / "docs" / "start.md").read_text()))
+        for name, code in programs.items():
+            for before, after in {"127.0.0.1:9092": broker.bootstrap_servers, **SHORTER}.items():
+                code = code.replace(before, after)
+            (tmp_path / name).write_text(code)
+
+        def run(name: str) -> list[str]:
+            done = subprocess.run(
+                [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, check=True
+            )
+            return done.stdout.splitlines()
+
+        assert "created settlements" in run("topics.py")
+        run("settle.py")
+        killed = subprocess.Popen(
+            [sys.executable, "refund.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        assert killed.stdout is not None
+        with killed, killed.stdout:
+            assert killed.stdout.readline().startswith("committed")
+            killed.kill()
+        run("refund.py")
+        assert run("audit.py") == [
+            "refunds: 2000 keys, 2000 records, 1 at most per key",
+            "refund-audit: 20000 keys, 20000 records, 1 at most per key",
+            "spark-refunds: 0 keys, 0 records, 0 at most per key",
+        ]
