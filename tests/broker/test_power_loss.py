@@ -364,6 +364,30 @@ class Replacement:
         self.told.append("created again")
 
 
+def test_a_leader_epoch_that_only_batches_remember_is_never_used_again() -> None:
+    """Clients keep the newest epoch they have seen: a lower one would keep them waiting for ever."""
+    stage = Stage(durability="os").start()
+    create_topic(stage, "t")
+    produce(stage, "t", batch_of(b"old"))
+    stage.advance(2_000)
+    partition = stage.node.partition("t", 0)
+    assert partition is not None
+    for _ in range(3):
+        stage.node.topics.bump_leader_epochs([partition.name], lambda _: None)
+    produce(stage, "t", batch_of(b"new"))
+    seen = partition.leader_epoch
+    partition.log.sync()
+    again = stage.lose_power().again()
+    opened = again.node.partition("t", 0)
+    assert opened is not None
+    state = again.node.metadata.partition("t", 0)
+    assert state is not None
+    assert state.leader_epoch == opened.leader_epoch > seen
+    assert produce(again, "t", batch_of(b"newer")).error_code == ErrorCode.NONE
+    assert read_topic(again, "t")[-1] == b"newer"
+    again.stop()
+
+
 def test_a_deleted_topic_stays_deleted_and_its_successor_begins_empty() -> None:
     for call in calls_of(lambda stage: Replacement().run(stage))[::2]:
         replacement = Replacement()

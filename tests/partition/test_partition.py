@@ -449,6 +449,22 @@ def test_producers_survive_the_deletion_of_their_segments(new_world: NewWorld) -
     assert gap.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_retention_goes_on_though_snapshots_are_lost_and_damaged(new_world: NewWorld) -> None:
+    world = new_world(segment_bytes=200)
+    partition = world.partition
+    for sequence in range(6):
+        write(partition, client_batch(b"v" * 50, producer_id=PID, epoch=0, sequence=sequence))
+    *damaged, lost, _ = partition.log.list_snapshots()
+    partition.log.delete_snapshot(lost)
+    for offset in damaged:
+        world.disk.write_file(f"/data/t-0/{offset:020d}.snapshot", b"broken", sync=True)
+    assert partition.delete_before(lost) is ErrorCode.NONE
+    assert partition.retain(NOW) == lost
+    reopened = world.kill()
+    following = write(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=6))
+    assert following.error is ErrorCode.NONE
+
+
 def test_a_rising_leader_epoch_is_found_again(new_world: NewWorld) -> None:
     partition = new_world().partition
     partition.append_from_client(client_batch(b"a"), NOW)

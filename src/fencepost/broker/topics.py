@@ -84,6 +84,9 @@ FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.versi
 DECIDED_AT_ONCE: Final = 1_000
 """New partitions that are decided on and written down in one turn of the loop, at about 20 microseconds each."""
 
+MAX_LOST_EPOCHS: Final = 100
+"""Epochs that one loss of power can have taken, and many more: what is beyond is damage."""
+
 INTERNAL_COUNTS: Final = {
     CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
     TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
@@ -149,6 +152,23 @@ class Topics:
             self._commit_now(decide_bump_leader_epochs(self.state, mine))
         for topic in self.state.topics.values():
             self._effects.open(topic.name, range(len(topic.partitions)))
+        if not node.layout.clean:
+            self._outgrow_logs(mine)
+
+    def _outgrow_logs(self, names: Sequence[TopicPartition]) -> None:
+        """A loss of power may have taken epochs from the metadata log that batches still carry; ours must be above.
+
+        Clients keep the newest epoch that they have seen, and would wait for ever for one that is lower.
+        """
+        opened = [found for name in names if (found := self._node.partition(*name)) is not None]
+        for _ in range(MAX_LOST_EPOCHS):
+            behind = [each for each in opened if each.log.epochs.latest >= each.leader_epoch]
+            if not behind:
+                return
+            self._commit_now(decide_bump_leader_epochs(self.state, [each.name for each in behind]))
+            for each in behind:
+                each.bump_leader_epoch(each.leader_epoch + 1)
+        log.error("%s: the leader epochs of its batches are far above ours", behind[0].name)
 
     def register(self, host: str, port: int) -> None:
         """Tells the cluster where clients reach this node."""
@@ -449,7 +469,11 @@ class Topics:
     def bump_leader_epochs(
         self, partitions: Iterable[TopicPartition], done: Callable[[ErrorCode], None]
     ) -> None:
-        """Raises the epochs of partitions whose leader stays; the open ones have them before `done`."""
+        """Raises the epochs of partitions whose leader stays; the open ones have them before `done`.
+
+        In `os` mode a loss of power may take the record. A start raises the epoch above all that batches carry, but an
+        epoch under which nothing was written is forgotten. Nothing in one broker asks for this while it runs.
+        """
         decision = self._take(decide_bump_leader_epochs(self.state, partitions))
         self._finish(decision.effects, lambda: done(decision.error))
 

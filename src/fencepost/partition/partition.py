@@ -564,12 +564,19 @@ class Partition:
         """The producers as they were at an offset, for a snapshot that was lost."""
         if offset == self.log.log_end_offset:
             return self.producers
-        found = self.log.latest_snapshot(offset)
         start = self.log.segments[0].base_offset
         producers = Producers()
-        if found is not None:
-            producers.restore(decode_snapshot(found[1]))
+        found = self.log.latest_snapshot(offset)
+        while found is not None:
+            try:
+                producers.restore(decode_snapshot(found[1]))
+            except (
+                ValueError
+            ):  # It is damaged; the one before it needs more batches and says the same.
+                found = self.log.latest_snapshot(found[0] - 1)
+                continue
             start = max(start, found[0])
+            break
         for batch in self.log.scan(start, headers_only=True):
             if batch.base_offset >= offset:
                 break
