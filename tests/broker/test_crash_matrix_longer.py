@@ -161,3 +161,30 @@ def test_a_start_after_a_crash_that_crashes_too_is_done_again(
         except Exception as problem:
             raise AssertionError(f"{first}, then {second} at call {call}: {problem!r}") from problem
         clients.stage.abandon()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("failure", ["EIO", "EMFILE", "ENOSPC", "EROFS"])
+def test_a_start_on_a_disk_that_fails_once_serves_everything_or_is_refused_and_done_again(
+    durability: str, failure: str
+) -> None:
+    calls = calls_of_a_start(crashed(durability, "kill", 60).stage)
+    for call in range(1, calls + 2, 1 if EVERY_CALL else max(1, calls // 12)):
+        clients = crashed(durability, "kill", 60)
+        dead = clients.stage
+        dead.disk.fail_for_a_while(call, 1, getattr(errno, failure))
+        try:
+            try:
+                again = dead.again()
+                again.advance(10_000)
+            except FencepostError:
+                dead.disk.kill()
+                again = dead.again()
+            if again.fatal:
+                again = again.kill().again()
+            clients.move_to(again)
+            clients.go_on()
+            clients.check()
+        except Exception as problem:
+            raise AssertionError(f"{failure} at call {call} of a start: {problem!r}") from problem
+        clients.stage.abandon()
