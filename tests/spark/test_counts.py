@@ -89,6 +89,58 @@ def test_rows_that_come_from_a_cache_stay_counted(
     assert len(read_values(cluster, other)) == 4 + 300
 
 
+def test_a_cache_of_something_else_does_not_make_rows_count_twice(pipeline: Pipeline) -> None:
+    prices = pipeline.spark.createDataFrame([("a", 1)], "name string, price int").persist()
+    assert prices.count() == 1
+    pipeline.add(numbered(0), numbered(1), numbered(2, 3_000))
+    sink = pipeline.sink()
+
+    def join(df: DataFrame, batch_id: int) -> None:
+        sink(df.crossJoin(prices).select("key", "value"), batch_id)
+
+    assert counts(pipeline, join) == [(40, 40), (40, 40), (3_000, 3_000)]
+    prices.unpersist()
+
+
+def collected(df: DataFrame) -> DataFrame:
+    return df.sparkSession.createDataFrame(df.collect(), df.schema)
+
+
+def checkpointed(df: DataFrame) -> DataFrame:
+    return df.localCheckpoint()
+
+
+def persisted(df: DataFrame) -> DataFrame:
+    df.persist()
+    assert df.count()
+    return df
+
+
+def persisted_as_an_rdd(df: DataFrame) -> DataFrame:
+    again = df.rdd.persist().toDF(df.schema)
+    assert again.count()
+    return again
+
+
+def looked_at_as_an_rdd(df: DataFrame) -> DataFrame:
+    again = df.rdd.toDF(df.schema)
+    assert again.count()
+    return again
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [collected, checkpointed, persisted, persisted_as_an_rdd, looked_at_as_an_rdd],
+)
+def test_rows_that_the_function_has_taken_from_the_batch_stay_counted_and_count_once(
+    pipeline: Pipeline, taken: Callable[[DataFrame], DataFrame]
+) -> None:
+    pipeline.add(numbered(0), numbered(1), numbered(2, 1_500))
+    sink = pipeline.sink()
+    found = counts(pipeline, lambda df, batch_id: sink(taken(df), batch_id))
+    assert found == [(40, 40), (40, 40), (1_500, 1_500)]
+
+
 def test_a_source_that_several_parts_read_counts_once(
     pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
@@ -107,16 +159,22 @@ def test_a_source_that_several_parts_read_counts_once(
         assert len(read_values(cluster, topic)) == count
 
 
-def test_an_observation_in_the_function_has_all_rows_of_its_batch(pipeline: Pipeline) -> None:
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_observation_in_the_function_has_all_rows_of_its_batch(
+    pipeline: Pipeline, first: int
+) -> None:
     from pyspark.sql import Observation, functions
 
     pipeline.add(numbered(0), numbered(1), numbered(2, 3_000))
     sink, seen = pipeline.sink(), []
 
     def observe(df: DataFrame, batch_id: int) -> None:
+        if batch_id < first:
+            return sink(df, batch_id)
         observation = Observation()
         sink(df.observe(observation, functions.count(functions.lit(1)).alias("n")), batch_id)
         seen.append(observation.get["n"])
+        return None
 
     assert pipeline.run(observe) is None
-    assert seen == [40, 40, 3_000]
+    assert seen == [40, 40, 3_000][first:]

@@ -66,6 +66,19 @@ def test_after_a_small_batch_the_driver_writes_small_ones_itself(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
 
+def test_columns_that_change_between_small_batches_are_looked_at_again(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    """Taken for binary, the number 7 would be seven zero bytes."""
+    pipeline.add(numbered(0), numbered(1), numbered(2))
+    sink = pipeline.sink()
+    shapes = ["value", "value AS Value", "7 AS value"]
+    failure = pipeline.run(lambda df, batch_id: sink(df.selectExpr(shapes[batch_id]), batch_id))
+    assert failure is not None
+    assert "the column 'value' is int, and must be string or binary" in failure
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
 def test_a_batch_that_is_larger_than_the_driver_thought_is_written_by_tasks(
     pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

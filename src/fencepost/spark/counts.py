@@ -1,8 +1,12 @@
 """Spark's counts of a batch (`numInputRows`, `observe`) stay right although the sink may run its plan several times.
 
 Spark adds to its counts at every run of the batch's plan, also when a run is given up or repeated. So they are set to
-zero before each run of the sink. That would be wrong where the rows come from a cache: they are read from the source
-once, by whoever comes first, and must stay counted.
+zero before a run of the sink that reads the source again. A run that does not read it must leave them alone: the rows
+were counted when the user's function persisted, checkpointed or collected them, and nothing would count them again.
+
+Where nothing was counted yet, there is nothing to decide, so only that is asked in an ordinary batch. Else the plan
+tells: the engine hands the batch to the user's function as an RDD, and a plan reads the source if that RDD is among its
+leaves, or among what its leaves are made of.
 
 In a batch of several parts each part is a run. The last run that reads the source counts; where it read less than an
 earlier one (a part with a limit), the earlier numbers are put back.
@@ -10,62 +14,85 @@ earlier one (a part with a limit), the earlier numbers are put back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fencepost.spark.moment import Moment
 
+log = logging.getLogger(__name__)
+
 
 class Counts:
     """The counts of one attempt to write one batch."""
 
-    def __init__(self, moment: Moment, parts: int = 1) -> None:
+    def __init__(self, moment: Moment, parts: int = 1, *, is_first: bool = False) -> None:
         self._moment = moment
         self._parts = parts
+        self._is_first = is_first
+        """Whether the sink has not run the plan of this batch yet."""
         self._most: tuple[int, ...] = ()
 
     def begin_run(self, df: DataFrame) -> None:
         """To be called before anything runs the plan of this DataFrame."""
-        if self._parts > 1:
-            self._remember()
-            if not _reads_batch(df):
-                return
-        if not reads_cache(df):
+        now = self._moment.input_rows()
+        self._remember(now)
+        is_untouched = self._is_first and bool(now) and not any(now)
+        self._is_first = False
+        if not is_untouched and reads_batch(df, self._moment.rdd_id()):
             self._moment.forget_counts()
 
     def finish(self) -> None:
         """To be called when all parts have run."""
         if self._parts > 1:
-            self._remember()
-            if self._most != self._moment.input_rows():
+            now = self._moment.input_rows()
+            self._remember(now)
+            if self._most != now:
                 self._moment.correct_input_rows(self._most)
 
-    def _remember(self) -> None:
-        now = self._moment.input_rows()
+    def _remember(self, now: tuple[int, ...]) -> None:
         if sum(now) >= sum(self._most):
             self._most = now
 
 
-def reads_cache(df: DataFrame) -> bool:
-    """Whether some of the plan was persisted."""
-    state = df.sparkSession._jsparkSession.sharedState()  # noqa: SLF001
-    if state.cacheManager().isEmpty():
-        return False
-    plan = df._jdf.queryExecution().withCachedData().toString()  # noqa: SLF001
-    return "InMemoryRelation" in plan
+def reads_batch(df: DataFrame, rdd_id: int | None) -> bool:
+    """Whether a run of this plan reads the batch from its source, and not from a cache or checkpoint, or not at all.
+
+    `rdd_id` is the RDD of the batch. Where it is not known, what is not in a cache counts as read.
+    """
+    try:
+        # A plan of its own: that of `df` may have been made before somebody persisted it.
+        plan = df.selectExpr("*")._jdf.queryExecution().withCachedData()  # noqa: SLF001
+        if rdd_id is None:
+            return "InMemoryRelation" not in str(plan.toString())
+        return any(_is_made_from(leaf.rdd(), rdd_id) for leaf in _rdd_leaves(plan))
+    except (Py4JError, AttributeError, TypeError) as problem:
+        log.debug("whether a run reads the batch is not known: %s", problem)
+        return True
 
 
-def _reads_batch(df: DataFrame) -> bool:
-    """Whether the DataFrame was made from the batch's own, as far as its plan shows."""
-    return "LogicalRDD" in _analyzed(df)
+def _rdd_leaves(plan: Any) -> Iterator[Any]:
+    """A cache is a leaf too, and hides what it was made from."""
+    leaves = plan.collectLeaves().iterator()
+    while leaves.hasNext():
+        leaf = leaves.next()
+        if str(leaf.nodeName()) == "LogicalRDD":
+            yield leaf
+
+
+def _is_made_from(rdd: Any, rdd_id: int) -> bool:
+    if int(rdd.id()) == rdd_id:
+        return True
+    # A checkpoint cuts the lineage. One that is persisted shows it all, but is read from its cache once that is filled.
+    lineage = str(rdd.toDebugString())
+    return f"[{rdd_id}]" in lineage and "CachedPartitions" not in lineage
 
 
 def is_observed(df: DataFrame) -> bool:
     """Whether the user's own plan has an `observe`, which takes its numbers from the first run, whole or not."""
-    return "CollectMetrics" in _analyzed(df)
-
-
-def _analyzed(df: DataFrame) -> str:
-    return str(df._jdf.queryExecution().analyzed().toString())  # noqa: SLF001
+    return "CollectMetrics" in str(df._jdf.queryExecution().analyzed().toString())  # noqa: SLF001

@@ -46,21 +46,24 @@ def few_after(account: Account) -> int:
 
 
 class FewRows:
-    """How the driver takes rows in one run of a query: what is the same in every batch is asked for once."""
+    """How the driver takes rows in one run of a query."""
 
     def __init__(self, topic: str | None) -> None:
         self._topic = topic
-        self._are_ready: bool | None = None
-        self._is_observed = False
+        self._types: str | None = None
+        """The columns and types that were looked at last. The user's function may change them from batch to batch."""
+        self._are_ready = False
         self.most = 0
         """How many rows of the next batch the driver would take; 0: it does not try."""
 
     def take(self, df: DataFrame) -> list[dict[str, Any]] | None:
         """All rows, or None when there are more than the driver would take."""
-        if self._are_ready is None:
-            self._begin(df)
-        if self._is_observed:
+        if is_observed(df):
             return None
+        types = str(df._jdf.schema().catalogString())  # noqa: SLF001
+        if types != self._types:
+            self._begin(df)
+            self._types = types
         rows = df if self._are_ready else select_rows(df, self._topic)
         taken = _collect(rows.limit(self.most + 1))
         if len(taken) > self.most:
@@ -72,7 +75,6 @@ class FewRows:
         # operator that keeps state writes it when its partition has been read to the end.
         df.sparkSession.conf.set(_FIRST_PARTITIONS, _ALL)
         self._are_ready = are_ready(df, self._topic)
-        self._is_observed = is_observed(df)
 
 
 def _collect(df: DataFrame) -> list[Row]:

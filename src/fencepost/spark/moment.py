@@ -130,6 +130,16 @@ class Moment:
                 "Nothing was written"
             )
 
+    def rdd_id(self) -> int | None:
+        """The RDD as which the engine hands this batch to the user's function; None where we cannot know it."""
+        try:
+            if self._context is None:
+                return None
+            return int(self._context.executionPlan().toRdd().id())
+        except _UNKNOWN as problem:
+            log.debug("the RDD of batch %d is not known: %s", self.batch_id, problem)
+            return None
+
     def forget_counts(self) -> None:
         """Sets the engine's counts of this batch to zero, so that rows which are about to run again count once."""
         try:

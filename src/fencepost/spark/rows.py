@@ -36,8 +36,12 @@ def are_ready(df: DataFrame, topic: str | None) -> bool:
     """Whether there is nothing to select, drop or cast, but for text that is not bytes yet."""
     types = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     needed = {"value"} if topic is not None else {"value", "topic"}
-    return needed <= types.keys() and all(
-        name in _TYPES and found in _TYPES[name] for name, found in types.items()
+    # Two columns of one name are for Spark to refuse: a row as a dict would have one of them.
+    is_plain = len(types) == len(df.schema.fields)
+    return (
+        is_plain
+        and needed <= types.keys()
+        and all(name in _TYPES and found in _TYPES[name] for name, found in types.items())
     )
 
 

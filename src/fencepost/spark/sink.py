@@ -409,7 +409,7 @@ class TransactionalSink:
         moment = work.moment
         self._step("writing", work)
         identity = standing.producer.lend()
-        counts = Counts(moment, len(work.parts))
+        counts = Counts(moment, len(work.parts), is_first=is_first)
         accounts = {
             part.name: self._write_part(work, part, standing, identity, counts, is_first=is_first)
             for part in work.parts
