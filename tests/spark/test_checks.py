@@ -19,6 +19,7 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from pyspark.errors import PySparkAttributeError
 
+from fencepost.spark import job
 from fencepost.spark.keeper import LedgerKeeper
 from fencepost.spark.moment import Moment
 from fencepost.spark.sink import TransactionalSink
@@ -41,11 +42,27 @@ def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        session(spark_network_crypto_enabled="true"),
+        session(spark_network_crypto_enabled="True"),
+        session(spark_authenticate_enableSaslEncryption="true"),
+    ],
+)
+def test_rows_take_no_plain_socket_where_spark_encrypts(given: Any) -> None:
+    rows: Any = SimpleNamespace(sparkSession=given)
+    nothing_else_is_asked: Any = None
+    assert job._run_direct(rows, nothing_else_is_asked) is None
+
+
+@pytest.mark.parametrize(
     ("given", "named"),
     [
         (session("4.1.1"), "needs Spark 4.2"),
         (session(spark_speculation="true"), r"spark\.speculation is true"),
+        (session(spark_speculation="True"), r"spark\.speculation is true"),
         (session(spark_dynamicAllocation_enabled="true"), r"dynamicAllocation\.enabled is true"),
+        (session(spark_dynamicAllocation_enabled=" TRUE"), r"dynamicAllocation\.enabled is true"),
         (session(slots=0), "at least one free core"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.spark import few
 from tests.spark import chaos
@@ -66,13 +67,31 @@ def test_after_a_small_batch_the_driver_writes_small_ones_itself(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
 
+def test_bytes_that_were_cast_to_text_arrive_unchanged_on_every_way(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    """Spark casts bytes to a string without a look at them, and Kafka's payloads are often no UTF-8."""
+    pipeline.add(numbered(0), numbered(1))
+    text = "CAST(X'00FFFE41' AS STRING)"
+    assert (
+        pipeline.run(shape=lambda df: df.selectExpr(f"{text} AS key", f"{text} AS value")) is None
+    )
+    assert ways == ["direct", "few"]
+    found = {
+        (record.key, record.value)
+        for partition in range(3)
+        for record in cluster.records(TopicPartition(pipeline.topic, partition))
+    }
+    assert found == {(b"\x00\xff\xfeA", b"\x00\xff\xfeA")}
+
+
 def test_columns_that_change_between_small_batches_are_looked_at_again(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     """Taken for binary, the number 7 would be seven zero bytes."""
     pipeline.add(numbered(0), numbered(1), numbered(2))
     sink = pipeline.sink()
-    shapes = ["value", "value AS Value", "7 AS value"]
+    shapes = ["CAST(value AS BINARY) AS value"] * 2 + ["7 AS value"]
     failure = pipeline.run(lambda df, batch_id: sink(df.selectExpr(shapes[batch_id]), batch_id))
     assert failure is not None
     assert "the column 'value' is int, and must be string or binary" in failure

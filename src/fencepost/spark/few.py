@@ -92,11 +92,11 @@ def _collect(df: DataFrame) -> list[Row]:
 
 
 def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
-    """Text and Spark's byte arrays as what the other ways have."""
+    """Spark's byte arrays as what the other ways have."""
     for name in ("key", "value"):
         content = row.get(name)
         if content is not None:
-            row[name] = content.encode("utf-8") if isinstance(content, str) else bytes(content)
+            row[name] = bytes(content)
     return row
 
 

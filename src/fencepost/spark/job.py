@@ -52,6 +52,7 @@ _ABOUT_ROWS: Final[Mapping[int, str]] = {
 
 _ENCRYPTION: Final = (
     "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
     "spark.ssl.rpc.enabled",
     "spark.io.encryption.enabled",
 )

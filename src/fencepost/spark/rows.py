@@ -33,15 +33,18 @@ _CAST: Final = {
 
 
 def are_ready(df: DataFrame, topic: str | None) -> bool:
-    """Whether there is nothing to select, drop or cast, but for text that is not bytes yet."""
+    """Whether there is nothing to select, drop or cast.
+
+    Text is cast by Spark, even though the driver could encode it: a string of Spark's may hold bytes that are no UTF-8
+    (binary that was cast), and those would not come back from Python as they were.
+    """
     types = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     needed = {"value"} if topic is not None else {"value", "topic"}
     # Two columns of one name are for Spark to refuse: a row as a dict would have one of them.
-    is_plain = len(types) == len(df.schema.fields)
-    return (
-        is_plain
-        and needed <= types.keys()
-        and all(name in _TYPES and found in _TYPES[name] for name, found in types.items())
+    is_plain = len(types) == len(df.schema.fields) and needed <= types.keys()
+    return is_plain and all(
+        found in _TYPES.get(name, ()) and found in (_CAST[name], "void")
+        for name, found in types.items()
     )
 
 

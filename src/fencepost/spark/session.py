@@ -18,8 +18,8 @@ def setting(session: SparkSession, name: str, default: str = "") -> str:
 
 
 def is_on(session: SparkSession, name: str) -> bool:
-    """Whether a setting that is off by default is on."""
-    return setting(session, name, "false") == "true"
+    """Whether a setting that is off by default is on. Spark takes the word in capitals too."""
+    return setting(session, name, "false").strip().lower() == "true"
 
 
 def concurrent_tasks(session: SparkSession) -> int:
