@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from fencepost.coordinator.txn.states import TRANSITIONS
 from tools import check_docs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,6 +69,18 @@ def test_a_picture_that_is_cut_is_found(tmp_path: Path) -> None:
     )
     (found,) = check_docs.broken_picture(picture)
     assert "outside" in found
+
+
+def test_the_picture_of_the_states_has_the_arrows_of_the_table() -> None:
+    picture = ET.parse(ROOT / "docs" / "pictures" / "transaction-states.svg")
+    drawn = {
+        (before, after)
+        for arrow in picture.iter("{http://www.w3.org/2000/svg}path")
+        for before in arrow.get("data-from", "").split()
+        for after in arrow.get("data-to", "").split()
+    }
+    table = {(a.name, b.name) for a, following in TRANSITIONS.items() for b in following}
+    assert drawn == table
 
 
 @pytest.mark.slow

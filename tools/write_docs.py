@@ -119,6 +119,13 @@ def errors() -> Iterator[str]:
     yield from error_table(found)
 
 
+def cost() -> Iterator[str]:
+    """What exactly-once costs, beside what is often quoted."""
+    from tools.cost_table import cost_table
+
+    yield from cost_table()
+
+
 def left_out() -> Iterator[str]:
     """Every API of Apache Kafka that is not served, and why."""
     from kio.schema.index import api_key_map
@@ -186,6 +193,7 @@ def transaction_states() -> Iterator[str]:
 GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
     {
         "apis": apis,
+        "cost": cost,
         "errors": errors,
         "left-out": left_out,
         "broker-settings": broker_settings,
