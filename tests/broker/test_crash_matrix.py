@@ -21,7 +21,7 @@ import copy
 import errno
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -42,7 +42,15 @@ from tests.broker.requests import batch_of, create_topic, create_topics, produce
 from tests.broker.topics_stage import CountingDice
 from tests.log.batches import SeededDice
 from tests.transactions.requests import init_request
-from tests.transactions.wire import NONE, RETRIABLE, TV1, TV2, WireProducer, consume
+from tests.transactions.wire import (
+    NONE,
+    RETRIABLE,
+    TV1,
+    TV2,
+    WireProducer,
+    committed_offset,
+    consume,
+)
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -80,6 +88,8 @@ class Clients:
         self.keys: dict[bytes, set[bytes]] = {}
         """Of topic c: the values that a key may have."""
         self.start_offset = 0
+        self.group_offset = -1
+        """The offset that group g committed last, in a transaction."""
         self.open_of_b: list[bytes] = []
         self.b_is_ending = False
 
@@ -134,6 +144,7 @@ class Clients:
         if commit:
             self.fresh.append(value)
             self.keys[key] = {value}
+            self.group_offset = place
 
     def _send(self, producer: WireProducer, topic: str, value: bytes, key: bytes | None) -> int:
         if producer.protocol.adds_explicitly and (error := producer.add_one(topic)) != NONE:
@@ -196,6 +207,7 @@ class Clients:
         assert known == [v for v in sure if v in set(known)], "the order has changed"
         assert set(known) >= set(self.fresh), "an acknowledged record is gone"
         assert self.log_start("t") >= self.start_offset, "what was deleted came back"
+        assert committed_offset(self.stage, "g", "t") == self.group_offset
         table: dict[bytes, bytes] = {}
         for record in consume(self.stage, "c", offset=self.log_start("c")).records:
             if record.key is not None and record.value is not None:
@@ -367,21 +379,29 @@ def started(durability: str) -> Clients:
 
 
 EVERY_CALL = bool(os.environ.get("FENCEPOST_EVERY_CALL"))
-"""Then nothing is left out, and the whole takes minutes; otherwise each story has about five crashes."""
+"""Then nothing is left out, and the whole takes minutes; otherwise each story has one crash for each kind of disk call."""
 
 
-def some_of(calls: int) -> range:
-    return range(1, calls + 2, 1 if EVERY_CALL else max(1, calls // 5))
+def some_of(kinds: Sequence[str]) -> Sequence[int]:
+    """Numbers of calls: of each kind that a story makes one, and the call after the last one, which never comes."""
+    if EVERY_CALL:
+        return range(1, len(kinds) + 2)
+    chosen = {len(kinds) + 1}
+    for turn, kind in enumerate(sorted(set(kinds))):
+        places = [number for number, each in enumerate(kinds, start=1) if each == kind]
+        chosen.add(places[(len(places) * (1 + turn % 3)) // 4])
+    return sorted(chosen)
 
 
-def calls_of(story: Callable[[Clients], None], durability: str) -> int:
+def calls_of(story: Callable[[Clients], None], durability: str) -> list[str]:
+    """The kinds of the disk calls that a story makes, in their order."""
     clients = started(durability)
-    before = clients.stage.disk.calls
+    kinds = clients.stage.disk.kinds = []
     story(clients)
     clients.stage.advance(2_000)
-    calls = clients.stage.disk.calls - before
+    clients.stage.disk.kinds = None
     clients.stage.abandon()
-    return calls
+    return kinds
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])

@@ -81,7 +81,7 @@ def test_a_disk_that_fails_for_a_while_and_gets_well_loses_nothing(
 ) -> None:
     error = errno.EIO if failure == "EIO" else errno.ENOSPC
     kinds = () if failure == "EIO" else ("append", "make_dir", "rename")
-    for call in list(some_of(calls_of(story, durability)))[:: 1 if EVERY_CALL else 2]:
+    for call in some_of(calls_of(story, durability))[:: 1 if EVERY_CALL else 4]:
         clients = started(durability)
         clients.stage.disk.fail_for_a_while(call, SOME_CALLS, error, kinds=kinds)
         try:

@@ -179,6 +179,8 @@ class UnsyncedDisk:
         """Every call so far, of the disk and of its files (closing does not count)."""
         self.opens = 0
         """Those among them that need a file descriptor."""
+        self.kinds: list[str] | None = None
+        """A list that takes the kind of each call, for whoever puts one here."""
         self.life = 0
         self._power_losses = 0
 
@@ -243,6 +245,8 @@ class UnsyncedDisk:
     def call(self, kind: str) -> None:
         """Counts a call, and lets it fail if its time has come."""
         self.calls += 1
+        if self.kinds is not None:
+            self.kinds.append(kind)
         if self._power_lost_at is not None and self.calls >= self._power_lost_at:
             raise PowerLost(f"at call {self.calls}")
         if error := self._failures.pop(self.calls, 0):
