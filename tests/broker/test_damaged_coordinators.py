@@ -297,6 +297,7 @@ def test_a_transaction_with_offsets_of_a_damaged_partition_waits_for_it() -> Non
     again.stop()
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("topic", [TRANSACTIONS, OFFSETS])
 def test_a_disk_that_cannot_be_read_for_a_while_delays_the_coordinator_and_loses_nothing(
     topic: str, monkeypatch: pytest.MonkeyPatch
@@ -478,6 +479,31 @@ def test_groups_go_on_from_what_can_be_read_after_a_repair() -> None:
     again.settle()
     assert offset_of_group(again) == (0, 4)
     again.stop()
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_offsets_whose_marker_is_lost_hold_nobody_up_after_a_repair(
+    ending: str, durability: str
+) -> None:
+    stage = committed(durability=durability)
+    getattr(stage, ending)()
+    path = segments(stage, OFFSETS)[0]
+    batches = split_batches(stage.disk.read_file(path))
+    assert batches[-1].is_control
+    flip(stage, path, sum(batch.size_bytes for batch in batches[:-1]) + 65)
+    assert len(repair(stage, TopicPartition(CONSUMER_OFFSETS_TOPIC, 0))) == 1
+    for _ in range(2):
+        stage = stage.again()
+        stage.settle()
+        reply = stage.call(ApiKey.OFFSET_FETCH, 8, offset_fetch_request("g", "t", 0, stable=True))
+        told = reply.groups[0].topics[0].partitions[0]
+        assert told.error_code == NONE  # Not UNSTABLE_OFFSET_COMMIT.
+        assert told.committed_offset in (4, 5)  # 5 where the commit is certain.
+        offsets = stage.node.partition(CONSUMER_OFFSETS_TOPIC, 0)
+        assert offsets is not None
+        assert offsets.last_stable_offset == offsets.log_end_offset
+        getattr(stage, ending)()
 
 
 @pytest.mark.parametrize("crash", range(1, 12))

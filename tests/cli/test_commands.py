@@ -15,7 +15,16 @@ import fencepost
 from fencepost.cli import bench, main
 from tools.fencepost_process import ROOT
 
-COMMANDS = [(), ("serve",), ("txn",), ("txn", "list"), ("txn", "describe"), ("demo",)]
+COMMANDS = [
+    (),
+    ("serve",),
+    ("txn",),
+    ("txn", "list"),
+    ("txn", "describe"),
+    ("demo",),
+    ("check",),
+    ("repair",),
+]
 
 
 def fencepost_command(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -103,10 +103,16 @@ class Groups:
         for index in list(self._partitions):
             self.unload(index)
 
-    @property
-    def refused(self) -> list[GroupPartition]:
-        """Partitions with damage, whose groups nobody can speak for."""
-        return [known for known in self._partitions.values() if known.is_refused]
+    def dangling(self, partition_index: int) -> list[int]:
+        """Producers whose offsets wait for a marker, though the partition knows of no open transaction."""
+        known = self._partitions[partition_index]
+        pending = known.state.offsets.pending
+        producers = known.partition.producers
+        return [
+            producer_id
+            for producer_id in pending
+            if (state := producers.get(producer_id)) is None or not state.in_txn
+        ]
 
     def is_loaded(self, partition_index: int) -> bool:
         known = self._partitions.get(partition_index)

@@ -19,7 +19,8 @@ start that dies in the middle is repeated whole: until `Layout.trust_session` th
 
 The same is done, in both modes and after a clean stop too, for a coordinator's log from which `fencepost repair` has taken
 records out (`repair.LOSS`). What is left of it may be older than what its producers know, by any number of epochs. So each of its
-ids gets a new producer id as well: nobody holds one of those.
+ids gets a new producer id as well: nobody holds one of those. In a repaired log of offsets, transactions that are over and
+whose markers are lost are aborted.
 
 Only partitions that know producers are looked at. If the disk refuses a marker or a record, the broker does not start.
 """
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
-from fencepost.base.ids import TRANSACTION_STATE_TOPIC
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from fencepost.broker.markers import EndMarker, append_marker
 from fencepost.broker.repair import LOSS
 from fencepost.coordinator.txn.events import LogRecord
@@ -69,6 +70,8 @@ def load_coordinators(node: Node) -> None:
         _reconcile(node, repaired)
         first_id = _reserve_ids(node, skipped=SKIPPED_IDS)
         _renew(node, repaired, first_id)
+        _end_dangling(node, repaired)
+        _forget_repairs(node, repaired)
         for coordinator in node.transactions.coordinators():
             node.transactions.resume(coordinator)
     else:
@@ -77,44 +80,75 @@ def load_coordinators(node: Node) -> None:
             _reserve_ids(node, skipped=0)
 
 
-def _repaired(node: Node) -> set[int]:
-    """The partitions of `__transaction_state` that have lost records with the consent of an operator."""
+def _repaired(node: Node) -> set[Partition]:
+    """The coordinators' logs that have lost records with the consent of an operator."""
     found = set()
-    for index in range(node.metadata.partition_count(TRANSACTION_STATE_TOPIC)):
-        partition = node.partition(TRANSACTION_STATE_TOPIC, index)
-        if partition is not None and node.disk.exists(f"{partition.log.folder}/{LOSS}"):
-            found.add(index)
+    for topic in INTERNAL_TOPICS:
+        for index in range(node.metadata.partition_count(topic)):
+            partition = node.partition(topic, index)
+            if partition is not None and node.disk.exists(f"{partition.log.folder}/{LOSS}"):
+                found.add(partition)
     return found
 
 
-def _renew(node: Node, repaired: set[int], first_id: int) -> None:
-    """Gives every id of a repaired partition a producer id that nobody has; durable when this returns."""
+def _renew(node: Node, repaired: set[Partition], first_id: int) -> None:
+    """Gives every id of a repaired partition a producer id that nobody has."""
     now_ms = node.clock.now_ms()
     producer_id = first_id  # Of those that are left out.
     for coordinator in node.transactions.coordinators():
-        if coordinator.index not in repaired:
+        if coordinator.partition not in repaired:
             continue
-        for transactional_id, txn in list(coordinator.state.transactions.items()):
-            _write_record(
-                coordinator, LogRecord(transactional_id, renewed(txn, producer_id, now_ms)), now_ms
-            )
+        known = list(coordinator.state.transactions.items())
+        for transactional_id, txn in known:
+            record = LogRecord(transactional_id, renewed(txn, producer_id, now_ms))
+            _write_record(coordinator, record, now_ms)
             producer_id += 1
-        partition = coordinator.partition
-        try:
-            partition.advance_high_watermark(partition.log.sync())
-            node.disk.remove(f"{partition.log.folder}/{LOSS}")
-            node.disk.sync_dir(partition.log.folder)
-        except OSError as problem:
-            raise StorageError(
-                f"{partition.name} was repaired, and its ids could not be renewed: {problem}. Start again when the disk "
-                "can be written."
-            ) from problem
         log.warning(
             "%s has lost records and was repaired: its %d transactional ids have new producer ids, so producers from "
             "before are fenced and must be initialised again",
-            partition.name,
-            len(coordinator.state.transactions),
+            coordinator.partition.name,
+            len(known),
         )
+
+
+def _end_dangling(node: Node, repaired: set[Partition]) -> None:
+    """Aborts offsets that are held back for a transaction whose marker is lost: nobody would ever end it."""
+    for partition in repaired:
+        if partition.name.topic != CONSUMER_OFFSETS_TOPIC:
+            continue
+        dangling = node.groups.dangling(partition.name.partition)
+        for producer_id in dangling:
+            known = partition.producers.get(producer_id)
+            epoch, coordinator_epoch = (0, 0) if known is None else (known.epoch, 0)
+            if known is not None:
+                coordinator_epoch = max(known.coordinator_epoch, 0)
+            marker = MissingMarker(
+                partition.name,
+                producer_id,
+                epoch,
+                commit=False,
+                coordinator_epoch=coordinator_epoch,
+            )
+            _write_marker(node, marker, transaction_version=1)
+        log.warning(
+            "%s has lost records and was repaired: its groups go on from the newest offsets that could be read; the "
+            "offsets of %d transactions whose end is lost are dropped",
+            partition.name,
+            len(dangling),
+        )
+
+
+def _forget_repairs(node: Node, repaired: set[Partition]) -> None:
+    """What a repair asked for is done, and on the disk."""
+    try:
+        for partition in repaired:
+            partition.advance_high_watermark(partition.log.sync())
+            node.disk.remove(f"{partition.log.folder}/{LOSS}")
+            node.disk.sync_dir(partition.log.folder)
+    except OSError as problem:
+        raise StorageError(
+            f"A repair could not be finished: {problem}. Start again when the disk can be written."
+        ) from problem
 
 
 def _load_all(node: Node) -> None:
@@ -154,14 +188,14 @@ def _seen(node: Node) -> Iterator[Seen]:
             yield Seen(name, each.producer_id, each.epoch, each.in_txn, each.coordinator_epoch)
 
 
-def _reconcile(node: Node, repaired: set[int]) -> None:
+def _reconcile(node: Node, repaired: set[Partition]) -> None:
     owners = {
         transactional_id: coordinator
         for coordinator in node.transactions.coordinators()
         for transactional_id in coordinator.state.transactions
     }
     known = [
-        (each, before_loss(txn) if owner.index in repaired else txn)
+        (each, before_loss(txn) if owner.partition in repaired else txn)
         for each, owner in owners.items()
         for txn in (owner.state.transactions[each],)
     ]
@@ -189,14 +223,14 @@ def _sync(node: Node, partitions: Iterable[Partition]) -> None:
             partition.advance_high_watermark(partition.log.sync())
 
 
-def _write_marker(node: Node, marker: MissingMarker) -> Partition:
+def _write_marker(node: Node, marker: MissingMarker, *, transaction_version: int = 2) -> Partition:
     name = marker.name
     end = EndMarker(
         marker.producer_id,
         marker.epoch,
         marker.commit,
         marker.coordinator_epoch,
-        transaction_version=2,
+        transaction_version=transaction_version,
     )
     error, partition, _ = append_marker(node, name.topic, name.partition, end)
     if error is not ErrorCode.NONE or partition is None:

@@ -12,7 +12,8 @@ The damaged file is kept beside the new one as `.log.damaged`. The new file take
 A transaction coordinator must know that its log has lost records (`LOSS`): an id may be older than it was, or gone. The
 next start aborts every open transaction and gives each id of that partition a new producer id
 (`reconciliation.py`), so that no producer from before can be taken for its successor. If a checkpoint covers
-everything that was lost, there is no loss.
+everything that was lost, there is no loss. A group coordinator must know too: offsets whose marker is lost would be held
+back for ever.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from fencepost.base.seams import Disk, File
 
 LOSS: Final = "loss-accepted"
-"""In the folder of a transaction coordinator's log, until a start has dealt with it."""
+"""In the folder of a coordinator's log, until a start has dealt with it."""
 DAMAGED: Final = ".damaged"
 REPAIRED: Final = ".repaired"
 
@@ -118,11 +119,11 @@ class Repair:
 
     def _note_loss(self, runs: list[Damage]) -> None:
         """Durable before the first file is replaced: a log that looks whole must not be believed before."""
-        if self._name.topic != TRANSACTION_STATE_TOPIC or not runs:
+        if self._name.topic not in INTERNAL_TOPICS or not runs:
             return
         saved = 0
         path = f"{self._folder}/{FILE_NAME}"
-        if self._disk.exists(path):
+        if self._name.topic == TRANSACTION_STATE_TOPIC and self._disk.exists(path):
             checkpoint = decode_checkpoint(self._disk.read_file(path))
             saved = 0 if checkpoint is None else checkpoint[0]
         if any(each.end_offset > saved for each in runs):

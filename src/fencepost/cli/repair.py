@@ -62,6 +62,6 @@ def repair(
 def partition_named(name: str) -> TopicPartition:
     """ConfigError for what is no name of a partition."""
     topic, _, index = name.rpartition("-")
-    if not topic or not index.isdecimal():
+    if not topic or "/" in name or not index.isdecimal():
         raise ConfigError(f"{name} is not a partition. Write topic-number, such as refunds-0.")
     return TopicPartition(topic, int(index))
