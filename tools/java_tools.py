@@ -40,6 +40,11 @@ TOOLS: Final[Mapping[str, str]] = MappingProxyType(
         "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
         "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
         "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+        "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+        "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+        "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+        "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+        "kafka-streams-groups": "org.apache.kafka.tools.streams.StreamsGroupCommand",
     }
 )
 """The scripts of Kafka's bin folder and the classes behind them."""

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
-from fencepost.broker.layout import SESSION
+from fencepost.broker.layout import SESSION, Layout
 from fencepost.broker.reconciliation import SKIPPED_IDS
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk, UnsyncedFile
 from fencepost.wire.apis import ApiKey
@@ -209,6 +209,20 @@ def test_what_a_reconciliation_in_fsync_mode_wrote_survives_a_loss_of_power() ->
     stage = stage.lose_power().again(durability="fsync")
     assert not pinned(stage)
     stage.abandon()
+
+
+def test_the_first_start_in_os_mode_says_so_before_it_writes_anything() -> None:
+    stage = Stage(durability="fsync").start()
+    create_topic(stage, "t")
+    stage.stop()
+    disk = stage.disk
+    stage = stage.again(durability="os")
+    disk.lose_power_at(1)  # At once: what is not on the disk by now is lost.
+    stage.lose_power()
+    layout = Layout(disk, FOLDER)
+    layout.load()
+    assert layout.lost_power
+    assert not layout.is_synced
 
 
 def test_data_is_that_of_os_mode_from_the_first_start_in_it() -> None:

@@ -41,14 +41,16 @@ class Side:
 
     def tool(self, name: str, *arguments: str, stdin: str = "") -> str:
         """Runs one of Kafka's scripts against this broker; it must succeed."""
-        return self.tools.check(name, *self._at(name), *arguments, stdin=stdin)
+        return self.tools.check(name, *self._at(name, arguments), stdin=stdin)
 
     def attempt(self, name: str, *arguments: str, stdin: str = "") -> ToolResult:
         """Runs one of Kafka's scripts against this broker, whatever comes of it."""
-        return self.tools.run(name, *self._at(name), *arguments, stdin=stdin)
+        return self.tools.run(name, *self._at(name, arguments), stdin=stdin)
 
-    def _at(self, name: str) -> tuple[str, str]:
-        return "--bootstrap-server", self.bootstrap_servers
+    def _at(self, name: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        where = "--bootstrap-server", self.bootstrap_servers
+        # The one tool that wants the name of its command first.
+        return (*arguments, *where) if name == "kafka-cluster" else (*where, *arguments)
 
     def create_topic(self, topic: str, partitions: int = 1, *more: str) -> None:
         creation = ["--create", "--topic", topic, "--partitions", str(partitions)]

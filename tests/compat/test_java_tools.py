@@ -339,3 +339,100 @@ def test_no_transaction_hangs(side: Side, topic: str) -> None:
     side.create_topic(topic)
     found = side.tool("kafka-transactions", "find-hanging", "--topic", topic)
     assert rows(found) == []
+
+
+# --- every other tool, with arguments that are rarely tried -----------------------------------
+
+
+OUTCOMES = [
+    # A tool, its arguments (TOPIC stands for a topic of two partitions), and a part of what it says.
+    ("kafka-configs --describe --entity-type topics --entity-name nobody", "doesn't exist"),
+    ("kafka-configs --describe --entity-type brokers --entity-name 7", "doesn't exist"),
+    ("kafka-configs --describe --entity-type broker-loggers --entity-name 7", "doesn't exist"),
+    ("kafka-configs --describe --entity-type groups --entity-name nobody", "doesn't exist"),
+    ("kafka-configs --describe --entity-type groups --entity-name g --all", "session.timeout.ms"),
+    ("kafka-configs --describe --entity-type users --entity-default", ""),
+    ("kafka-configs --describe --entity-type clients --entity-name c", ""),
+    ("kafka-configs --describe --user u --client c", ""),
+    ("kafka-configs --describe --ip-defaults", ""),
+    ("kafka-configs --describe --topic TOPIC", "for topic TOPIC are"),
+    ("kafka-metadata-quorum describe --replication --human-readable", "Leader"),
+    ("kafka-features describe", "transaction.version"),
+    ("kafka-cluster cluster-id", "Cluster ID: "),
+    ("kafka-cluster list-endpoints", "unfenced"),
+    ("kafka-get-offsets --topic TOPIC --time latest-tiered", ""),
+    ("kafka-get-offsets --topic-partitions TOPIC:1", "TOPIC:1:0"),
+    ("kafka-leader-election --election-type preferred --all-topic-partitions", ""),
+    (
+        "kafka-leader-election --election-type unclean --topic TOPIC --partition 0",
+        "Valid replica already elected for partitions TOPIC-0",
+    ),
+    ("kafka-reassign-partitions --list", "No partition reassignments found."),
+    ("kafka-topics --describe --topic TOPIC --at-min-isr-partitions", "Partition: 1"),
+    ("kafka-groups --list --group-type classic", "PROTOCOL"),
+    ("kafka-groups --list --share", "PROTOCOL"),
+    ("kafka-share-groups --list", ""),
+    ("kafka-streams-groups --list", ""),
+    (
+        "kafka-consumer-groups --reset-offsets --group GROUP --topic TOPIC --to-latest --execute",
+        "NEW-OFFSET",
+    ),
+    ("kafka-consumer-groups --reset-offsets --group g --topic nobody --to-latest", "not host"),
+    ("kafka-consumer-groups --delete-offsets --group nobody --topic TOPIC", "does not exist"),
+    ("kafka-consumer-groups --delete --group nobody", "could not be deleted"),
+    ("kafka-transactions list --transactional-id-pattern nobody.*", "TransactionalId"),
+    ("kafka-transactions find-hanging --broker-id 1", "StartOffset"),
+]
+REFUSALS = [
+    ("kafka-configs --alter --topic TOPIC --add-config nonsense=1", "InvalidConfiguration"),
+    ("kafka-configs --alter --topic nobody --add-config retention.ms=1", "UnknownTopicOrPartition"),
+    ("kafka-configs --alter --broker 1 --add-config num.partitions=3", "InvalidRequest"),
+    ("kafka-configs --alter --group g --add-config nonsense=1", "InvalidConfiguration"),
+    (
+        "kafka-configs --alter --entity-type broker-loggers --entity-name 1 --delete-config root",
+        "InvalidRequest",
+    ),
+    ("kafka-configs --alter --client-metrics m --add-config interval.ms=1", "InvalidRequest"),
+    ("kafka-get-offsets --topic nobody", "Could not match any topic-partitions"),
+    (
+        "kafka-leader-election --election-type preferred --topic nobody --partition 0",
+        "UnknownTopicOrPartition",
+    ),
+    ("kafka-topics --alter --topic TOPIC --partitions 1", "InvalidPartitions"),
+    ("kafka-topics --create --topic v --replication-factor 3", "InvalidReplicationFactor"),
+    ("kafka-transactions describe --transactional-id nobody", "could not be found"),
+    (
+        "kafka-transactions abort --topic TOPIC --partition 0 --start-offset 0",
+        "Could not find any open transactions",
+    ),
+    ("kafka-transactions list --transactional-id-pattern x[", "INVALID_REGULAR_EXPRESSION"),
+]
+
+
+def test_tools_say_the_same_with_arguments_that_are_rarely_tried(side: Side, topic: str) -> None:
+    side.create_topic(topic, 2)
+    problems = []
+    for cases, code in ((OUTCOMES, 0), (REFUSALS, 1)):
+        for line, wanted in cases:
+            name, *arguments = line.replace("TOPIC", topic).replace("GROUP", topic).split()
+            result = side.attempt(name, *arguments)
+            said = result.out + result.err
+            if result.code != code or wanted.replace("TOPIC", topic) not in said:
+                problems.append(f"{line}: {result.code}\n{said[:500]}")
+    assert not problems, "\n".join(problems)
+
+
+NOT_SERVED = [
+    "kafka-configs --alter --user u --add-config producer_byte_rate=1000",
+    "kafka-configs --alter --ip 127.0.0.1 --add-config connection_creation_rate=50",
+    "kafka-configs --alter --user u --add-config SCRAM-SHA-256=[password=p]",
+    "kafka-features upgrade --feature transaction.version=2",
+    "kafka-share-groups --describe --group g",
+]
+
+
+def test_what_fencepost_does_not_serve_is_refused_with_a_sentence(fencepost_broker: Side) -> None:
+    for line in NOT_SERVED:
+        name, *arguments = line.split()
+        result = fencepost_broker.attempt(name, *arguments)
+        assert "The node does not support" in result.out + result.err, line

@@ -222,6 +222,26 @@ def test_what_looks_like_a_batch_inside_of_a_record_is_not_taken_for_one(
     assert readable(log) == [0, 2]
 
 
+def test_what_looks_like_a_batch_and_fails_its_check_ends_no_damage(disk: UnsyncedDisk) -> None:
+    inner = open_log(disk, folder="data/inner-0")
+    for _ in range(9):
+        append(inner)
+    embedded = bytearray(disk.read_file(f"data/inner-0/{0:020d}.log"))
+    for batch in split_batches(bytes(embedded)):
+        embedded[batch.base_offset * batch.size_bytes + batch.size_bytes - 1] ^= 1
+    log = open_log(disk)
+    first = append(log)
+    append_pairs(log, (b"k", bytes(embedded)))
+    append(log)
+    path = log.segments[0].path(".log")
+    log.close(clean=False)
+    flip(
+        disk, path, first.size_bytes + 11
+    )  # Its length: where the next batch begins has to be searched for.
+    log = open_log(disk, lost_power=False)
+    assert readable(log) == [0, 2]
+
+
 @pytest.mark.parametrize("spoil", [lambda data: data[:40], lambda data: bytes(len(data))])
 def test_indexes_that_rot_lose_nothing(disk: UnsyncedDisk, spoil: Callable[[bytes], bytes]) -> None:
     log = written(disk)
