@@ -25,18 +25,33 @@ from fencepost.records.compression import Codec
 from fencepost.records.opened import Record
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.codec import decode_response, encode_request
+from fencepost.wire.forms.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from fencepost.wire.forms.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from fencepost.wire.forms.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.describe_transactions import DescribeTransactionsRequest
+from fencepost.wire.forms.end_txn import EndTxnRequest
 from fencepost.wire.forms.fetch import FetchPartition, FetchRequest, FetchTopic
+from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
+from fencepost.wire.forms.list_transactions import ListTransactionsRequest
 from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 P99_MS: Final = 20.0
@@ -122,6 +137,39 @@ class Talk:
     def produce(self, topic: str, batch: bytes, partitions: int = 1) -> None:
         self.send_batch(topic, batch, partitions)
         self.await_batch()
+
+    def begin(self, transactional_id: str) -> tuple[int, int]:
+        """A producer id and an epoch, once there is a coordinator that gives them."""
+        find = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS
+        )
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            reply = self.call(ApiKey.INIT_PRODUCER_ID, 4, request)
+            if reply.error_code == 0:
+                return reply.producer_id, reply.producer_epoch
+            assert time.monotonic() < deadline, f"no producer id: error {reply.error_code}"
+            self.call(ApiKey.FIND_COORDINATOR, 4, find)
+            time.sleep(0.02)
+
+    def add_partitions(
+        self, transactional_id: str, producer_id: int, epoch: int, topic: str, count: int
+    ) -> None:
+        topics = [AddPartitionsToTxnTopic(name=topic, partitions=list(range(count)))]
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=topics,
+        )
+        request = AddPartitionsToTxnRequest(transactions=[transaction])
+        (result,) = self.call(ApiKey.ADD_PARTITIONS_TO_TXN, 3, request).results_by_transaction
+        _check(
+            each.partition_error_code
+            for told in result.topic_results
+            for each in told.results_by_partition
+        )
 
     def poll(self, topic: str, *, min_bytes: int, max_bytes: int, partitions: int = 1) -> None:
         """A fetch whose reply nobody reads for now."""
@@ -269,6 +317,52 @@ def _deaf_readers(stage: Stage) -> Act:
     return act
 
 
+def _delete_records(stage: Stage) -> Act:
+    count = stage.scale.of(5000, 1000)
+    stage.talk.create("cut", partitions=count)
+    stage.talk.produce("cut", batch_of(1, 100), count)
+    partitions = [DeleteRecordsPartition(partition_index=n, offset=-1) for n in range(count)]
+    topics = [DeleteRecordsTopic(name="cut", partitions=partitions)]
+    request = DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
+
+    def act() -> None:
+        (topic,) = stage.talk.call(ApiKey.DELETE_RECORDS, 2, request).topics
+        _check(each.error_code for each in topic.partitions)
+
+    return act
+
+
+def _wide_commit(stage: Stage) -> Act:
+    """The markers of one transaction, each of which is the first write to its partition."""
+    name, count = "wide-commit", stage.scale.of(5000, 1000)
+    stage.talk.create(name, partitions=count)
+    producer_id, epoch = stage.talk.begin(name)
+    stage.talk.add_partitions(name, producer_id, epoch, name, count)
+    end = EndTxnRequest(
+        transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=True
+    )
+    return lambda: _check(iter([stage.talk.call(ApiKey.END_TXN, 3, end).error_code]))
+
+
+def _create_wide(stage: Stage) -> Act:
+    """The largest topic that one request may ask for; it makes a checkpoint of the metadata due, too."""
+    return lambda: stage.talk.create("widest", partitions=stage.scale.of(10_000, 2_000))
+
+
+def _list_transactions(stage: Stage) -> Act:
+    count = stage.scale.of(10_000, 2_000)
+    for number in range(count):
+        stage.talk.begin(f"listed-{number}")
+    names = [f"listed-{number}" for number in range(count)]
+
+    def act() -> None:
+        stage.talk.call(ApiKey.LIST_TRANSACTIONS, 1, ListTransactionsRequest())
+        request = DescribeTransactionsRequest(transactional_ids=names)
+        stage.talk.call(ApiKey.DESCRIBE_TRANSACTIONS, 0, request)
+
+    return act
+
+
 OPERATIONS: Final[dict[str, tuple[str, Callable[[Stage], Act]]]] = {
     "nothing": ("nothing", _nothing),
     "first writes": ("first write to 1,000 partitions in one request", _first_writes),
@@ -280,6 +374,10 @@ OPERATIONS: Final[dict[str, tuple[str, Callable[[Stage], Act]]]] = {
     "large requests": ("60 requests of 16 MB on one connection", _large_requests),
     "polls": ("one append answers 500 long polls", _wake_polls),
     "deaf readers": ("100 clients ask for 50 MB each and read nothing", _deaf_readers),
+    "delete records": ("DeleteRecords of 5,000 partitions", _delete_records),
+    "wide commit": ("commit of a transaction over 5,000 partitions", _wide_commit),
+    "wide topic": ("one topic of 10,000 partitions", _create_wide),
+    "list": ("10,000 transactional ids listed and described", _list_transactions),
 }
 
 
