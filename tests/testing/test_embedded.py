@@ -7,8 +7,10 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -195,3 +197,75 @@ def test_a_running_event_loop_is_no_obstacle() -> None:
             return broker.bootstrap_servers
 
     assert asyncio.run(use())
+
+
+# -- several threads ------------------------------------------------------------------------------------------
+
+
+def in_threads(*functions: Callable[[], object]) -> list[object]:
+    """What each of them returns or raises; they run at the same time."""
+    barrier = threading.Barrier(len(functions))
+
+    def run(function: Callable[[], object]) -> object:
+        barrier.wait()
+        try:
+            return function()
+        except FencepostError as problem:
+            return problem
+
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(run, functions))
+
+
+def test_a_broker_that_several_threads_start_runs_once_and_keeps_its_data() -> None:
+    broker = fencepost.Broker()
+    try:
+        outcomes = in_threads(*[broker.start] * 4)
+        assert outcomes.count(None) == 1
+        assert {str(each) for each in outcomes if each} == {"The broker is running already."}
+        assert broker.data is not None
+        assert Path(broker.data).exists()
+        with connect(broker.bootstrap_servers) as client:
+            client.create_topics([NewTopic("orders")])
+    finally:
+        broker.close()
+
+
+def test_a_broker_that_several_threads_close_is_stopped_when_each_of_them_returns() -> None:
+    broker = fencepost.Broker()
+    broker.start()
+    thread = broker._thread
+    assert thread is not None
+    assert broker.data is not None
+    folder = Path(broker.data)
+
+    def close() -> bool:
+        broker.close()
+        return thread.is_alive() or folder.exists()
+
+    assert in_threads(*[close] * 4) == [False] * 4
+
+
+def test_a_function_on_the_brokers_loop_may_call_another_one() -> None:
+    with fencepost.Broker() as broker:
+        assert broker.call(lambda _: broker.call(lambda node: node.node_id)) == 1
+
+
+def test_a_broker_cannot_be_stopped_from_its_own_loop() -> None:
+    with fencepost.Broker() as broker:
+        with pytest.raises(FencepostError, match="from another thread"):
+            broker.call(lambda _: broker.stop())
+        assert broker.call(lambda node: node.node_id) == 1
+
+
+def test_whoever_calls_a_broker_that_stopped_by_itself_is_told_why() -> None:
+    broker = fencepost.Broker()
+    broker.start()
+    thread = broker._thread
+    assert thread is not None
+    broker.call(lambda node: node.fatal("the disk is gone"))
+    thread.join()
+    with pytest.raises(FencepostError, match="stopped by itself: the disk is gone"):
+        broker.call(lambda node: node.node_id)
+    with pytest.raises(FencepostError, match="stopped by itself: the disk is gone"):
+        broker.close()

@@ -4,7 +4,7 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 It is the same node that `fencepost serve` runs. `call` runs a function on the broker's loop, which is how a test
-reaches the fault hook without a lock.
+reaches the fault hook without a lock. Any thread may start, stop or call the broker; the loop's own may only call.
 
 A broker belongs to the process that started it. A process that is forked from that one (`multiprocessing`) may use it as
 a client; there, `stop` and `close` do nothing. Copies of the broker's descriptors are let go of in the child, because
@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from importlib import import_module
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -83,6 +83,10 @@ class Broker:
         self._discard = False
         self._lock: DirectoryLock | None = None
         self._process_id = os.getpid()
+        self._changing = threading.RLock()
+        """Held by the thread that starts or stops it."""
+        self._calls: set[Future[None]] = set()
+        """Who waits in `call`, to be told when the loop ends first."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -118,6 +122,14 @@ class Broker:
 
     def start(self) -> None:
         """Starts the broker and returns when it serves."""
+        if self._is_inherited:
+            self._changing = (
+                threading.RLock()
+            )  # Whoever held it stayed behind in the other process.
+        with self._changing:
+            self._start_once()
+
+    def _start_once(self) -> None:
         if self._thread is not None:
             raise FencepostError("The broker is running already.")
         refuse_optimised_python()
@@ -154,9 +166,21 @@ class Broker:
 
     def stop(self) -> None:
         """Stops cleanly; the data stay until `close`."""
+        if self._is_inherited:
+            self._thread = None
+            _running.discard(self)
+            return
+        if threading.current_thread() is self._thread:
+            raise FencepostError(
+                "The broker cannot be stopped on its own loop: stop it from another thread."
+            )
+        with self._changing:
+            self._stop()
+
+    def _stop(self) -> None:
         thread, self._thread = self._thread, None
         _running.discard(self)
-        if thread is None or self._is_inherited:
+        if thread is None:
             return
         self._wake(thread)
         thread.join()
@@ -183,13 +207,18 @@ class Broker:
 
     def close(self) -> None:
         """Stops, and deletes the data if they are in a temporary directory of ours."""
-        # What is deleted anyway need not reach the disk first.
-        self._discard = self._temporary is not None
-        try:
+        if self._is_inherited:
             self.stop()
-        finally:
-            self._discard = False
             self._delete_temporary()
+            return
+        with self._changing:
+            # What is deleted anyway need not reach the disk first.
+            self._discard = self._temporary is not None
+            try:
+                self.stop()
+            finally:
+                self._discard = False
+                self._delete_temporary()
 
     def call(self, function: Callable[[Node], T]) -> T:
         """Runs `function(node)` on the broker's loop and returns its result."""
@@ -200,16 +229,30 @@ class Broker:
                 "use it as a client, or start another one here."
             )
         assert self._loop is not None
-        done: Future[T] = Future()
+        if threading.current_thread() is self._thread:
+            return function(self.node)
+        results: list[T] = []
+        done: Future[None] = Future()
 
         def run() -> None:
             try:
-                done.set_result(function(self.node))
+                results.append(function(self.node))
+                done.set_result(None)
             except BaseException as problem:  # noqa: BLE001 - it is raised where `call` was called
                 done.set_exception(problem)
 
-        self._loop.call_soon_threadsafe(run)
-        return done.result(START_TIMEOUT_SECONDS)
+        self._calls.add(done)
+        try:
+            self._loop.call_soon_threadsafe(run)
+            done.result(START_TIMEOUT_SECONDS)
+        except (CancelledError, RuntimeError) as problem:
+            if done.done() and not done.cancelled():
+                raise  # The function's own.
+            reason = f" by itself: {self._failure}" if self._failure else ""
+            raise FencepostError(f"The broker has stopped{reason}.") from problem
+        finally:
+            self._calls.discard(done)
+        return results[0]
 
     # -- the thread ---------------------------------------------------------------------------------------
 
@@ -223,6 +266,9 @@ class Broker:
             else:
                 log.exception("the embedded broker failed")
                 self._failure = str(problem)
+        finally:
+            for call in list(self._calls):
+                call.cancel()
 
     async def _serve(self, data: str, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
