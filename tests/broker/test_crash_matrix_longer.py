@@ -112,13 +112,14 @@ def test_calls_of_one_kind_that_fail_lose_nothing(
 # -- starts that do not come to their end --------------------------------------------------------------------
 
 
-def calls_of_a_start(stage: Stage) -> int:
-    before = stage.disk.calls
+def calls_of_a_start(stage: Stage) -> list[str]:
+    """Their kinds, in their order."""
+    kinds = stage.disk.kinds = []
     again = stage.again()
     again.advance(2_000)
-    calls = again.disk.calls - before
+    stage.disk.kinds = None
     again.kill()
-    return calls
+    return kinds
 
 
 def crashed(durability: str, crash: str, call: int) -> Clients:
@@ -142,7 +143,7 @@ def test_a_start_after_a_crash_that_crashes_too_is_done_again(
     durability: str, first: str, second: str
 ) -> None:
     calls = calls_of_a_start(crashed(durability, first, 60).stage)
-    for call in range(1, calls + 2, 1 if EVERY_CALL else max(1, calls // 12)):
+    for call in some_of(calls):
         clients = crashed(durability, first, 60)
         dead = clients.stage
         dead.disk.lose_power_at(call)
@@ -169,7 +170,7 @@ def test_a_start_on_a_disk_that_fails_once_serves_everything_or_is_refused_and_d
     durability: str, failure: str
 ) -> None:
     calls = calls_of_a_start(crashed(durability, "kill", 60).stage)
-    for call in range(1, calls + 2, 1 if EVERY_CALL else max(1, calls // 12)):
+    for call in some_of(calls):
         clients = crashed(durability, "kill", 60)
         dead = clients.stage
         dead.disk.fail_for_a_while(call, 1, getattr(errno, failure))

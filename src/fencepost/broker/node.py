@@ -139,8 +139,11 @@ class Node:
         except OSError as problem:
             raise cannot_listen(config.listen_host, config.listen_port, problem) from problem
         listening, told = _address(config.listen_host, port), _address(*config.advertised(port))
-        self.topics.register(*config.advertised(port))
-        load_coordinators(self)
+        try:
+            self.topics.register(*config.advertised(port))
+            load_coordinators(self)
+        except OSError as problem:
+            raise self._not_loaded(problem) from problem
         if not self.topics.has_offline:
             # What is offline has been neither synced nor compared with the other logs.
             self.layout.trust_session(sync=self.shard.fsync)
@@ -163,10 +166,16 @@ class Node:
             self.layout.load()
             self.topics.load()
         except OSError as problem:
-            raise StorageError(f"{self.config.data} could not be loaded: {problem}.") from problem
+            raise self._not_loaded(problem) from problem
         finally:
             self._patient_disk.set_starting(False)
         self._loaded = True
+
+    def _not_loaded(self, problem: OSError) -> StorageError:
+        return StorageError(
+            f"{self.config.data} could not be loaded: {problem}. Nothing was lost by this attempt; start again when "
+            "the disk can be read and written."
+        )
 
     def load_coordinators(self, *, held: bool = False) -> None:
         """Groups and transactions from the internal topics, where those are there.
