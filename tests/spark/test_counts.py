@@ -102,6 +102,31 @@ def test_a_cache_of_something_else_does_not_make_rows_count_twice(pipeline: Pipe
     prices.unpersist()
 
 
+@pytest.mark.parametrize("is_looked_at", [False, True])
+def test_rows_that_went_through_a_shuffle_stay_counted_when_its_result_is_used_again(
+    pipeline: Pipeline, is_looked_at: bool
+) -> None:
+    pipeline.add(numbered(0), numbered(1), numbered(2, 1_500))
+    sink = pipeline.sink()
+
+    def count_words(lines: DataFrame) -> DataFrame:
+        words = lines.groupBy("value").count()
+        return words.selectExpr("value AS key", "CAST(count AS STRING) AS value")
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        assert not (is_looked_at and df.isEmpty())
+        sink(df, batch_id)
+
+    query = pipeline.start(write, count_words, "update")
+    assert finish(query) is None
+    found = [
+        (progress["numInputRows"], progress["stateOperators"][0]["numRowsUpdated"])
+        for progress in query.recentProgress
+        if progress["stateOperators"][0]["numRowsUpdated"]
+    ]
+    assert found == [(40, 40), (40, 40), (1_500, 1_500)]
+
+
 def collected(df: DataFrame) -> DataFrame:
     return df.sparkSession.createDataFrame(df.collect(), df.schema)
 

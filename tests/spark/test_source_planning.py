@@ -238,6 +238,8 @@ def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: World
     world.answers = [{A0: 90, A1: 50}]
     assert source.latestOffset(known, EVERYTHING) == known
     assert world.slept == [0.07]
+    world.answers = [{A1: 50}]
+    assert source.latestOffset(known, EVERYTHING) == known
     world.ends = {A0: 3, A1: 50}
     lost = "a-0 was read up to 100 and ends at 3"
     with pytest.raises(DataLost, match=lost):

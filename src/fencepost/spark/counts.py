@@ -8,6 +8,9 @@ Where nothing was counted yet, there is nothing to decide, so only that is asked
 tells: the engine hands the batch to the user's function as an RDD, and a plan reads the source if that RDD is among its
 leaves, or among what its leaves are made of.
 
+A plan with a shuffle (of a query that keeps state, for one) reads its source in the first run only: the next ones find
+what was shuffled. What such a run has not read is put back after it.
+
 In a batch of several parts each part is a run. The last run that reads the source counts; where it read less than an
 earlier one (a part with a limit), the earlier numbers are put back.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -37,6 +41,8 @@ class Counts:
         self._is_first = is_first
         """Whether the sink has not run the plan of this batch yet."""
         self._most: tuple[int, ...] = ()
+        self._forgotten: tuple[int, ...] = ()
+        """What was counted before the counts were set to zero."""
 
     def begin_run(self, df: DataFrame) -> None:
         """To be called before anything runs the plan of this DataFrame."""
@@ -45,19 +51,27 @@ class Counts:
         is_untouched = self._is_first and bool(now) and not any(now)
         self._is_first = False
         if not is_untouched and reads_batch(df, self._moment.rdd_id()):
+            self._forgotten = _filled(now, self._forgotten)
             self._moment.forget_counts()
 
     def finish(self) -> None:
         """To be called when all parts have run."""
-        if self._parts > 1:
-            now = self._moment.input_rows()
-            self._remember(now)
-            if self._most != now:
-                self._moment.correct_input_rows(self._most)
+        if self._parts == 1 and not any(self._forgotten):
+            return
+        now = self._moment.input_rows()
+        self._remember(now)
+        right = self._most if self._parts > 1 else _filled(now, self._forgotten)
+        if right != now:
+            self._moment.correct_input_rows(right)
 
     def _remember(self, now: tuple[int, ...]) -> None:
         if sum(now) >= sum(self._most):
             self._most = now
+
+
+def _filled(now: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
+    """These counts, and those of before for sources that were not read since."""
+    return tuple(n or b for n, b in zip_longest(now, before, fillvalue=0))
 
 
 def reads_batch(df: DataFrame, rdd_id: int | None) -> bool:

@@ -118,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark's checkpoint remembers; the sink commits offsets where they belong to a transaction."""
 
     def _find_end(self, known: SourceOffsets) -> SourceOffsets:
-        """The end of every partition now, or of the run; asked again where it is before what is known (KAFKA-7703)."""
+        """The end of every partition now, or of the run; asked again where less is there than is known (KAFKA-7703)."""
         if self._target is not None:
             return self._target
         for attempt in range(self._options.retries):
@@ -126,8 +126,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(self._options.retry_pause_ms / 1000)
             end = self._ask_end(known)
             recreated = known.recreated(end.topic_ids)
+            # A broker that lags behind may also not know a topic yet that a pattern has found before.
             if all(
-                end.offsets.get(tp, offset) >= offset
+                end.offsets.get(tp, -1 if tp in known.offsets else offset) >= offset
                 for tp, offset in known.reached.items()
                 if tp.topic not in recreated
             ):
