@@ -177,19 +177,6 @@ def other_settings() -> Iterator[str]:
             yield f"| `{name}` | {happens} | {why} |"
 
 
-def transaction_states() -> Iterator[str]:
-    """The life of a transaction as a picture."""
-    from fencepost.coordinator.txn.states import TRANSITIONS
-
-    yield "```mermaid"
-    yield "stateDiagram-v2"
-    yield "    [*] --> EMPTY"
-    for state, following in TRANSITIONS.items():
-        for after in sorted(following):
-            yield f"    {state.name} --> {after.name}"
-    yield "```"
-
-
 GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
     {
         "apis": apis,
@@ -199,7 +186,6 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
         "broker-settings": broker_settings,
         "topic-settings": topic_settings,
         "other-settings": other_settings,
-        "transaction-states": transaction_states,
     }
 )
 

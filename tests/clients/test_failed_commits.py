@@ -1,0 +1,161 @@
+"""What each client library raises when a commit fails: the table of docs/concepts/recovering.md."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+
+import fencepost
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import ApiKey
+
+NewName = Callable[[str], str]
+
+FENCED = "a newer instance fenced it"
+INVALID_STATE = "INVALID_TXN_STATE (48)"
+UNKNOWN_ID = "INVALID_PRODUCER_ID_MAPPING (49)"
+CONCURRENT = "CONCURRENT_TRANSACTIONS (51)"
+MOVED = "NOT_COORDINATOR (16)"
+LOST = "the reply to EndTxn was lost"
+TOO_LARGE = "a record above `max.message.bytes`"
+
+COMMITTED = "committed"
+RAISED = {
+    "confluent-kafka": {
+        FENCED: "_FENCED fatal",
+        INVALID_STATE: "INVALID_TXN_STATE fatal",
+        UNKNOWN_ID: "INVALID_PRODUCER_ID_MAPPING abort",
+        TOO_LARGE: "MSG_SIZE_TOO_LARGE abort",
+    },
+    "kafka-python": {
+        FENCED: "ProducerFencedError",
+        INVALID_STATE: "InvalidTxnStateError",
+        UNKNOWN_ID: "KafkaError",
+        TOO_LARGE: "KafkaError",
+    },
+    "aiokafka": {FENCED: "ProducerFenced", INVALID_STATE: "KafkaError", UNKNOWN_ID: "KafkaError"},
+}
+"""Where nothing is listed the commit succeeds: the client repeated EndTxn, or, aiokafka with a record that is too large, left
+the record out."""
+
+CASES = [
+    (client, case)
+    for client in RAISED
+    for case in (FENCED, INVALID_STATE, UNKNOWN_ID, CONCURRENT, MOVED, LOST, TOO_LARGE)
+]
+
+
+@pytest.mark.parametrize(("client", "case"), CASES)
+def test_a_commit_that_fails_is_reported_as_the_documentation_says(
+    broker: fencepost.Broker, new_name: NewName, client: str, case: str
+) -> None:
+    outcome = asyncio.run(_CLIENTS[client](broker, new_name("failing"), case))
+    assert outcome == RAISED[client].get(case, COMMITTED)
+
+
+def inject(broker: fencepost.Broker, case: str) -> None:
+    """The next EndTxn of this broker fails so."""
+    codes = {
+        INVALID_STATE: ErrorCode.INVALID_TXN_STATE,
+        UNKNOWN_ID: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        CONCURRENT: ErrorCode.CONCURRENT_TRANSACTIONS,
+        MOVED: ErrorCode.NOT_COORDINATOR,
+    }
+    if case in codes:
+        broker.call(lambda node: node.faults.fail(ApiKey.END_TXN, codes[case]))
+    if case == LOST:
+        broker.call(lambda node: node.faults.drop(ApiKey.END_TXN, effect=True))
+
+
+def value(case: str) -> bytes:
+    return b"x" * (2_000_000 if case == TOO_LARGE else 10)
+
+
+async def with_confluent(broker: fencepost.Broker, name: str, case: str) -> str:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "transactional.id": name,
+        "message.max.bytes": 3_000_000,
+        "log_level": 0,
+    }
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(name, value(case))
+    try:
+        producer.flush(20)
+        if case == FENCED:
+            confluent_kafka.Producer(settings).init_transactions(20)
+        inject(broker, case)
+        producer.commit_transaction(20)
+    except confluent_kafka.KafkaException as problem:
+        error = problem.args[0]
+        kind = "fatal" if error.fatal() else "abort" if error.txn_requires_abort() else "other"
+        return f"{error.name()} {kind}"
+    return COMMITTED
+
+
+async def with_kafka_python(broker: fencepost.Broker, name: str, case: str) -> str:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "transactional_id": name,
+        "max_request_size": 3_000_000,
+    }
+    producer, newer = kafka.KafkaProducer(**settings), kafka.KafkaProducer(**settings)
+    try:
+        producer.init_transactions()
+        producer.begin_transaction()
+        sent = producer.send(name, value(case))
+        producer.flush(20)
+        assert sent.failed() is (case == TOO_LARGE)
+        if case == FENCED:
+            newer.init_transactions()
+        inject(broker, case)
+        producer.commit_transaction()
+    except kafka.errors.KafkaError as problem:
+        return type(problem).__name__
+    finally:
+        producer.close(timeout=0)
+        newer.close(timeout=0)
+    return COMMITTED
+
+
+async def with_aiokafka(broker: fencepost.Broker, name: str, case: str) -> str:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "transactional_id": name,
+        "max_request_size": 3_000_000,
+    }
+    producers = [aiokafka.AIOKafkaProducer(**settings)]
+    await producers[0].start()
+    try:
+        await producers[0].begin_transaction()
+        sent = await producers[0].send(name, value(case))
+        await asyncio.wait([sent])
+        assert (sent.exception() is not None) is (case == TOO_LARGE)
+        if case == FENCED:
+            producers.append(aiokafka.AIOKafkaProducer(**settings))
+            await producers[1].start()
+        inject(broker, case)
+        await producers[0].commit_transaction()
+    except aiokafka.errors.KafkaError as problem:
+        return type(problem).__name__
+    finally:
+        for producer in producers:
+            with suppress(Exception):  # It tells again what the commit has told.
+                await producer.stop()
+    return COMMITTED
+
+
+_CLIENTS: dict[str, Callable[[fencepost.Broker, str, str], Coroutine[Any, Any, str]]] = {
+    "confluent-kafka": with_confluent,
+    "kafka-python": with_kafka_python,
+    "aiokafka": with_aiokafka,
+}
