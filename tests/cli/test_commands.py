@@ -50,6 +50,7 @@ def test_every_page_of_help_looks_alike(
     assert exit_code([*command, option]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith(f"Usage: {' '.join(['fencepost', *command])} [OPTIONS]")
+    assert "..." not in shown.out.partition("\nCommands:")[2], "a sentence is cut"
     assert re.search(r"^Options:$", shown.out, re.MULTILINE)
     assert re.search(r"^  -h, --help +Show this message and exit\.$", shown.out, re.MULTILINE)
     assert shown.err == ""

@@ -39,7 +39,7 @@ def serve(context: typer.Context) -> None:
 
 
 app.add_typer(txn.app, name="txn")
-app.add_typer(ledger.app, name="ledger")
+app.add_typer(ledger.app, name="ledger", short_help="Look after the ledger of the Spark sink.")
 app.command(short_help="Read a stopped data directory, and say what is wrong with it.")(check)
 app.command(short_help="Take damaged records out of a stopped partition.")(repair)
 app.command(short_help="Run a pipeline on Spark, kill everything in turn, audit it.")(demo)
