@@ -29,7 +29,7 @@ from fencepost.spark.former_ledger import encode_former, read_former
 from fencepost.spark.keeper import LedgerKeeper
 from fencepost.spark.ledger import Batch, LedgerEntry, Page, Verdict, group_of
 from fencepost.spark.origins import SourceUse
-from tests.spark.ledgers import NO_ROWS, OURS, Home, PlayedMoment
+from tests.spark.ledgers import Home, PlayedMoment, enter
 
 if TYPE_CHECKING:
     from tests.compat.conftest import Side
@@ -49,14 +49,14 @@ def protocol(request: pytest.FixtureRequest) -> int:
     return version
 
 
-def enter(
+def enter_batch(
     home: Home, keeper: LedgerKeeper, name: str, batch_id: int, *, commit: bool, version: int
 ) -> Page:
     """A batch of a driver that has just started."""
     identity = home.begin(name, version)
     page = keeper.look("q", stable=True)
     moment = PlayedMoment("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
-    page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=5, sources=OURS)
+    page = enter(keeper, identity, moment, page)
     home.cluster.end_txn(identity, commit=commit)
     return page
 
@@ -69,7 +69,7 @@ def test_the_entry_is_committed_with_the_offsets_of_the_sources_or_not_at_all(
     source = TopicPartition(f"{home.topic}-in", 0)
     last: Page | None = None
     for batch_id, commit in enumerate([True, False, True, False]):
-        page = enter(home, keeper, home.topic, batch_id, commit=commit, version=protocol)
+        page = enter_batch(home, keeper, home.topic, batch_id, commit=commit, version=protocol)
         last = page if commit else last
         home.begin(home.topic, protocol)
         assert home.page(home.topic) == last
@@ -84,7 +84,7 @@ def test_one_driver_writes_batch_after_batch(home: Home, protocol: int) -> None:
     page = keeper.look("q", stable=True)
     for batch_id in range(5):
         moment = PlayedMoment("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
-        page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=5, sources=OURS)
+        page = enter(keeper, identity, moment, page)
         following = home.cluster.end_txn(identity, commit=True)
         if protocol == 1:
             following = home.cluster.init_producer_id(
@@ -174,7 +174,7 @@ def test_a_topic_that_is_deleted_under_a_running_query_is_made_again(
     identity = home.begin(home.topic, protocol)
     home.delete()
     moment = PlayedMoment("q", 0)
-    page = keeper.enter(identity, moment, NO_ROWS, Page(), open_ms=1, sources=SourceUse())
+    page = enter(keeper, identity, moment, Page(), sources=SourceUse())
     home.cluster.end_txn(identity, commit=True)
     assert home.page(home.topic) == page
 
@@ -207,7 +207,7 @@ def test_the_old_ledger_is_found_and_moved(home: Home, protocol: int) -> None:
     identity = home.begin(home.topic, protocol)
     page = keeper.look("q", stable=True)
     moment = PlayedMoment("q", 7)
-    keeper.enter(identity, moment, NO_ROWS, page, open_ms=1, sources=SourceUse())
+    enter(keeper, identity, moment, page, sources=SourceUse())
     home.cluster.end_txn(identity, commit=True)
     home.begin(home.topic)
     assert home.batch_in(home.topic) == 7

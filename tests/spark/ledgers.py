@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,10 +13,12 @@ from fencepost.broker.node import Node
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.transactions import ProducerIdentity
-from fencepost.spark.accounts import Account, PartitionReport
-from fencepost.spark.keeper import LedgerKeeper, append_record
+from fencepost.records.builder import build_batch
+from fencepost.records.opened import Record
+from fencepost.spark.keeper import LedgerKeeper
 from fencepost.spark.ledger import LedgerEntry, Page, encode_entry
 from fencepost.spark.ledger_reader import read_page
+from fencepost.spark.ledger_record import append_record
 from fencepost.spark.ledger_topic import LEDGER_TOPIC, partition_of
 from fencepost.spark.moment import Moment
 from fencepost.spark.origins import SourceUse
@@ -25,15 +28,39 @@ from fencepost.testing.embedded import Broker
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
-NO_ROWS = Account(0, {})
 OURS = SourceUse(are_ours=True, commits=True)
 
 
-def rows_in(*topics: str) -> Account:
-    """One row in each topic."""
-    return Account(
-        len(topics), {TopicPartition(t, 0): PartitionReport(1, 1, 80, 0, 0) for t in topics}
-    )
+def enter(
+    keeper: LedgerKeeper,
+    identity: ProducerIdentity,
+    moment: Moment,
+    before: Page,
+    *,
+    open_ms: int = 1,
+    beside: TopicPartition | None = None,
+    **how: Any,
+) -> Page:
+    """Enters a batch as the sink does after the rows, or with a row in the same request."""
+    entering = keeper.entering(identity, moment, before, **{"sources": OURS} | how)
+    opened_ms = time.time_ns() // 1_000_000 - open_ms
+    if beside is not None:
+        entering.begin()
+        entering.settle()
+        with keeper.cluster.writer(identity) as writer:
+            row = build_batch(
+                [Record(value=b"row")],
+                timestamp_ms=1,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=0,
+                transactional=True,
+            )
+            writer.put(beside, row)
+            writer.put(entering.place, entering.seal(opened_ms))
+            writer.flush()
+        entering.sent()
+    return entering.finish(opened_ms)
 
 
 class PlayedMoment(Moment):

@@ -213,7 +213,7 @@ def test_the_driver_writes_a_few_rows_itself(
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
     rows = rows_of(0, 30).to_pylist()
-    account = settle_accounts(write_few(packing_plan(cluster, topic), identity, rows, lambda: None))
+    account = settle_accounts(write_few(packing_plan(cluster, topic), identity, rows))
     cluster.end_txn(identity, commit=True)
     assert (account.rows, account.records) == (30, 30)
     assert few_after(account) == 300

@@ -18,23 +18,25 @@ from fencepost.client.failures import UnknownTopicOrPartition, refusal
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.options import read_options
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.failures import SinkRefused
+from fencepost.spark.failures import SinkRefused, SourceReplaced
 from fencepost.spark.former_ledger import encode_former, read_former, source_offsets
 from fencepost.spark.keeper import LedgerKeeper
 from fencepost.spark.ledger import NO_PERMITS, Batch, LedgerEntry, Page, Permits, Verdict, group_of
 from fencepost.spark.ledger_topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES, ensure_topic
 from fencepost.spark.origins import SourceUse
-from tests.spark.ledgers import NO_ROWS, OURS, Home, PlayedMoment, embedded_home, rows_in
+from tests.spark.ledgers import OURS, Home, PlayedMoment, embedded_home
+from tests.spark.ledgers import enter as enter_in
 
 SOURCE = TopicPartition("source", 0)
 ENDS = '{"source": {"0": 42}}'
+OUT = TopicPartition("out", 0)
 OLD_PLACE = TopicPartition("old-out", 0)
 
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
     with embedded_home() as found:
-        found.cluster.create_topics([NewTopic("source", 1, 1), NewTopic("old-out", 1, 1)])
+        found.cluster.create_topics([NewTopic(name, 1, 1) for name in ("source", "out", "old-out")])
         yield found
 
 
@@ -54,10 +56,8 @@ def enter(
     keeper = home.keeper(name)
     identity = home.begin(name, version)
     known = keeper.look(query_id, stable=True) if before is None else before
-    fields: dict[str, Any] = {"open_ms": 50, "sources": OURS} | how
-    account = fields.pop("account", NO_ROWS)
     moment = PlayedMoment(query_id, batch_id, ends)
-    page = keeper.enter(identity, moment, account, known, **fields)
+    page = enter_in(keeper, identity, moment, known, **how)
     if commit is not None:
         home.cluster.end_txn(identity, commit=commit)
     return page
@@ -67,12 +67,13 @@ def committed(home: Home, name: str) -> dict[TopicPartition, CommittedOffset]:
     return home.cluster.offset_fetch(group_of(name))
 
 
+@pytest.mark.parametrize("beside", [None, OUT], ids=["after the rows", "beside the rows"])
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_at_all(
-    home: Home, version: int
+    home: Home, version: int, beside: TopicPartition | None
 ) -> None:
-    name = f"together-{version}"
-    page = enter(home, name, version=version, is_stateful=False, parts=("one",))
+    name = f"together-{version}-{beside}"
+    page = enter(home, name, version=version, is_stateful=False, parts=("one",), beside=beside)
     assert home.page(name) == page
     entry = page.entry
     assert entry is not None
@@ -81,7 +82,7 @@ def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_
     assert entry.topic_ids == {"source": topic_id_text(view.topic_id)}
     assert (entry.sources_committed, entry.is_stateful, entry.parts) == (True, False, ("one",))
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
-    enter(home, name, 1, ends='{"source": {"0": 50}}', commit=False, version=version)
+    enter(home, name, 1, ends='{"source": {"0": 50}}', commit=False, version=version, beside=beside)
     assert home.page(name) == page
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
 
@@ -124,8 +125,68 @@ def test_a_query_that_does_not_read_topics_has_an_entry_without_sources(home: Ho
 
 def test_an_empty_batch_is_entered_like_any_other_and_before_the_first_row(home: Home) -> None:
     enter(home, "empty", 0)
-    enter(home, "empty", 1, account=None)
+    enter(home, "empty", 1)
     assert home.batch_in("empty") == 1
+
+
+def recreate(home: Home, topic: str) -> None:
+    home.cluster.delete_topics([topic])
+    home.cluster.create_topics([NewTopic(topic, 1, 1)])
+
+
+def ends_in(home: Home, topic: str, offset: int) -> str:
+    """The end offsets of our own source, which say the id of the topic."""
+    text = topic_id_text(home.cluster.metadata([topic]).topics[topic].topic_id)
+    return f'{{"@id:{topic}:{text}": {{}}, "{topic}": {{"0": {offset}}}, "source": {{"0": 42}}}}'
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_left_out(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They would be committed onto another topic, and `startingOffsets=committed` would skip its records."""
+    home.cluster.create_topics([NewTopic("anew-1", 1, 1)])
+    planned = ends_in(home, "anew-1", 7)
+    recreate(home, "anew-1")
+    page = enter(home, "anew-1", 0, ends=planned)
+    assert committed(home, "anew-1") == {SOURCE: CommittedOffset(42)}
+    assert "deleted and created again" in caplog.text
+    assert page.entry is not None
+    assert page.entry.topic_ids["anew-1"] in planned, "the entry names the topic that was read"
+    enter(home, "anew-1", 1, ends=ends_in(home, "anew-1", 3))
+    assert committed(home, "anew-1")[TopicPartition("anew-1", 0)] == CommittedOffset(3)
+
+
+def test_a_source_that_says_no_ids_is_held_against_the_entry_before(home: Home) -> None:
+    home.cluster.create_topics([NewTopic("silent", 1, 1)])
+    place = TopicPartition("silent", 0)
+    enter(home, "silent", 0, ends='{"silent": {"0": 7}}')
+    assert committed(home, "silent") == {place: CommittedOffset(7)}
+    recreate(home, "silent")
+    for batch_id, expected in ((1, {}), (2, {place: CommittedOffset(9)})):
+        enter(home, "silent", batch_id, ends='{"silent": {"0": 9}}')
+        assert committed(home, "silent") == expected
+
+
+@pytest.mark.parametrize("is_back", [True, False], ids=["created again", "gone"])
+def test_a_source_topic_that_changes_beside_the_rows_costs_one_attempt_and_commits_nothing_wrong(
+    home: Home, is_back: bool
+) -> None:
+    name = f"beside-{is_back}"
+    home.cluster.create_topics([NewTopic(name, 1, 1)])
+    planned = PlayedMoment("q", 0, ends_in(home, name, 7))
+    home.cluster.delete_topics([name])
+    if is_back:
+        home.cluster.create_topics([NewTopic(name, 1, 1)])
+    keeper, producer = home.keeper(name), home.producer(name)
+    with pytest.raises((SourceReplaced, UnknownTopicOrPartition)):
+        enter_in(keeper, producer.lend(), planned, Page(), beside=OUT)
+    producer.abandon()
+    assert committed(home, name) == {}
+    identity = producer.lend()
+    page = enter_in(keeper, identity, planned, Page(), beside=OUT)
+    home.cluster.end_txn(identity, commit=True)
+    assert committed(home, name) == {SOURCE: CommittedOffset(42)}
+    assert home.page(name) == page
 
 
 def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
@@ -138,11 +199,6 @@ def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
             page = enter(home, name, 1, ends="")
             assert page.place == TopicPartition(LEDGER_TOPIC, 0)
             assert home.batch_in(name) == 1
-
-
-def test_rows_for_the_ledgers_topic_are_refused(home: Home) -> None:
-    with pytest.raises(SinkRefused, match="which holds the ledger"):
-        enter(home, "rows", account=rows_in("out", LEDGER_TOPIC), commit=None)
 
 
 # Reading.
@@ -202,7 +258,7 @@ def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(home: 
     """It may have been told of fewer than the one that was asked at the start."""
     enter(home, "few", 0, ends="")
     keeper = home.keeper("few")
-    genuine = keeper._cluster.metadata
+    genuine = keeper.cluster.metadata
 
     def forgetful(topics: Any) -> Any:
         view = genuine(topics)
@@ -210,7 +266,7 @@ def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(home: 
         return replace(view, topics={LEDGER_TOPIC: replace(found, partitions=found.partitions[:1])})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeper._cluster, "metadata", forgetful)
+        patch.setattr(keeper.cluster, "metadata", forgetful)
         entry = keeper.look("q", stable=True).entry
     assert entry is not None
     assert entry.batch_id == 0
@@ -347,11 +403,11 @@ def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
         keeper = home.keeper("id")
         moment = PlayedMoment("q", 0)
         identity = home.begin("id")
-        page = keeper.enter(identity, moment, NO_ROWS, Page(), open_ms=1, sources=SourceUse())
+        page = enter_in(keeper, identity, moment, Page(), sources=SourceUse())
         identity = home.cluster.end_txn(identity, commit=True)
         home.delete()
         moment = PlayedMoment("q", 1)
-        page = keeper.enter(identity, moment, NO_ROWS, page, open_ms=1, sources=SourceUse())
+        page = enter_in(keeper, identity, moment, page, sources=SourceUse())
         home.cluster.end_txn(identity, commit=True)
         assert home.page("id") == page
 
@@ -412,7 +468,7 @@ def test_the_mark_gives_way_to_the_offset_of_a_source(home: Home) -> None:
 
 def test_a_mark_without_a_record_is_a_lost_topic() -> None:
     with embedded_home() as home:
-        home.cluster.create_topics([NewTopic("source", 1, 1), NewTopic("old-out", 1, 1)])
+        home.cluster.create_topics([NewTopic(name, 1, 1) for name in ("source", "out", "old-out")])
         put_former(home, "id")
         enter(home, "id", 7)
         home.delete()

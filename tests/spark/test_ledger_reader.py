@@ -21,8 +21,8 @@ from fencepost.records.control import Marker, build_marker
 from fencepost.records.opened import Record
 from fencepost.spark import ledger_reader
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.keeper import append_record
 from fencepost.spark.ledger_reader import PartitionFold, places_of, scan
+from fencepost.spark.ledger_record import append_record
 from tests.spark.ledgers import Home, embedded_home
 
 PLACE = TopicPartition("fencepost-ledger", 0)

@@ -17,17 +17,17 @@ B: Any = SimpleNamespace(_jdf="b")
 
 
 def test_every_part_has_its_topic_and_rows_cannot_name_that_of_another_part() -> None:
-    parts = read_parts({"one": A, None: B}, None)
+    parts = read_parts({"one": A, None: B}, None, "ledger")
     assert [(part.topic, part.df, part.name) for part in parts] == [
         ("one", A, "one"),
         (None, B, BY_COLUMN),
     ]
-    assert [part.reserved for part in parts] == [frozenset(), {"one"}]
-    assert [part.topic for part in read_parts({"one": A, None: B}, "of-the-sink")] == [
+    assert [sorted(part.reserved) for part in parts] == [[], ["ledger", "one"]]
+    assert [part.topic for part in read_parts({"one": A, None: B}, "of-the-sink", "ledger")] == [
         "one",
         "of-the-sink",
     ]
-    assert read_parts({}, None) == ()
+    assert read_parts({}, None, "ledger") == ()
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,12 @@ def test_every_part_has_its_topic_and_rows_cannot_name_that_of_another_part() ->
         ({7: A}, "the key 7"),
         ({"one": None}, "got NoneType for topic 'one'"),
         ({"one": A, None: B}, "union the two"),
+        ({"ledger": A}, "which holds the ledger"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given: Any, words: str) -> None:
     with pytest.raises(SinkRefused, match=words):
-        read_parts(given, "one")
+        read_parts(given, "one", "ledger")
 
 
 def account(*places: tuple[str, int], opened_ms: int = 0) -> Account:

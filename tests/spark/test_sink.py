@@ -17,9 +17,9 @@ from fencepost.client.partitioner import partition_for_key
 from fencepost.records.opened import Record
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.former_ledger import decode_former, encode_former, source_offsets
-from fencepost.spark.keeper import append_record
 from fencepost.spark.ledger import group_of
 from fencepost.spark.ledger_reader import read_page
+from fencepost.spark.ledger_record import append_record
 from fencepost.spark.ledger_topic import LEDGER_TOPIC, partition_of
 from fencepost.spark.sink import TransactionalSink
 from fencepost.testing.embedded import Broker

@@ -142,6 +142,15 @@ class Cluster:
         """Commits offsets of a group as a part of the transaction."""
         self.run(transactions.txn_offset_commit(self._core, identity, group, offsets))
 
+    def begin_txn_offset_commit(
+        self,
+        identity: ProducerIdentity,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> Begun[None]:
+        """The same, without waiting for the answer."""
+        return self.begin(transactions.txn_offset_commit(self._core, identity, group, offsets))
+
     def end_txn(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
         """Commits or aborts; the identity for the next transaction. UnknownOutcome: ask before you go on."""
         return self.run(transactions.end_txn(self._core, identity, commit=commit))
@@ -255,9 +264,17 @@ class Cluster:
             admin.metadata(self._core, topics, missing_ok=missing_ok, known_missing=known_missing)
         )
 
-    def begin_metadata(self, topics: Collection[str] | None = None) -> Begun[ClusterView]:
+    def begin_metadata(
+        self,
+        topics: Collection[str] | None = None,
+        *,
+        missing_ok: bool = False,
+        known_missing: Collection[str] = (),
+    ) -> Begun[ClusterView]:
         """The same, without waiting for the answer."""
-        return self.begin(admin.metadata(self._core, topics))
+        return self.begin(
+            admin.metadata(self._core, topics, missing_ok=missing_ok, known_missing=known_missing)
+        )
 
     def find_topic(self, name: str) -> TopicView | None:
         """A topic, or None at once where the broker that answers does not know it (yet)."""
@@ -379,6 +396,14 @@ class TransactionalWriter:
     ) -> None:
         """Takes a sealed batch without sending: what is put before the next `write` or `flush` travels together."""
         self._writer.accept(partition, batch, self._core.clock.now_ms(), done)
+
+    def travels_with_others(self, partition: TopicPartition) -> bool:
+        """Whether a batch for this partition would share a request with one that waits: one broker leads both."""
+        leader = self._core.routes.leader
+        mine = leader(partition)
+        return mine is not None and any(
+            leader(lane.partition) == mine for lane in self._writer.busy_lanes()
+        )
 
     def poll(self) -> None:
         """Takes in the answers that have come, and sends what they allow, without waiting."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from fencepost.base.failures import FencepostError
@@ -50,6 +51,16 @@ class SinkStopped(FencepostError):
 
 class CountsDisagree(FencepostError):
     """The tasks did not report what they were given: the transaction is aborted."""
+
+
+class SourceReplaced(FencepostError):
+    """A topic that the batch was read from is another one by now: the transaction is aborted, and the batch tried again."""
+
+    def __init__(self, topics: Collection[str]) -> None:
+        super().__init__(
+            f"{', '.join(sorted(topics))}: deleted and created again since the batch was planned, so its offsets there "
+            "mean nothing any more. The attempt is repeated without them"
+        )
 
 
 class SinkFailed(FencepostError):

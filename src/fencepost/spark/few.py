@@ -3,14 +3,17 @@
 A job with Python workers costs more than all else in a batch of ten rows. So where the last batch was small, the driver
 asks for the rows of this one, though for no more than it is ready to hold; if there are more, it has taken nothing and
 the batch goes one of the other ways. That is a second run of the plan; `counts.py` sees to it that rows count once. An
-`observe` in the user's own plan keeps the numbers of its first run, so there the driver does not try. The driver is then the one writer of every partition, and the batches of all of
-them travel in one request: brokers look up a transaction once per request and not once per partition.
+`observe` in the user's own plan keeps the numbers of its first run, so there the driver does not try.
+
+The driver is then the one writer of every partition, and the batches of all of them travel in one request: brokers look up a
+transaction once per request and not once per partition. The ledger's record travels with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.counts import is_observed
@@ -21,6 +24,7 @@ from fencepost.spark.rows import are_ready, select_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
+    from fencepost.base.ids import TopicPartition
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.accounts import Account
 
@@ -100,22 +104,49 @@ def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+class Company(Protocol):
+    """What travels with the rows: the ledger's part of the transaction (`entering.py`)."""
+
+    place: TopicPartition
+
+    def begin(self) -> None: ...
+
+    def settle(self) -> None: ...
+
+    def seal(self, opened_ms: int) -> bytearray: ...
+
+    def sent(self) -> None: ...
+
+
 def write_few(
     plan: PackingPlan,
     identity: ProducerIdentity,
     rows: list[dict[str, Any]],
-    meanwhile: Callable[[], object],
+    company: Company | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Writes these rows, as a single task would. `meanwhile` is called while they are on their way."""
+    """Writes these rows, as a single task would, and the company in the same request if it can be."""
     packer = Packer(plan, 0)
     with cluster_of(plan.options).writer(identity) as writer:
         delivery = Delivery(writer)
-        for batch in packer.pack_rows(rows):
-            delivery.put(batch.place, batch.data)
-        begun = writer.begin_flush()
-        try:
-            meanwhile()
-        finally:
-            begun.finish()
+        with _under_way(company):
+            for batch in packer.pack_rows(rows):
+                delivery.put(batch.place, batch.data)
+        if company is not None and writer.travels_with_others(company.place):
+            writer.put(company.place, company.seal(delivery.opened_ms))
         written = writer.flush()
+    if company is not None and written.pop(company.place, None) is not None:
+        company.sent()
     yield from report_rows(_DRIVER, delivery.opened_ms, written, [packer.manifest()])
+
+
+@contextmanager
+def _under_way(company: Company | None) -> Iterator[None]:
+    """What the company sends first is on its way inside."""
+    if company is None:
+        yield
+        return
+    company.begin()
+    try:
+        yield
+    finally:
+        company.settle()

@@ -29,7 +29,7 @@ from fencepost.spark.delivering import REPORT_SCHEMA, Attempt
 from fencepost.spark.direct import DirectPlan, write_directly
 from fencepost.spark.exchange import MAX_TASKS
 from fencepost.spark.failures import BatchTooLarge, RowRefused
-from fencepost.spark.few import FewRows, write_few
+from fencepost.spark.few import Company, FewRows, write_few
 from fencepost.spark.packing import PackingPlan
 from fencepost.spark.rendezvous import Rendezvous
 from fencepost.spark.rows import select_rows
@@ -82,14 +82,14 @@ class JobPlan:
     topic: str | None
     batch_bytes: int
     """How many bytes of records a batch for these topics may have."""
-    reserved: frozenset[str]
-    """Topics that rows must not name, because another part of the batch is written to them."""
+    reserved: Mapping[str, str]
+    """Topics that rows must not name, and why."""
     few: FewRows
     """How the driver would take the rows itself."""
     direct: bool
     """Whether batches may go from task to task."""
-    meanwhile: Callable[[], object]
-    """What the driver can do while the rows that it writes itself are on their way."""
+    company: Company | None = None
+    """What travels with the rows, if the driver writes them itself."""
     before_run: Callable[[DataFrame], None] = lambda _: None
     """Called before anything runs the plan of the rows."""
 
@@ -139,7 +139,7 @@ def _run_few(df: DataFrame, plan: JobPlan) -> list[Report] | None:
     if taken is None:
         return None
     packing = _packing_plan(plan, 1, counts)
-    return list(_explain(write_few(packing, plan.identity, taken, plan.meanwhile)))
+    return list(_explain(write_few(packing, plan.identity, taken, plan.company)))
 
 
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:

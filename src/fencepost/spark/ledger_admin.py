@@ -16,7 +16,6 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import Refused
 from fencepost.spark.failures import EntryUnreadable
 from fencepost.spark.former_ledger import moved_to, read_former
-from fencepost.spark.keeper import append_record
 from fencepost.spark.ledger import (
     FormerLedger,
     LedgerEntry,
@@ -26,6 +25,7 @@ from fencepost.spark.ledger import (
     group_of,
 )
 from fencepost.spark.ledger_reader import Found, Scan, places_of, scan
+from fencepost.spark.ledger_record import append_record
 from fencepost.spark.ledger_topic import LEDGER_TOPIC, key_of, partition_of, refusal_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.ids import TopicPartition
@@ -66,8 +66,8 @@ class PackingPlan:
     batch_bytes: int
     max_record_bytes: int
     options: ClientOptions
-    reserved: frozenset[str] = frozenset()
-    """Topics that rows must not name, because another part of the batch is written to them."""
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """Topics that rows must not name, and why."""
 
 
 def _nothing() -> None:

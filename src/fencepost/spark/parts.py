@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 BY_COLUMN: Final = "*"
 """The name of a part whose rows name their topic: no topic can have this name."""
 
+_HAS_A_PART: Final = (
+    "which has a DataFrame of its own in this call of sink.write: a topic is written by one DataFrame of a batch, so union "
+    "the two"
+)
+_HOLDS_THE_LEDGER: Final = "which holds the ledger: write it to another topic"
+
 
 class Part(NamedTuple):
     """One DataFrame of a batch."""
@@ -24,8 +30,8 @@ class Part(NamedTuple):
     topic: str | None
     """None: the column `topic` says it."""
     df: DataFrame
-    reserved: frozenset[str] = frozenset()
-    """Topics of the other parts, which rows must not name."""
+    reserved: Mapping[str, str] = {}
+    """Topics that rows must not name, and why: those of the other parts, and the ledger's."""
 
     @property
     def name(self) -> str:
@@ -37,7 +43,7 @@ def frames_of(given: Any) -> tuple[Any, ...]:
     return tuple(given.values()) if isinstance(given, Mapping) else (given,)
 
 
-def read_parts(given: Any, sink_topic: str | None) -> tuple[Part, ...]:
+def read_parts(given: Any, sink_topic: str | None, ledger_topic: str) -> tuple[Part, ...]:
     """What `sink.write` was given; SinkRefused when it makes no sense."""
     if not isinstance(given, Mapping):
         raise SinkRefused(
@@ -62,8 +68,10 @@ def read_parts(given: Any, sink_topic: str | None) -> tuple[Part, ...]:
                 f"sink.write got two DataFrames for topic {topic!r} (None stands for the topic of the sink): a topic is "
                 "written by one DataFrame of a batch, so union the two. Nothing was written"
             )
+        if topic == ledger_topic:
+            raise SinkRefused(
+                f"sink.write got a DataFrame for topic {topic!r}, {_HOLDS_THE_LEDGER}. Nothing was written"
+            )
         topics[topic] = df
-    named = frozenset(topic for topic in topics if topic is not None)
-    return tuple(
-        Part(topic, df, named if topic is None else frozenset()) for topic, df in topics.items()
-    )
+    reserved = dict.fromkeys(filter(None, topics), _HAS_A_PART) | {ledger_topic: _HOLDS_THE_LEDGER}
+    return tuple(Part(topic, df, reserved if topic is None else {}) for topic, df in topics.items())

@@ -38,10 +38,9 @@ class Placement:
         """How many partitions a topic has; asked once per task."""
         found = self._counts.get(topic)
         if found is None:
-            if topic in self._plan.reserved:
+            if (reason := self._plan.reserved.get(topic)) is not None:
                 raise RowRefused(
-                    f"a row names topic {topic!r}, which has a DataFrame of its own in this call of sink.write: a topic is "
-                    "written by one DataFrame of a batch, so union the two. Nothing of the batch was kept"
+                    f"a row names topic {topic!r}, {reason}. Nothing of the batch was kept"
                 )
             found = self._counts[topic] = partition_count(self._plan.options, topic)
         return found

@@ -13,8 +13,8 @@ id and epoch) that nobody has used before; executors only borrow it. The steps o
     pack      rows into batches, on all cores (`packing.py`)
     deliver   batches to the brokers, one task per topic-partition (`delivering.py`)
     count     every partition once, every row once (`accounts.py`)
-    entry     the ledger's new entry, and the sources' offsets where they are of this cluster, into the same transaction
-              (`keeper.py`)
+    entry     the sources' offsets where they are of this cluster, and the ledger's new entry, into the same transaction; a
+              driver that writes the rows itself sends the entry with them (`entering.py`)
     end       EndTxn: the one moment at which all of it becomes visible
 
 Several DataFrames (`sink.write`) are packed and delivered one after the other in the same transaction, each by a job of its
@@ -32,7 +32,6 @@ does not fence back, and looks before it settles.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
 
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.accounts import Account
-    from fencepost.spark.counts import Counts
     from fencepost.spark.few import FewRows
     from fencepost.spark.job import JobPlan
     from fencepost.spark.ledger import Batch
@@ -113,6 +111,11 @@ class Standing:
             self.direct_failures += 1
         elif self.direct_failures < MAX_DIRECT_FAILURES:
             self.direct_failures = 0
+
+    def remember_size(self, part: Part, account: Account) -> None:
+        from fencepost.spark.few import few_after
+
+        self.few_of(part).most = few_after(account)
 
     def few_of(self, part: Part) -> FewRows:
         from fencepost.spark.few import FewRows
@@ -251,7 +254,7 @@ class TransactionalSink:
             return
         try:
             moment.check_batch()
-            parts = read_parts(given, self.topic)
+            parts = read_parts(given, self.topic, self._ledger.topic)
             with moment.in_thread(session.sparkContext):
                 names = tuple(part.name for part in parts)
                 self._do(session, Work(moment, parts, names, calls, calls.is_again), known)
@@ -410,47 +413,46 @@ class TransactionalSink:
         self._step("writing", work)
         identity = standing.producer.lend()
         counts = Counts(moment, len(work.parts), is_first=is_first)
-        accounts = {
-            part.name: self._write_part(work, part, standing, identity, counts, is_first=is_first)
-            for part in work.parts
-        }
-        counts.finish()
-        account = sum_accounts(accounts.values())
-        self._step("written", work)
-        opened_ms = account.opened_ms or time.time_ns() // 1_000_000
-        open_ms = max(0, time.time_ns() // 1_000_000 - opened_ms)
-        page = self._ledger.enter(
+        entering = self._ledger.entering(
             identity,
             moment,
-            account,
             standing.page,
-            open_ms=open_ms,
             sources=standing.sources,
             is_stateful=standing.is_stateful,
             parts=work.all_names,
         )
+        accounts = {}
+        for part in work.parts:
+            plan = self._plan_part(work, part, standing, identity, is_first=is_first)
+            # The entry goes with the last rows, when everything else of the batch is in the transaction.
+            company = entering if part is work.parts[-1] else None
+            plan = replace(plan, company=company, before_run=counts.begin_run)
+            accounts[part.name] = account = self._run_job(part.df, moment, plan)
+            standing.remember_size(part, account)
+        counts.finish()
+        account = sum_accounts(accounts.values())
+        self._step("written", work)
+        page = entering.finish(account.opened_ms)
         self._step("entered", work)
         work.calls.check()
-        return Receipt(work.batch_id, verdict, account, open_ms, accounts), page
+        return Receipt(work.batch_id, verdict, account, entering.open_ms, accounts), page
 
-    def _write_part(
+    def _plan_part(
         self,
         work: Work,
         part: Part,
         standing: Standing,
         identity: ProducerIdentity,
-        counts: Counts,
         *,
         is_first: bool,
-    ) -> Account:
-        """Writes one DataFrame. Only a first attempt takes one of the quicker ways."""
-        from fencepost.spark.few import few_after
+    ) -> JobPlan:
+        """How one DataFrame is written. Only a first attempt takes one of the quicker ways."""
         from fencepost.spark.job import JobPlan
 
         few = standing.few_of(part)
         if not is_first:
             few.most = 0
-        plan = JobPlan(
+        return JobPlan(
             self.settings,
             identity,
             work.batch_id,
@@ -459,12 +461,7 @@ class TransactionalSink:
             part.reserved,
             few,
             is_first and standing.direct_failures < MAX_DIRECT_FAILURES,
-            meanwhile=lambda: work.moment.end_offsets,
-            before_run=counts.begin_run,
         )
-        account = self._run_job(part.df, work.moment, plan)
-        few.most = few_after(account)
-        return account
 
     def _run_job(self, df: DataFrame, moment: Moment, plan: JobPlan) -> Account:
         from fencepost.spark.job import run_job
