@@ -24,6 +24,8 @@ from fencepost.client.blocking import Cluster, connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.spark.pipeline import Pipeline
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -102,6 +104,16 @@ def require_spark() -> None:
         provide_java()
     except JavaMissing as reason:
         pytest.skip(str(reason))
+
+
+def on_spark(seconds: int = 180) -> list[pytest.MarkDecorator]:
+    """The marks of a module whose tests run queries."""
+    return [
+        pytest.mark.spark,
+        pytest.mark.timeout(seconds),
+        # Spark's own business: sockets to its JVM that it closes late.
+        pytest.mark.filterwarnings("default"),
+    ]
 
 
 class Sessions:
@@ -184,6 +196,16 @@ def new_topic(cluster: Cluster) -> Callable[..., str]:
         return topic
 
     return make
+
+
+@pytest.fixture
+def pipeline(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
+) -> Pipeline:
+    """A query whose executors are threads of the driver, into a topic with three partitions."""
+    from tests.spark.pipeline import Pipeline
+
+    return Pipeline(spark, bootstrap, tmp_path, new_topic())
 
 
 def read_values(cluster: Cluster, topic: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,30 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.base.failures import ConfigError
 from fencepost.client.blocking import Cluster
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.ledger import Verdict
 from fencepost.spark.sink import TransactionalSink
 from tests.spark import chaos
-from tests.spark.conftest import read_values
+from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, Sink, finish, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(180),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
-
-
-@pytest.fixture
-def pipeline(
-    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
-) -> Pipeline:
-    return Pipeline(spark, bootstrap, tmp_path, new_topic(2))
+pytestmark = on_spark()
 
 
 def halves(df: DataFrame) -> tuple[DataFrame, DataFrame]:
@@ -496,3 +486,113 @@ def test_rows_that_do_not_come_from_the_batch_and_none_at_all_are_written(
     found = read_values(cluster, pipeline.topic)
     assert len(found) == 4
     assert "elsewhere" in found
+
+
+def test_what_the_function_raises_after_the_sink_does_not_double_the_batch(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0), numbered(1), numbered(2))
+    sink = pipeline.sink()
+
+    def then_fail(df: DataFrame, batch_id: int) -> None:
+        sink(df, batch_id)
+        if batch_id == 1:
+            raise ValueError("of the user's own")
+
+    failure = pipeline.run(then_fail)
+    assert failure is not None
+    assert "of the user's own" in failure
+    # Twice with adopt=True, which somebody has forgotten to remove.
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    pipeline.add(numbered(3))
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    expected = [row for batch in range(4) for row in numbered(batch)]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+def test_an_empty_mapping_skips_the_batch_and_odd_dataframes_are_refused_or_written(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0), numbered(1), numbered(2))
+    sink = pipeline.sink()
+    lines = pipeline.spark.readStream.text(str(pipeline.folder / "in"))
+
+    def odd(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            sink.write({}, batch_id)
+        elif batch_id == 1:
+            wide = df.selectExpr("*", *(f"'{n}' AS column_{n}" for n in range(300)))
+            sink(wide, batch_id)
+        else:
+            sink(lines, batch_id)
+
+    failure = pipeline.run(odd)
+    assert failure is not None
+    assert "the sink was given a streaming DataFrame for batch 2" in failure
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1) + numbered(2))
+
+
+def test_a_sink_whose_query_has_ended_is_outside_of_a_query(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    sink = pipeline.sink()
+    seen: list[DataFrame] = []
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        seen.append(df)
+        sink(df, batch_id)
+
+    assert pipeline.run(write) is None
+    with pytest.raises(SinkRefused, match="outside of a streaming query"):
+        sink(seen[0], 1)
+    with pytest.raises(SinkRefused, match="outside of a streaming query"):
+        sink.skip(1)
+    pipeline.add(numbered(1))
+    assert pipeline.run(sink) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_a_copied_checkpoint_writes_nothing_twice(
+    pipeline: Pipeline, cluster: Cluster, tmp_path: Path
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    shutil.copytree(pipeline.checkpoint, tmp_path / "copy")
+    pipeline.add(numbered(1), numbered(2))
+    assert pipeline.run() is None
+    pipeline.checkpoint = tmp_path / "copy"
+    failure = pipeline.run()
+    assert failure is not None
+    assert "the topics hold batch 2 of this query as the last one" in failure
+    expected = [row for batch in range(3) for row in numbered(batch)]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "only this query uses"),
+        (7, "only this query uses"),
+        ("a\ud800b", "not Unicode text"),
+        ("x" * 1_001, "has 1001 bytes"),
+    ],
+)
+def test_a_name_that_no_broker_takes_is_refused_at_once(name: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        TransactionalSink("127.0.0.1:9092", transactional_id=name, topic="t")
+
+
+@pytest.mark.parametrize(
+    "name", ["a b/c\n'\"\\", "Zählung-残高-🧾", "x" * 1_000], ids=["odd", "text", "long"]
+)
+def test_an_odd_name_has_a_ledger_like_any_other(
+    pipeline: Pipeline, cluster: Cluster, name: str
+) -> None:
+    pipeline.transactional_id = f"{pipeline.topic}{name}"[:1_000]
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    pipeline.add(numbered(1))
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))

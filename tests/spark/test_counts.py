@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
-from tests.spark.conftest import read_values
+from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, Sink, finish, numbered
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(180),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
-
-
-@pytest.fixture
-def pipeline(
-    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
-) -> Pipeline:
-    return Pipeline(spark, bootstrap, tmp_path, new_topic(3))
+pytestmark = on_spark()
 
 
 def observed(lines: DataFrame) -> DataFrame:

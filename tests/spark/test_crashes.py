@@ -12,17 +12,13 @@ import pytest
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from tests.spark import chaos
-from tests.spark.conftest import BrokerProcess, read_values
+from tests.spark.conftest import BrokerProcess, on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = on_spark(300)
 
 
 @pytest.mark.parametrize("step", ["writing", "written", "entered", "ending"])

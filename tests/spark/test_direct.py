@@ -20,10 +20,16 @@ from fencepost.client.partitioner import partition_for_key  # noqa: E402
 from fencepost.client.transactions import ProducerIdentity  # noqa: E402
 from fencepost.spark import exchange, packing  # noqa: E402
 from fencepost.spark.accounts import settle_accounts  # noqa: E402
+from fencepost.spark.connection import cluster_of  # noqa: E402
 from fencepost.spark.delivering import Attempt, first_length  # noqa: E402
 from fencepost.spark.direct import DirectPlan, write_directly  # noqa: E402
-from fencepost.spark.failures import CountsDisagree, NeighbourLost  # noqa: E402
+from fencepost.spark.failures import (  # noqa: E402
+    CountsDisagree,
+    NeighbourLost,
+    RowRefused,
+)
 from fencepost.spark.few import few_after, write_few  # noqa: E402
+from fencepost.spark.ledger_record import sealed_record  # noqa: E402
 from fencepost.spark.packing import PackingPlan  # noqa: E402
 from fencepost.spark.rendezvous import Call, Rendezvous  # noqa: E402
 
@@ -223,3 +229,68 @@ def test_the_driver_writes_a_few_rows_itself(
         for record in cluster.records(TopicPartition(topic, number))
     ]
     assert sorted(found) == sorted(row["key"] for row in rows)
+
+
+class PlayedCompany:
+    """The ledger's part, as the writer of rows sees it."""
+
+    def __init__(self, identity: ProducerIdentity, place: TopicPartition) -> None:
+        self.place = place
+        self.steps: list[str] = []
+        self._identity = identity
+
+    def begin(self) -> None:
+        self.steps.append("begin")
+
+    def settle(self) -> None:
+        self.steps.append("settle")
+
+    def seal(self, opened_ms: int) -> bytearray:
+        assert opened_ms
+        self.steps.append("seal")
+        return sealed_record(self._identity, b"entry")
+
+    def sent(self) -> None:
+        self.steps.append("sent")
+
+
+def test_the_record_of_the_ledger_travels_with_the_rows_and_is_not_counted_as_one(
+    cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic, ledger = new_topic(PARTITIONS), new_topic(1)
+    identity = cluster.init_producer_id(topic)
+    company = PlayedCompany(identity, TopicPartition(ledger, 0))
+    plan = packing_plan(cluster, topic)
+    cluster_of(plan.options).metadata([topic, ledger])
+    reports = write_few(plan, identity, rows_of(0, 30).to_pylist(), company)
+    assert settle_accounts(reports).records == 30
+    cluster.end_txn(identity, commit=True)
+    assert company.steps == ["begin", "settle", "seal", "sent"]
+    assert [record.value for record in cluster.records(company.place)] == [b"entry"]
+
+
+def test_without_rows_or_where_another_broker_leads_the_record_follows_later(
+    cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(PARTITIONS)
+    identity = cluster.init_producer_id(topic)
+    for rows, place in ((0, TopicPartition(topic, 0)), (3, TopicPartition("nobody-leads-it", 0))):
+        company = PlayedCompany(identity, place)
+        reports = write_few(
+            packing_plan(cluster, topic), identity, rows_of(0, rows).to_pylist(), company
+        )
+        assert settle_accounts(reports).records == rows
+        assert company.steps == ["begin", "settle"]
+
+
+def test_what_the_ledger_has_sent_is_heard_although_a_row_is_refused(
+    cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    """A commit whose answer nobody waits for would be in the way of the abort."""
+    topic = new_topic(PARTITIONS)
+    identity = cluster.init_producer_id(topic)
+    company = PlayedCompany(identity, TopicPartition(topic, 0))
+    rows = [{"value": b"v", "partition": PARTITIONS}]
+    with pytest.raises(RowRefused):
+        list(write_few(packing_plan(cluster, topic), identity, rows, company))
+    assert company.steps == ["begin", "settle"]

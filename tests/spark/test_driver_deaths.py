@@ -16,19 +16,14 @@ import pytest
 from fencepost.client.blocking import Cluster
 from fencepost.spark.ledger_reader import read_page
 from tests.spark import chaos
-from tests.spark.conftest import read_values, require_spark
+from tests.spark.conftest import on_spark, read_values, require_spark
 from tests.spark.crowd import FILES, Crowd, Point
 from tests.spark.pipeline import Pipeline, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(300),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = on_spark(300)
 
 DEATHS = [
     Point("fencing", 0),

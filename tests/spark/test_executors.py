@@ -17,18 +17,13 @@ import pytest
 
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
-from tests.spark.conftest import Sessions, read_values
+from tests.spark.conftest import Sessions, on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(300),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = on_spark(300)
 
 
 @pytest.fixture

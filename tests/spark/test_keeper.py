@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -14,14 +14,17 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition, topic_id_text
 from fencepost.client.admin import NewTopic
-from fencepost.client.failures import UnknownTopicOrPartition, refusal
+from fencepost.client.failures import RetriesExhausted, UnknownTopicOrPartition, refusal
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.options import read_options
+from fencepost.spark import keeper as keeper_module
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused, SourceReplaced
 from fencepost.spark.former_ledger import encode_former, read_former, source_offsets
 from fencepost.spark.keeper import LedgerKeeper
 from fencepost.spark.ledger import NO_PERMITS, Batch, LedgerEntry, Page, Permits, Verdict, group_of
+from fencepost.spark.ledger_admin import forget
+from fencepost.spark.ledger_record import append_record
 from fencepost.spark.ledger_topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES, ensure_topic
 from fencepost.spark.origins import SourceUse
 from tests.spark.ledgers import OURS, Home, PlayedMoment, embedded_home
@@ -270,6 +273,87 @@ def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(home: 
         entry = keeper.look("q", stable=True).entry
     assert entry is not None
     assert entry.batch_id == 0
+
+
+class Outage:
+    """Some partitions of the ledger's topic have no leader."""
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, keeper: LedgerKeeper, is_offline: Callable[[int], bool]
+    ) -> None:
+        cluster = keeper.cluster
+        metadata, list_offsets = cluster.metadata, cluster.list_offsets
+
+        def leaderless(topics: Any) -> Any:
+            view = metadata(topics)
+            found = view.topics[LEDGER_TOPIC]
+            partitions = tuple(
+                replace(p, leader=-1) if is_offline(p.index) else p for p in found.partitions
+            )
+            return replace(view, topics={LEDGER_TOPIC: replace(found, partitions=partitions)})
+
+        def deaf(times: Any, **how: Any) -> Any:
+            if any(is_offline(place.partition) for place in times):
+                raise RetriesExhausted("ListOffsets", 10, "LEADER_NOT_AVAILABLE")
+            return list_offsets(times, **how)
+
+        patch.setattr(cluster, "metadata", leaderless)
+        patch.setattr(cluster, "list_offsets", deaf)
+
+
+def test_a_partition_without_a_leader_stops_only_queries_whose_record_may_be_there(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = enter(home, "elsewhere", 0, ends="")
+    keeper, producer = home.keeper("elsewhere"), home.producer("elsewhere")
+    place = page.place
+    assert place is not None
+    with monkeypatch.context() as patch:
+        Outage(patch, keeper, lambda index: index != place.partition)
+        assert keeper.look("q", stable=True) == keeper.read("q", producer) == page
+    with monkeypatch.context() as patch:
+        Outage(patch, keeper, lambda index: index == place.partition)
+        with pytest.raises(RetriesExhausted):
+            keeper.look("q", stable=True)
+        with pytest.raises(RetriesExhausted):
+            keeper.read("q", producer)
+
+
+def test_a_query_that_was_forgotten_may_have_its_record_in_a_partition_without_a_leader(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left in the other partition says nothing."""
+    page = enter(home, "forgotten", 0, ends="")
+    place = page.place
+    assert place is not None
+    forget(home.cluster, "forgotten")
+    keeper = home.keeper("forgotten")
+    Outage(monkeypatch, keeper, lambda index: index != place.partition)
+    with pytest.raises(RetriesExhausted):
+        keeper.look("q", stable=True)
+
+
+def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If the next record went elsewhere, an id would have two, and a partition without a leader could hide the newer."""
+    with embedded_home() as home:
+        home.create(1)
+        page = enter(home, "id", 0, ends="")
+        home.add_partitions(7)
+        keeper, genuine = home.keeper("id"), append_record
+        calls: list[TopicPartition] = []
+
+        def forgetful(cluster: Any, identity: Any, place: TopicPartition, value: Any) -> None:
+            calls.append(place)
+            if len(calls) == 1:
+                raise UnknownTopicOrPartition("Produce", 3)
+            genuine(cluster, identity, place, value)
+
+        monkeypatch.setattr(keeper_module, "append_record", forgetful)
+        identity = home.begin("id")
+        enter_in(keeper, identity, PlayedMoment("q", 1), page)
+        assert calls == [page.place, page.place]
 
 
 # The topic.

@@ -12,15 +12,10 @@ from pathlib import Path
 import pytest
 
 from fencepost.client.blocking import Cluster
-from tests.spark.conftest import Sessions, read_values
+from tests.spark.conftest import Sessions, on_spark, read_values
 from tests.spark.pipeline import Pipeline, numbered
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(300),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = on_spark(300)
 
 REFUSED = {
     "spark.speculation is true: a second copy of a task must never write. Set it to false": (

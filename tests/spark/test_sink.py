@@ -25,7 +25,7 @@ from fencepost.spark.sink import TransactionalSink
 from fencepost.testing.embedded import Broker
 from fencepost.wire.apis import ApiKey
 from tests.spark import chaos
-from tests.spark.conftest import BrokerProcess, read_values
+from tests.spark.conftest import BrokerProcess, on_spark, read_values
 from tests.spark.pipeline import Pipeline, finish, numbered
 from tools.processes import free_port
 
@@ -34,23 +34,11 @@ if TYPE_CHECKING:
 
     from fencepost.broker.node import Node
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(180),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = on_spark()
 
 
 class Crash(Exception):  # noqa: N818
     """What a test raises where a driver would die."""
-
-
-@pytest.fixture
-def pipeline(
-    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
-) -> Pipeline:
-    return Pipeline(spark, bootstrap, tmp_path, new_topic())
 
 
 def crash_at(step: str, batch_id: int) -> Callable[[str, int], None]:
@@ -228,8 +216,13 @@ def ledger_of(pipeline: Pipeline) -> str:
 
 
 def at(step: str, batch_id: int, act: Callable[[], None]) -> Callable[[str, int], None]:
+    """Acts once, when the batch first comes to this step; later attempts come there as well."""
+    has_acted = False
+
     def on_step(reached: str, number: int) -> None:
-        if (reached, number) == (step, batch_id):
+        nonlocal has_acted
+        if (reached, number) == (step, batch_id) and not has_acted:
+            has_acted = True
             act()
 
     return on_step

@@ -18,18 +18,14 @@ from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
 from fencepost.spark.sink import TransactionalSink
-from tests.spark.conftest import read_values
+from tests.spark.conftest import on_spark, read_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from fencepost.client.transactions import ProducerIdentity
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(180),
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = on_spark()
 
 
 def write(

@@ -18,19 +18,14 @@ from fencepost.records.opened import Record
 from fencepost.spark.ledger import group_of, starting_offsets
 from fencepost.spark.ledger_reader import read_page
 from fencepost.spark.sink import TransactionalSink
-from tests.spark.conftest import read_values
+from tests.spark.conftest import on_spark, read_values
 from tests.spark.ledgers import Home
 from tests.spark.pipeline import finish
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(180),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = on_spark()
 
 
 class Copy:

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import pytest
 
 from fencepost.client.blocking import Cluster
 from tests.spark import chaos
-from tests.spark.conftest import read_values
+from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, numbered
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(180),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
+pytestmark = on_spark()
 
 SHORT = {"kafka.transaction.timeout.ms": "1000"}
-
-
-@pytest.fixture
-def pipeline(
-    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
-) -> Pipeline:
-    return Pipeline(spark, bootstrap, tmp_path, new_topic(2))
 
 
 @pytest.mark.parametrize(

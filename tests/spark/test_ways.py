@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,26 +10,15 @@ import pytest
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.spark import few
+from fencepost.spark.keeper import LedgerKeeper
 from tests.spark import chaos
-from tests.spark.conftest import read_values
+from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, numbered
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(180),
-    # Spark's own business: sockets to its JVM that it closes late.
-    pytest.mark.filterwarnings("default"),
-]
-
-
-@pytest.fixture
-def pipeline(
-    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
-) -> Pipeline:
-    return Pipeline(spark, bootstrap, tmp_path, new_topic(3))
+pytestmark = on_spark()
 
 
 @pytest.fixture
@@ -57,12 +44,21 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-def test_after_a_small_batch_the_driver_writes_small_ones_itself(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+def test_after_a_small_batch_the_driver_writes_small_ones_itself_and_the_record_with_them(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    alone: list[int] = []
+
+    def write(keeper: LedgerKeeper, identity: Any, entry: Any, before: Any) -> Any:
+        alone.append(entry.batch_id)
+        return genuine(keeper, identity, entry, before)
+
+    genuine = LedgerKeeper.write
+    monkeypatch.setattr(LedgerKeeper, "write", write)
     pipeline.add(numbered(0), numbered(1), numbered(2))
     assert pipeline.run() is None
     assert ways == ["direct", "few", "few"]
+    assert alone == [0], "the others need no request of their own"
     expected = numbered(0) + numbered(1) + numbered(2)
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 

@@ -101,13 +101,9 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show all that is known of one id, and how a new query would continue it."""
-    from fencepost.spark.ledger_admin import look_up
-
-    with connect(servers, client_config) as cluster:
-        holdings = look_up(cluster, transactional_id, topic)
+    holdings = _look_up(servers, client_config, transactional_id, topic)
     _require_something(holdings, transactional_id, topic)
-    row = _description(transactional_id, holdings)
-    output(as_json).details(row if as_json else _readable(row))
+    _show(transactional_id, holdings, as_json=as_json)
 
 
 @app.command("adopt")
@@ -129,10 +125,9 @@ def adopt_command(
     as_json: AsJson = False,
 ) -> None:
     """Let a query in: say which batch of it is the last one in the topics."""
-    from fencepost.spark.ledger_admin import adopt, look_up
+    from fencepost.spark.ledger_admin import adopt
 
-    with connect(servers, client_config) as cluster:
-        before = look_up(cluster, transactional_id, topic)
+    before = _look_up(servers, client_config, transactional_id, topic)
     _confirm(
         yes,
         f"{_now_says(before)} From now on {transactional_id!r} belongs to query {query_id}, which goes on with batch "
@@ -140,9 +135,8 @@ def adopt_command(
     )
     with connect(servers, client_config) as cluster:
         adopt(cluster, transactional_id, query_id, last_batch, topic, force=force)
-        after = look_up(cluster, transactional_id, topic)
-    row = _description(transactional_id, after)
-    output(as_json).details(row if as_json else _readable(row))
+    after = _look_up(servers, client_config, transactional_id, topic)
+    _show(transactional_id, after, as_json=as_json)
 
 
 @app.command("forget")
@@ -160,10 +154,9 @@ def forget_command(
     as_json: AsJson = False,
 ) -> None:
     """Delete the record of an id, or the durations in it."""
-    from fencepost.spark.ledger_admin import forget, forget_durations, look_up
+    from fencepost.spark.ledger_admin import forget, forget_durations
 
-    with connect(servers, client_config) as cluster:
-        before = look_up(cluster, transactional_id, topic)
+    before = _look_up(servers, client_config, transactional_id, topic)
     _require_something(before, transactional_id, topic)
     what = "how long its transactions were open" if durations else "everything"
     _confirm(
@@ -176,6 +169,18 @@ def forget_command(
         else:
             forget(cluster, transactional_id, topic, force=force)
     output(as_json).details({"transactional_id": transactional_id, "forgotten": what})
+
+
+def _look_up(servers: str, client_config: list[str], transactional_id: str, topic: str) -> Holdings:
+    from fencepost.spark.ledger_admin import look_up
+
+    with connect(servers, client_config) as cluster:
+        return look_up(cluster, transactional_id, topic)
+
+
+def _show(transactional_id: str, holdings: Holdings, *, as_json: bool) -> None:
+    row = _description(transactional_id, holdings)
+    output(as_json).details(row if as_json else _readable(row))
 
 
 def _require_something(holdings: Holdings, transactional_id: str, topic: str) -> None:

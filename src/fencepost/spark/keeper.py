@@ -113,14 +113,12 @@ class LedgerKeeper:
         try:
             view = self.cluster.metadata([self.topic]).topics[self.topic]
             self._partition_count = max(self._partition_count, len(view.partitions))
-            return page_of(
-                self.cluster,
-                self._transactional_id,
-                [TopicPartition(self.topic, index) for index in range(self._partition_count)],
-                query_id=query_id,
-                fenced=fenced,
-                stable=stable,
-            )
+            places = [TopicPartition(self.topic, index) for index in range(self._partition_count)]
+            offline = {TopicPartition(self.topic, p.index) for p in view.partitions if p.leader < 0}
+            page = None
+            if offline:
+                page = self._read_without(offline, places, query_id, fenced=fenced, stable=stable)
+            return page or self._page(places, query_id, fenced=fenced, stable=stable)
         except UnknownTopicOrPartition as problem:
             raise SinkRefused(
                 f"topic {self.topic!r}, which holds the ledger, was deleted a moment ago: whether this batch is visible "
@@ -128,6 +126,45 @@ class LedgerKeeper:
             ) from problem
         except Refused as problem:
             raise refusal_of(self.topic, problem) from problem
+
+    def _page(
+        self, places: list[TopicPartition], query_id: str, *, fenced: bool, stable: bool
+    ) -> Page:
+        return page_of(
+            self.cluster,
+            self._transactional_id,
+            places,
+            query_id=query_id,
+            fenced=fenced,
+            stable=stable,
+        )
+
+    def _read_without(
+        self,
+        offline: AbstractSet[TopicPartition],
+        places: list[TopicPartition],
+        query_id: str,
+        *,
+        fenced: bool,
+        stable: bool,
+    ) -> Page | None:
+        """The page, where partitions without a leader cannot matter to it; None where the record may be in one of them.
+
+        An id has its record in one partition at a time, and every later one goes there (`place_after`). So once it is
+        found, no other partition can have a newer one.
+        """
+        left = [place for place in places if place not in offline]
+        page = self._page(left, query_id, fenced=fenced, stable=stable)
+        names = ", ".join(str(place) for place in sorted(offline))
+        if page.place is None:
+            log.warning(
+                "the ledger's record of %r may be in %s, which has no leader: waiting for one",
+                self._transactional_id,
+                names,
+            )
+            return None
+        log.warning("%s of the ledger has no leader; this query does not need it", names)
+        return page
 
     def judge(
         self, page: Page, batch: Batch, sources: SourceUse, permits: Permits = NO_PERMITS
@@ -206,15 +243,18 @@ class LedgerKeeper:
         except UnknownTopicOrPartition:
             # Somebody has deleted the topic under us. We hold the id and know the entry, so nothing is lost.
             self.prepare()
-            place = self.place_after(before._replace(place=None))
+            place = self.place_after(before)
             append_record(self.cluster, identity, place, encode_entry(entry))
         except Refused as problem:
             raise refusal_of(self.topic, problem) from problem
         return self.page_after(before, place, entry)
 
     def place_after(self, before: Page) -> TopicPartition:
-        """Where the next record goes: to the last one, wherever that is."""
-        if before.place is not None:
+        """Where the next record goes: to the last one, wherever that is, so that an id has one record.
+
+        Only a topic that was created again may have fewer partitions than that; then it has no record either.
+        """
+        if before.place is not None and before.place.partition < self._partition_count:
             return before.place
         index = partition_of(self._transactional_id, self._partition_count)
         return TopicPartition(self.topic, index)

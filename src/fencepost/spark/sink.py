@@ -73,6 +73,9 @@ _NEXT: Final = Decision(Verdict.WRITE, "the next batch of this run; those betwee
 MAX_ATTEMPTS: Final = 3
 """How often the job of one batch is tried before the query fails."""
 
+MAX_ID_BYTES: Final = 1_000
+"""Far more than a name needs. Kafka's own limit is that of its strings, 32,767 bytes, and the group's name is longer."""
+
 MAX_DIRECT_FAILURES: Final = 3
 """After so many batches in a row that failed from task to task, a run goes through the shuffle only: executors cannot reach
 each other, and finding that out takes half a minute each time."""
@@ -181,9 +184,7 @@ class TransactionalSink:
         max_attempts: int = MAX_ATTEMPTS,
         on_step: Callable[[str, int], None] | None = None,
     ) -> None:
-        if not transactional_id:
-            raise ConfigError("transactional_id must be a name that only this query uses")
-        self.transactional_id = transactional_id
+        self.transactional_id = _checked_id(transactional_id)
         self.topic = topic
         self.settings = read_settings(bootstrap_servers, options or {})
         self.last_receipt: Receipt | None = None
@@ -476,6 +477,11 @@ class TransactionalSink:
             text = str(problem)
             if moment.is_stopping():
                 raise _stopped(moment) from None
+            if df.isStreaming:
+                raise SinkRefused(
+                    f"the sink was given a streaming DataFrame for batch {moment.batch_id}: give it the DataFrame that Spark "
+                    "gives to your function, or one made from that. Nothing was written"
+                ) from None
             if (too_large := BatchTooLarge.found_in(text)) is not None:
                 raise too_large from None
             if "fencepost.spark.failures.RowRefused" in text:
@@ -504,6 +510,25 @@ class TransactionalSink:
         standing.page = self._ledger.read(work.moment.query_id, standing.producer)
         again = replace(work, is_again=True)
         return self._decide(standing, again).verdict is Verdict.DRAIN
+
+
+def _checked_id(transactional_id: Any) -> str:
+    """The id, if it can be the key of a record and a part of a group's name."""
+    if not transactional_id or not isinstance(transactional_id, str):
+        raise ConfigError("transactional_id must be a name that only this query uses")
+    try:
+        size_bytes = len(transactional_id.encode("utf-8"))
+    except UnicodeEncodeError as problem:
+        raise ConfigError(
+            f"transactional_id {transactional_id!a} has a character that is not Unicode text ({problem.reason}): "
+            "choose a plain name"
+        ) from None
+    if size_bytes > MAX_ID_BYTES:
+        raise ConfigError(
+            f"transactional_id has {size_bytes} bytes, and brokers would not take it: choose a name of at most "
+            f"{MAX_ID_BYTES} bytes"
+        )
+    return transactional_id
 
 
 def _session_of(frames: tuple[Any, ...]) -> SparkSession:
