@@ -22,6 +22,9 @@ class PlayedMoment:
     def forget_counts(self) -> None:
         self.rows = 0
 
+    def rdd_id(self) -> int:
+        return 1
+
     def input_rows(self) -> tuple[int, ...]:
         return (self.rows,)
 
@@ -32,19 +35,18 @@ class PlayedMoment:
         self.rows += rows
 
 
-def frame(*, cached: bool = False, of_batch: bool = True) -> Any:
-    return SimpleNamespace(cached=cached, of_batch=of_batch)
+def frame(*, reads_batch: bool = True) -> Any:
+    return SimpleNamespace(reads_batch=reads_batch)
 
 
 @pytest.fixture(autouse=True)
 def plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "reads_cache", lambda df: df.cached)
-    monkeypatch.setattr(counts, "_reads_batch", lambda df: df.of_batch)
+    monkeypatch.setattr(counts, "reads_batch", lambda df, rdd_id: df.reads_batch)
 
 
 def counted(moment: Any, *runs: tuple[Any, int], parts: int = 1) -> int:
     """What Spark says after the sink has run these plans, each of which reads so many rows."""
-    kept = Counts(moment, parts)
+    kept = Counts(moment, parts, is_first=True)
     for df, rows in runs:
         kept.begin_run(df)
         moment.read(rows)
@@ -58,7 +60,7 @@ def test_a_plan_that_runs_again_counts_its_last_run() -> None:
 
 
 def test_rows_that_were_cached_before_stay_counted() -> None:
-    assert counted(PlayedMoment(7), (frame(cached=True), 0)) == 7
+    assert counted(PlayedMoment(7), (frame(reads_batch=False), 0)) == 7
 
 
 def test_of_several_parts_the_one_that_read_most_counts() -> None:
@@ -67,6 +69,6 @@ def test_of_several_parts_the_one_that_read_most_counts() -> None:
 
 
 def test_a_part_that_does_not_read_the_batch_changes_nothing() -> None:
-    elsewhere = frame(of_batch=False)
+    elsewhere = frame(reads_batch=False)
     assert counted(PlayedMoment(), (frame(), 7), (elsewhere, 0), parts=2) == 7
     assert counted(PlayedMoment(), (elsewhere, 0), (frame(), 7), parts=2) == 7
