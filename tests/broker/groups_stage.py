@@ -104,6 +104,9 @@ class GroupNode(StubNode):
     def metadata(self) -> MetadataState:
         return self.topics.state
 
+    def steady_ms(self) -> int:
+        return self.clock.now_ms()
+
     def begin(self) -> GroupNode:
         """Starts with the topics that the tests speak of; `__consumer_offsets` has been asked for."""
         self.start()

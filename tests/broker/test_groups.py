@@ -9,6 +9,10 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
 from fencepost.broker.group_partition import ENTRIES_PER_TURN
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
+from fencepost.wire.forms.heartbeat import HeartbeatRequest
+from fencepost.wire.forms.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from fencepost.wire.forms.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -38,6 +42,7 @@ from tests.broker.group_requests import (
     sync,
 )
 from tests.broker.groups_stage import GroupNode
+from tests.broker.node_stage import Stage
 
 pytestmark = pytest.mark.interpreted
 
@@ -301,3 +306,47 @@ def test_what_was_acknowledged_survives_a_loss_of_power() -> None:
     node.disk.crash()
     node = node.again()
     assert offsets(fetch(node, [0])) == [5]
+
+
+# -- a clock that is set ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_is_set_neither_prolongs_a_rebalance_nor_ends_a_session(jump_ms: int) -> None:
+    def join_request(member_id: str) -> JoinGroupRequest:
+        return JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        )
+
+    with Stage(durability="os") as stage:
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        stage.call(ApiKey.FIND_COORDINATOR, 4, find)
+        stage.settle()
+        first, second = stage.connect(), stage.connect()
+        name = first.call(ApiKey.JOIN_GROUP, 9, join_request("")).member_id
+        joined = first.call(ApiKey.JOIN_GROUP, 9, join_request(name))
+        stage.advance(5_000)
+        other = second.call(ApiKey.JOIN_GROUP, 9, join_request("")).member_id
+        waiting = second.send(ApiKey.JOIN_GROUP, 9, join_request(other))
+        stage.clock._start_ms += jump_ms
+        stage.advance(4_000)
+        if (
+            jump_ms > 0
+        ):  # The first member is alive, hears of the rebalance, and is heard of no more.
+            beat = HeartbeatRequest(
+                group_id="g", member_id=name, generation_id=joined.generation_id
+            )
+            told = first.call(ApiKey.HEARTBEAT, 4, beat).error_code
+            assert told == ErrorCode.REBALANCE_IN_PROGRESS
+            stage.advance(9_000)
+        assert waiting not in second.replies
+        stage.advance(2_000)
+        assert waiting in second.replies
+        reply = second.reply(ApiKey.JOIN_GROUP, 9, waiting)
+        assert reply.error_code == ErrorCode.NONE
+        assert [member.member_id for member in reply.members] == [other]

@@ -153,7 +153,7 @@ class GroupPartition:
                 self._skipped,
             )
         self._entries = iter(())
-        on_loaded(self.state, self._node.clock.now_ms())
+        on_loaded(self.state, self._node.steady_ms())
         self.forget_topics(self._deleted_topics)
         self._write_tombstones(Decision(records=self._stale))
         self._stale = []
@@ -202,7 +202,7 @@ class GroupPartition:
         for alarm in self._alarms.values():
             alarm.timer.cancel()
         self._alarms.clear()
-        for ticket, reply in on_unloaded(self.state, self._node.clock.now_ms()):
+        for ticket, reply in on_unloaded(self.state, self._node.steady_ms()):
             self._waiting.pop(ticket)(reply)
         assert not self._waiting, f"{self} leaves requests without an answer"
 
@@ -227,7 +227,7 @@ class GroupPartition:
         if isinstance(sequel, JoinLost | AssignmentLost):
             sequel = replace(sequel, error=error)
         if sequel is not None:
-            self._run(on_sequel(self.state, sequel, self._node.clock.now_ms()))
+            self._run(on_sequel(self.state, sequel, self._node.steady_ms()))
         return error
 
     def _append(self, records: Sequence[LogRecord], producer: Producer | None) -> ErrorCode:
@@ -323,7 +323,7 @@ class GroupPartition:
             return
         if alarm is not None:
             alarm.timer.cancel()
-        delay_ms = max(group.alarm_ms - self._node.clock.now_ms(), 0)
+        delay_ms = max(group.alarm_ms - self._node.steady_ms(), 0)
         timer = self._node.call_later(delay_ms, partial(self._ring, group.group_id))
         self._alarms[group.group_id] = Alarm(group.alarm_ms, timer)
 
@@ -332,7 +332,7 @@ class GroupPartition:
         group = self.state.groups.get(group_id)
         if group is None:
             return
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._node.steady_ms()
         while group.alarm_ms <= now_ms:
             self._run(on_tick(self.state, group, now_ms))
         self.arm(group)

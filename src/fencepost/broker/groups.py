@@ -156,7 +156,7 @@ class Groups:
             done(JoinReply(found, event.member_id))
             return
         found.wait(event.ticket, done)
-        found.run(event.group_id, on_join(found.state, event, self._node.clock.now_ms()))
+        found.run(event.group_id, on_join(found.state, event, self._node.steady_ms()))
 
     def sync(self, event: Sync, done: Callable[[SyncReply], None]) -> None:
         found = self._find_named(event.group_id)
@@ -164,14 +164,14 @@ class Groups:
             done(SyncReply(found))
             return
         found.wait(event.ticket, done)
-        found.run(event.group_id, on_sync(found.state, event, self._node.clock.now_ms()))
+        found.run(event.group_id, on_sync(found.state, event, self._node.steady_ms()))
 
     def heartbeat(self, event: Heartbeat) -> ErrorCode:
         found = self._find_named(event.group_id)
         if isinstance(found, ErrorCode):
             # Whoever was in the group will be when it is loaded; there is no reason to join again.
             return NONE if found is LOADING else found
-        error = on_heartbeat(found.state, event, self._node.clock.now_ms())
+        error = on_heartbeat(found.state, event, self._node.steady_ms())
         group = found.state.groups.get(event.group_id)
         if group is not None:
             found.arm(group)
@@ -182,7 +182,7 @@ class Groups:
         if isinstance(found, ErrorCode):
             done(found)
             return
-        decision = on_leave(found.state, event, self._node.clock.now_ms())
+        decision = on_leave(found.state, event, self._node.steady_ms())
         error = found.run(event.group_id, decision)
         reply = decision.reply
         assert isinstance(reply, LeaveReply)

@@ -107,6 +107,7 @@ class Node:
         self.housekeeping = Housekeeping(self)
         self.scrub = Scrub(self)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._steady_from_ms = 0.0
         self._server: Server | None = None
         self._loaded = False
 
@@ -121,6 +122,7 @@ class Node:
         """Loads everything and serves; an address that can be connected to from here."""
         loop = asyncio.get_running_loop()
         self._loop = loop
+        self._steady_from_ms = self.clock.now_ms() - loop.time() * 1000
         self.shard.attach(loop)
         self.opener.attach(loop)
         self._load()
@@ -334,6 +336,11 @@ class Node:
     ) -> None:
         """Calls back once everything below `end_offset` is durable: at once where it is already."""
         self.shard.when_durable(partition, end_offset, callback)
+
+    def steady_ms(self) -> int:
+        """The time for whatever is waited for: the clock's at the start, and from then on nobody sets it."""
+        assert self._loop is not None, "time needs a running loop"
+        return int(self._steady_from_ms + self._loop.time() * 1000)
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
         """A timer of the loop."""
