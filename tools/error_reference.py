@@ -34,6 +34,11 @@ _RETRIED: Final = "Nothing: clients retry."
 
 ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
     {
+        "UNKNOWN_SERVER_ERROR": Words(
+            f"{_PROGRAM}, or the broker",
+            "What a coordinator has to write does not fit into one batch (the broker logs how many bytes); otherwise a bug of the broker.",
+            "Fewer partitions in one transaction or offset commit, smaller metadata of group members; otherwise report it with the broker's log.",
+        ),
         "OFFSET_OUT_OF_RANGE": Words(
             "retention, or a wrong offset",
             "The offset is not in the log: deleted already, or not written yet.",
@@ -163,8 +168,8 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "POLICY_VIOLATION": Words(
             _SETTINGS,
-            "The request is well-formed, but a limit of the broker forbids it; the message says which.",
-            "Ask for less, or raise the limit.",
+            "The request is well-formed, but a rule of the broker forbids it; the message says which.",
+            "Fewer partitions; for DeleteRecords a topic whose `cleanup.policy` has `delete`.",
         ),
         "OUT_OF_ORDER_SEQUENCE_NUMBER": Words(
             f"{_OTHER}, or lost records",
@@ -278,9 +283,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "A newer producer has initialised this transactional id, or the transaction timed out and was aborted.",
             "Close the producer and exit. If no other instance is alive: a longer `transaction.timeout.ms`, or shorter transactions.",
         ),
-        "RESOURCE_NOT_FOUND": Words(
-            _PROGRAM, "There is no such user.", "fencepost has no users yet."
-        ),
+        "RESOURCE_NOT_FOUND": Words(_PROGRAM, "There is no such user.", "fencepost has no users."),
         "DUPLICATE_RESOURCE": Words(
             _PROGRAM, "The request names a user twice.", "Name each one once."
         ),
@@ -300,7 +303,7 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
             "`--bootstrap-server`, not `--bootstrap-controller`.",
         ),
         "UNSUPPORTED_ENDPOINT_TYPE": Words(
-            _CLIENT, "An endpoint type that does not exist.", "A newer broker."
+            _CLIENT, "An endpoint type that does not exist.", "Another version of the client."
         ),
         "TRANSACTION_ABORTABLE": Words(
             f"{_PROGRAM}, or {_CLIENT}",
