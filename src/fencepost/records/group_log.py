@@ -22,7 +22,7 @@ Version 4 of both is flexible. Apache Kafka 4.3 writes an offset as version 4, o
 asked for a retention of its own, and a group as version 3; so do we. A null value is a tombstone.
 
 A transactional offset is the same record in a transactional batch; a marker in the same partition says what becomes
-of it. Commits are many, so the value of an offset is written by hand; the declared form reads it, and is the oracle
+of it. Ours carries the topic id, which Kafka leaves out there: an offset must not pass to a later topic of the same name. Commits are many, so the value of an offset is written by hand; the declared form reads it, and is the oracle
 of the writer in the tests.
 """
 
