@@ -62,13 +62,14 @@ def test_an_example_that_does_not_compile_is_found() -> None:
     assert len(list(check_docs.broken_examples(text))) == 1
 
 
-def test_a_picture_that_is_cut_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ['x="120" y="9">a', 'x="60" y="9">too long', 'x="20" y="60">low'])
+def test_a_picture_that_is_cut_is_found(tmp_path: Path, words: str) -> None:
     picture = tmp_path / "picture.svg"
     picture.write_text(
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 50"><title>t</title><text x="120" y="9">a</text></svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 50"><title>t</title><text {words}</text></svg>'
     )
     (found,) = check_docs.broken_picture(picture)
-    assert "outside" in found
+    assert "do not fit" in found
 
 
 def test_the_picture_of_the_states_has_the_arrows_of_the_table() -> None:

@@ -32,6 +32,11 @@ _LINK: Final = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _FILE: Final = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|md|svg|toml|java|tsv)")
 _NAVIGATION: Final = re.compile(r"^\s+- .*?([\w/.*-]+\.md)\s*$", re.MULTILINE)
+TEXT_SIZE: Final = 13.0
+SIZES: Final = {"title": 16.0, "small": 11.5}
+"""Sizes of the letters in docs/pictures, by class."""
+WIDTH_OF_A_LETTER: Final = 0.55
+
 SVG: Final = "{http://www.w3.org/2000/svg}"
 
 
@@ -117,10 +122,18 @@ def broken_picture(picture: Path) -> Iterator[str]:
     if root.find(f"{SVG}title") is None:
         yield "it has no title"
     for text in root.iter(f"{SVG}text"):
-        x, y = float(text.get("x", "0")), float(text.get("y", "0"))
-        inside = box[0] <= x <= box[0] + box[2] and box[1] <= y <= box[1] + box[3]
-        if not inside and text.get("transform") is None:
-            yield f"the words {''.join(text.itertext())!r} begin outside of it"
+        if text.get("transform") is None and not _fits(text, box):
+            yield f"the words {''.join(text.itertext())!r} do not fit into it"
+
+
+def _fits(text: ET.Element, box: list[float]) -> bool:
+    """Judged by the width of DejaVu Sans, which is wider than what most readers have."""
+    classes = text.get("class", "").split()
+    size = next((SIZES[name] for name in classes if name in SIZES), TEXT_SIZE)
+    width = len("".join(text.itertext())) * size * WIDTH_OF_A_LETTER
+    before = {"middle": width / 2, "end": width}.get(text.get("text-anchor", "start"), 0.0)
+    left, y = float(text.get("x", "0")) - before, float(text.get("y", "0"))
+    return box[0] <= left and left + width <= box[0] + box[2] and box[1] <= y <= box[1] + box[3]
 
 
 def broken_navigation() -> Iterator[str]:
