@@ -143,20 +143,20 @@ def left_out() -> Iterator[str]:
 
 def broker_settings() -> Iterator[str]:
     """Every broker setting that is honoured."""
-    from fencepost.broker.settings import BrokerSettings
+    from fencepost.broker.settings.tables import BrokerSettings
 
     yield from _settings(BrokerSettings)
 
 
 def topic_settings() -> Iterator[str]:
     """Every topic setting that is honoured."""
-    from fencepost.broker.settings import TopicSettings
+    from fencepost.broker.settings.tables import TopicSettings
 
     yield from _settings(TopicSettings)
 
 
 def _settings(table: type) -> Iterator[str]:
-    from fencepost.broker.setting import settings_of
+    from fencepost.broker.settings.kinds import settings_of
 
     yield "| setting | default | meaning | why the default is not Kafka's |"
     yield "|---|---|---|---|"
@@ -168,7 +168,7 @@ def _settings(table: type) -> Iterator[str]:
 
 def other_settings() -> Iterator[str]:
     """Settings of Kafka that do nothing here, and those that are refused."""
-    from fencepost.broker.settings import IGNORED, REFUSED
+    from fencepost.broker.settings.tables import IGNORED, REFUSED
 
     yield "| setting | what happens | why |"
     yield "|---|---|---|"

@@ -18,17 +18,17 @@ from typing import Any, Final, Self
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.seams import Dice
-from fencepost.broker.config import BrokerConfig
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.node import Node
 from fencepost.broker.server import Connection, Server
+from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.trace import Trace
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.codec import decode_response
+from tests.broker.controller.topics_stage import CountingDice
 from tests.broker.raw import ClosedError, frame_of
 from tests.broker.requests import NOW_MS
-from tests.broker.topics_stage import CountingDice
 from tests.broker.virtual_loop import VirtualLoop
 
 FOLDER: Final = "/data"

@@ -32,7 +32,7 @@ from tests.broker.requests import (
     produce_request,
     records_in,
 )
-from tests.broker.test_power_loss import when_coordinated
+from tests.broker.storage.test_power_loss import when_coordinated
 
 METADATA = MetadataRequest(topics=[])
 OLDER = 4

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker import markers, turns
+from fencepost.broker import turns
+from fencepost.broker.transactions import markers
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.wire.forms.delete_groups import DeleteGroupsRequest

@@ -20,12 +20,12 @@ from fencepost.client.admin import NewTopic, ResourceType
 from fencepost.client.failures import ProducerFenced
 from fencepost.client.groups import CommittedOffset
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.former_ledger import encode_former, read_former
-from fencepost.spark.ledger import Batch, LedgerEntry, Verdict, encode_entry, group_of
-from fencepost.spark.ledger_record import append_record
-from fencepost.spark.ledger_topic import LEDGER_TOPIC
-from fencepost.spark.origins import SourceUse
-from tests.spark.ledgers import Home, PlayedMoment, embedded_home, enter
+from fencepost.spark.sink.ledger.former import encode_former, read_former
+from fencepost.spark.sink.ledger.ledger import Batch, LedgerEntry, Verdict, encode_entry, group_of
+from fencepost.spark.sink.ledger.record import append_record
+from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
+from fencepost.spark.sink.origins import SourceUse
+from tests.spark.sink.ledgers import Home, PlayedMoment, embedded_home, enter
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_what_changes_the_ledger_asks_first(home: Home) -> None:
 
 
 def test_a_forgotten_id_is_as_good_as_new(home: Home) -> None:
-    from fencepost.spark.checks import check_ledger
+    from fencepost.spark.sink.checks import check_ledger
 
     write(home, "forgotten", 4)
     with pytest.raises(SinkRefused, match="belongs to query q"):
@@ -232,6 +232,6 @@ def test_the_command_needs_no_spark() -> None:
 import sys
 for name in ("pyspark", "pyarrow", "py4j", "numpy", "pandas", "numba"):
     sys.modules[name] = None
-import fencepost.cli.ledger, fencepost.spark.ledger_admin
+import fencepost.cli.ledger, fencepost.spark.sink.ledger.admin
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -25,11 +25,11 @@ from fencepost.client.blocking import connect
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.former_ledger import encode_former, read_former
-from fencepost.spark.keeper import LedgerKeeper
-from fencepost.spark.ledger import Batch, LedgerEntry, Page, Verdict, group_of
-from fencepost.spark.origins import SourceUse
-from tests.spark.ledgers import Home, PlayedMoment, enter
+from fencepost.spark.sink.ledger.former import encode_former, read_former
+from fencepost.spark.sink.ledger.keeper import LedgerKeeper
+from fencepost.spark.sink.ledger.ledger import Batch, LedgerEntry, Page, Verdict, group_of
+from fencepost.spark.sink.origins import SourceUse
+from tests.spark.sink.ledgers import Home, PlayedMoment, enter
 
 if TYPE_CHECKING:
     from tests.compat.conftest import Side

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
-CALLS = "tests/spark/test_calling.py::test_"
+CALLS = "tests/spark/sink/test_calling.py::test_"
 DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_doubles_nothing"
 
 SELECTIONS = {

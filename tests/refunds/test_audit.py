@@ -20,7 +20,7 @@ from fencepost.examples.refunds.settlements import (
     Settlement,
     merchant_rules,
 )
-from fencepost.spark.ledger import LedgerEntry, Page
+from fencepost.spark.sink.ledger.ledger import LedgerEntry, Page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

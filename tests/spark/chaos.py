@@ -48,7 +48,7 @@ def speak_by_name(patch: pytest.MonkeyPatch) -> None:
 
 def through_the_shuffle(patch: pytest.MonkeyPatch) -> None:
     """From here on rows go through Spark's shuffle, the way that can be taken apart between its stages."""
-    from fencepost.spark import job
+    from fencepost.spark.sink import job
 
     for other_way in ("_run_few", "_run_direct"):
         patch.setattr(job, other_way, lambda rows, plan: None)
@@ -62,7 +62,7 @@ def in_tasks(
     """From here on `around` is called by whoever writes rows, on each of the three ways, with what it does."""
     from pyspark import cloudpickle
 
-    from fencepost.spark import job
+    from fencepost.spark.sink import job
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     for name in ("_direct_task", "_delivering_task"):
@@ -119,7 +119,7 @@ class AfterFirstWrite:
     act: Callable[[str, Any, TopicPartition], None]
 
     def __call__(self, deliver: Deliver, batches: Batches) -> Batches:
-        from fencepost.spark.delivering import Delivery
+        from fencepost.spark.transport.delivery import Delivery
 
         write, put = Delivery.write, Delivery.put
 

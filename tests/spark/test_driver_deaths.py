@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.spark.ledger_reader import read_page
+from fencepost.spark.sink.ledger.reader import read_page
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values, require_spark
-from tests.spark.crowd import FILES, Crowd, Point
 from tests.spark.pipeline import Pipeline, numbered
+from tests.spark.transport.crowd import FILES, Crowd, Point
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

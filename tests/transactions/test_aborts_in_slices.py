@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker import transaction_clock, turns
+from fencepost.broker import turns
+from fencepost.broker.transactions import timeouts as transaction_clock
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
 from tests.transactions.wire import TV1, WireProducer, state_of, values

@@ -28,8 +28,8 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import SyncError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.base.seams import Disk
-from fencepost.broker import transaction_loading
-from fencepost.broker.transaction_checkpoint import checkpoint_path, read_checkpoint
+from fencepost.broker.transactions import loading as transaction_loading
+from fencepost.broker.transactions.checkpoint import checkpoint_path, read_checkpoint
 from fencepost.coordinator.txn.apply import CoordinatorState, fold
 from fencepost.coordinator.txn.states import State
 from fencepost.partition.partition import Partition

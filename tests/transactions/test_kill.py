@@ -19,7 +19,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.broker.process import CRASH_POINT_VARIABLE, kill_at
-from fencepost.broker.transaction_ending import ABORT_POINTS, COMMIT_POINTS, CRASH_POINTS
+from fencepost.broker.transactions.ending import ABORT_POINTS, COMMIT_POINTS, CRASH_POINTS
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError, RawClient
 from tests.broker.requests import Client, create_topic

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.broker import shard
+from fencepost.broker import local_partitions as shard
 from fencepost.broker.handlers import fetch
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_records import (

@@ -1,6 +1,6 @@
 """Every bound of the broker in one place, each with its reason and Kafka's own default beside it.
 
-What a user may change is a config (`broker/config.py`) whose default is one of these; the rest are fixed,
+What a user may change is a config (`broker/settings/config.py`) whose default is one of these; the rest are fixed,
 because a larger value would only move the moment at which memory runs out.
 """
 
@@ -42,7 +42,7 @@ stopped reading, or sends a large request so slowly that it keeps them from thei
 
 MAX_CONNECTIONS: Final = 10_000
 """max.connections. Kafka's default is unlimited. Where the process may open too few files for as many, fewer are taken
-(`broker/descriptors.py`)."""
+(`broker/storage/descriptors.py`)."""
 
 FETCH_RESPONSE_MAX_BYTES: Final = 55 * 1024 * 1024
 """fetch.max.bytes of the broker, Kafka's default."""

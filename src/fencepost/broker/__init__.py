@@ -1,17 +1,25 @@
 """The broker: everything that touches a socket, a timer or a thread, around rooms that touch none.
 
-    process.py      settings, lock, signals, loop     (or testing/embedded.py, inside somebody's program)
-    node.py         the composition root: one broker from its parts and the world
-    server.py       connections: frames in, replies out, in order, bounded
-    dispatch.py     frame -> handler -> reply; trace and faults
-    handlers/       one module per API: check, call, reply
-    shard.py        the one writer: partitions, durability, waking of long polls
-    topics.py, groups.py, transactions.py
-                    services: run the decisions of a coordinator against its log, keep the timers, park the replies
-    markers.py      the end of a transaction, written to its partitions
-    layout.py       what lies in the data directory beside the logs
-    housekeeping.py retention, compaction, expiry, checkpoints
+At the top of the room is what every request passes:
 
-Order of everything that changes state: decide, append, apply, wait until durable, reply. Between decide and apply nothing
-else runs, because one loop owns all of it.
+    process.py           a broker as a process: settings, lock, signals, loop
+    node.py              the composition root: one broker, built from its parts
+    server.py            connections: frames in, replies out, in order, with bounded memory
+    dispatch.py          frame -> handler -> reply; the trace and injected faults hook in here
+    handlers/            one module per API: check, call a service, reply
+    waiting.py           replies that are not ready yet, and the long polls of Fetch
+    local_partitions.py  the partitions that this process leads: registry, syncs, waking of long polls
+    turns.py             long work in slices, one per turn of the loop
+    housekeeping.py      retention, compaction, expiry and checkpoints, when nobody asks
+
+The services that the handlers call have a folder each:
+
+    controller/          topics, partitions, settings and producer ids: the metadata log
+    transactions/        the transaction coordinator on its log, timers and markers
+    groups/              the group coordinator on its log and timers
+    settings/            broker and topic settings: tables, files, changes, how clients see them
+    storage/             the data directory: lock, identity, layout, descriptors, background syncs
+
+Everything that changes state happens in the same order: decide, append, apply, wait until durable,
+reply. Nothing else runs between decide and apply, because one event loop owns all of the state.
 """

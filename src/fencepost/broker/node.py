@@ -24,31 +24,31 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.base.seams import Clock, Dice, Disk
-from fencepost.broker.background import Background, Flusher
+from fencepost.broker.batch_opener import Opener
 from fencepost.broker.context import AllowAll, Authorizer
-from fencepost.broker.descriptors import UNLIMITED, Descriptors, PatientDisk, share_out
+from fencepost.broker.controller.controller import Topics
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.faults import Faults
-from fencepost.broker.groups import Groups
+from fencepost.broker.groups.coordinator import Groups
 from fencepost.broker.housekeeping import Housekeeping
-from fencepost.broker.layout import Layout
-from fencepost.broker.listener import ANY_HOST
-from fencepost.broker.opener import Opener
-from fencepost.broker.reconciliation import load_coordinators
-from fencepost.broker.removal import Removal
-from fencepost.broker.room import Room
-from fencepost.broker.scrub import Scrub
+from fencepost.broker.local_partitions import Shard
+from fencepost.broker.memory import Room
 from fencepost.broker.server import Server
-from fencepost.broker.shard import Shard
-from fencepost.broker.topics import Topics
-from fencepost.broker.transactions import Transactions
+from fencepost.broker.settings.listener import ANY_HOST
+from fencepost.broker.storage.background import Background, Flusher
+from fencepost.broker.storage.descriptors import UNLIMITED, Descriptors, PatientDisk, share_out
+from fencepost.broker.storage.layout import Layout
+from fencepost.broker.storage.removal import Removal
+from fencepost.broker.storage.scrub import Scrub
+from fencepost.broker.transactions.coordinator import Transactions
+from fencepost.broker.transactions.reconciliation import load_coordinators
 from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
 from fencepost.log.open_segments import OpenSegments
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
-    from fencepost.broker.config import BrokerConfig
+    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.trace import Trace
     from fencepost.coordinator.metadata.state import MetadataState
 

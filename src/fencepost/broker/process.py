@@ -19,13 +19,13 @@ from typing import Any, Final
 from fencepost.base.failures import ConfigError
 from fencepost.base.mapping import Mapping
 from fencepost.base.system import SystemClock, SystemDice, SystemDisk
-from fencepost.broker.config import BrokerConfig, load_config
-from fencepost.broker.data_dir import DirectoryLock
-from fencepost.broker.descriptors import open_file_limit, raise_open_file_limit, share_out
-from fencepost.broker.listener import is_loopback
 from fencepost.broker.node import Node, cannot_listen
+from fencepost.broker.settings.config import BrokerConfig, load_config
+from fencepost.broker.settings.listener import is_loopback
+from fencepost.broker.storage.descriptors import open_file_limit, raise_open_file_limit, share_out
+from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.broker.trace import Trace
-from fencepost.broker.transaction_ending import CRASH_POINTS
+from fencepost.broker.transactions.ending import CRASH_POINTS
 
 log = logging.getLogger(__name__)
 

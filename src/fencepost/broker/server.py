@@ -25,7 +25,7 @@ closes the connection with one line in the log; the others are served on.
 
 All connections together
 ------------------------
-Two rooms (`room.py`) bound what all of them hold: unread replies, and large requests. A connection takes room for
+Two rooms (`memory.py`) bound what all of them hold: unread replies, and large requests. A connection takes room for
 
 - replies that wait for their turn, and what its transport holds once the client has fallen behind;
 - the buffer of a large request, before it grows, and until the request has taken effect.
@@ -58,7 +58,7 @@ from fencepost.base.limits import (
 )
 from fencepost.base.mapping import Mapping
 from fencepost.base.seams import Buffer
-from fencepost.broker.room import Room
+from fencepost.broker.memory import Room
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.framing import INBOX_BYTES, FrameBuffer, LargeBuffers
 

@@ -13,7 +13,7 @@ from fencepost.cli.cluster import AsJson
 from fencepost.cli.output import output
 
 if TYPE_CHECKING:
-    from fencepost.broker.directory_check import Finding
+    from fencepost.broker.storage.directory_check import Finding
 
 PROGRESS_SECONDS = 1.0
 COLUMNS = ("kind", "file", "problem", "advice")
@@ -31,8 +31,8 @@ def check(
     1 when something is damaged. Notes are no damage: the next start deals with them.
     """
     from fencepost.base.system import SystemDisk
-    from fencepost.broker.data_dir import refuse_used
-    from fencepost.broker.directory_check import DirectoryCheck
+    from fencepost.broker.storage.directory_check import DirectoryCheck
+    from fencepost.broker.storage.directory_lock import refuse_used
 
     refuse_used(directory)
     checked = DirectoryCheck(SystemDisk(), directory.rstrip("/") or "/", _Progress().tell)

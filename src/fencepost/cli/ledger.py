@@ -13,8 +13,8 @@ from fencepost.cli.duration import for_people, moment_for_people
 from fencepost.cli.output import output
 
 if TYPE_CHECKING:
-    from fencepost.spark.ledger import LedgerEntry
-    from fencepost.spark.ledger_admin import Holdings, LedgerRecord
+    from fencepost.spark.sink.ledger.admin import Holdings, LedgerRecord
+    from fencepost.spark.sink.ledger.ledger import LedgerEntry
 
 app = typer.Typer(
     help="The ledger of the Spark sink: which batch of which query is in the topics.",
@@ -49,7 +49,7 @@ def create_command(
     as_json: AsJson = False,
 ) -> None:
     """Create the topic that holds the ledger."""
-    from fencepost.spark.ledger_topic import SEGMENT_BYTES, check_settings, create_topic
+    from fencepost.spark.sink.ledger.topic import SEGMENT_BYTES, check_settings, create_topic
 
     with connect(servers, client_config) as cluster:
         existed = cluster.find_topic(topic) is not None
@@ -83,7 +83,7 @@ def list_command(
     as_json: AsJson = False,
 ) -> None:
     """List transactional ids with their query, last batch and when it was written."""
-    from fencepost.spark.ledger_admin import list_records
+    from fencepost.spark.sink.ledger.admin import list_records
 
     with connect(servers, client_config) as cluster:
         rows = [_summary(record) for record in list_records(cluster, topic)]
@@ -125,7 +125,7 @@ def adopt_command(
     as_json: AsJson = False,
 ) -> None:
     """Let a query in: say which batch of it is the last one in the topics."""
-    from fencepost.spark.ledger_admin import adopt
+    from fencepost.spark.sink.ledger.admin import adopt
 
     before = _look_up(servers, client_config, transactional_id, topic)
     _confirm(
@@ -154,7 +154,7 @@ def forget_command(
     as_json: AsJson = False,
 ) -> None:
     """Delete the record of an id, or the durations in it."""
-    from fencepost.spark.ledger_admin import forget, forget_durations
+    from fencepost.spark.sink.ledger.admin import forget, forget_durations
 
     before = _look_up(servers, client_config, transactional_id, topic)
     _require_something(before, transactional_id, topic)
@@ -172,7 +172,7 @@ def forget_command(
 
 
 def _look_up(servers: str, client_config: list[str], transactional_id: str, topic: str) -> Holdings:
-    from fencepost.spark.ledger_admin import look_up
+    from fencepost.spark.sink.ledger.admin import look_up
 
     with connect(servers, client_config) as cluster:
         return look_up(cluster, transactional_id, topic)
@@ -247,7 +247,7 @@ def _description(transactional_id: str, holdings: Holdings) -> dict[str, Any]:
 
 
 def _entry_fields(entry: LedgerEntry) -> dict[str, Any]:
-    from fencepost.spark.ledger import starting_offsets
+    from fencepost.spark.sink.ledger.ledger import starting_offsets
 
     row: dict[str, Any] = {
         "query_id": entry.query_id,

@@ -31,8 +31,8 @@ def repair(
     open transaction and fences the producers of that partition.
     """
     from fencepost.base.system import SystemDisk
-    from fencepost.broker.data_dir import DirectoryLock, refuse_used
-    from fencepost.broker.repair import Repair
+    from fencepost.broker.storage.directory_lock import DirectoryLock, refuse_used
+    from fencepost.broker.storage.repair import Repair
 
     refuse_used(directory)
     folder = directory.rstrip("/") or "/"

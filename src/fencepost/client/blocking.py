@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from fencepost.base.system import SystemDice
-from fencepost.client import admin, groups, reading, transactions, writing
+from fencepost.client import admin, groups, reading, transactions
+from fencepost.client import pump as writing
 from fencepost.client.calls import AnyBroker, Core, TheBroker, call_one
 from fencepost.client.failures import RetriesExhausted
 from fencepost.client.options import ClientOptions, read_options

@@ -1,7 +1,7 @@
 """Arrow columns into record batches and back, without a Python object per record.
 
 The loops here are compiled by numba. Importing this module costs about two seconds once the compiled code is cached,
-and more the first time, so it is imported only where there is enough to do (`spark/packing.py`, `spark/reading.py`);
+and more the first time, so it is imported only where there is enough to do (`spark/transport/packing.py`, `spark/source/range_reader.py`);
 small batches, and places without numba, take the plain path of `builder.py` and `opened.py`. Both paths give the same
 bytes and refuse the same bytes; a test holds them equal.
 

@@ -4,15 +4,15 @@ It runs unchanged on fencepost and on Apache Kafka, because it reaches both only
 parts, each with its theory at the head of its module:
 
 - `sink.py`: `TransactionalSink`, one Kafka transaction per micro-batch. `ledger.py` decides what to do with a batch,
-  `keeper.py` reads and writes it in the topic of `ledger_topic.py`, and `ledger_admin.py` lets people do so. `producer.py` is
-  the driver's identity, `packing.py` and `delivering.py` are the two stages of a write, `accounts.py` the check before the
+  `sink/ledger/keeper.py` reads and writes it in the topic of `sink/ledger/topic.py`, and `sink/ledger/admin.py` lets people do so. `producer.py` is
+  the driver's identity, `transport/packing.py` and `transport/delivery.py` are the two stages of a write, `transport/accounts.py` the check before the
   commit.
-- `stream.py`, `batch.py`: the source `format("fencepost")`, registered through the module `pyspark_fencepost`.
-- `checks.py`: what would break the promise, refused before the first batch.
+- `source/stream_reader.py`, `batch.py`: the source `format("fencepost")`, registered through the module `pyspark_fencepost`.
+- `sink/checks.py`: what would break the promise, refused before the first batch.
 
 Importing this package sets PYSPARK_PYTHON where nobody has (and spark-submit is not in charge): an environment that is
 not activated would otherwise run its workers with another Python, without pyarrow. Import it before the session is
-made. Executors on other machines keep their own Python: see `checks.py`.
+made. Executors on other machines keep their own Python: see `sink/checks.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from fencepost.spark.sink import TransactionalSink
+    from fencepost.spark.sink.sink import TransactionalSink
 
 __all__ = ["TransactionalSink"]
 
@@ -37,7 +37,7 @@ if PYTHON_SET_HERE:
 
 def __getattr__(name: str) -> object:
     if name == "TransactionalSink":
-        from fencepost.spark.sink import TransactionalSink
+        from fencepost.spark.sink.sink import TransactionalSink
 
         return TransactionalSink
     raise AttributeError(f"module 'fencepost.spark' has no attribute {name!r}")

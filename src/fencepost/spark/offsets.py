@@ -3,7 +3,7 @@
 Spark compares offsets as strings, so keys are always written in order: topics by name, partitions by number. A key
 that begins with "@" is ours, because no topic can have that name:
 
-    "@start": {...}, "@initial": true      in the first batch only, see `stream.py`
+    "@start": {...}, "@initial": true      in the first batch only, see `source/stream_reader.py`
     "@id:TOPIC:ID": {}                     the id of a topic, so that one that was deleted and created again is noticed
     "@gone:TOPIC:ID:0=42,1=7": {}          how far partitions were read that are missing now; ID may be empty
 

@@ -29,8 +29,6 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from fencepost.base.failures import ConfigError, FencepostError
-from fencepost.broker.config import load_config
-from fencepost.broker.data_dir import DirectoryLock
 from fencepost.broker.node import Node
 from fencepost.broker.process import (
     make_node,
@@ -41,6 +39,8 @@ from fencepost.broker.process import (
     refuse_taken_address,
     stop_on_failed_callback,
 )
+from fencepost.broker.settings.config import load_config
+from fencepost.broker.storage.directory_lock import DirectoryLock
 
 log = logging.getLogger(__name__)
 

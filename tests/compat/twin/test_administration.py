@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.broker.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from fencepost.broker.settings.config import BROKER_SETTINGS, TOPIC_SETTINGS
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.describe_cluster import DescribeClusterRequest
@@ -25,7 +25,7 @@ from fencepost.wire.forms.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from tests.broker.raw import frame_as_written
-from tests.broker.test_config import OWN
+from tests.broker.settings.test_config import OWN
 from tests.compat.twin.administered import (
     APPEND,
     BROKER,

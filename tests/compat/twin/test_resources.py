@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.broker.client_metrics import CLIENT_METRICS_SETTINGS
-from fencepost.broker.group_settings import GROUP_SETTINGS
+from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
+from fencepost.broker.settings.groups import GROUP_SETTINGS
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
 from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest

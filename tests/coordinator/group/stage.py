@@ -1,6 +1,6 @@
 """A coordinator partition without a broker: a list for a log, a number for a clock.
 
-It does with decisions what `broker/groups.py` does: append, apply, feed the sequel back. After every step it compares
+It does with decisions what `broker/groups/coordinator.py` does: append, apply, feed the sequel back. After every step it compares
 the living state with a fresh fold of the log.
 """
 
@@ -29,9 +29,9 @@ from fencepost.coordinator.group.events import (
     Sync,
     SyncReply,
 )
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.settings import Settings
 from fencepost.coordinator.group.state import GroupState
-from fencepost.coordinator.group.states import State
 from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
 from fencepost.records.group_log import LogRecord, OffsetKey, encode_record

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.lifecycle import State
 from tests.coordinator.group.stage import BOTH, GROUP, RANGE, Stage
 
 if TYPE_CHECKING:

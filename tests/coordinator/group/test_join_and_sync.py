@@ -7,7 +7,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_GROUP_SIZE
 from fencepost.coordinator.group.events import JoinedMember
-from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.records.group_log import GroupRecord, decode_record
 from tests.coordinator.group.stage import (
     BOTH,

@@ -9,7 +9,7 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group import views
 from fencepost.coordinator.group.events import OffsetToCommit
-from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.records.group_log import OffsetKey
 from tests.coordinator.group.stage import GROUP, Stage, partition
 

@@ -6,8 +6,8 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.group import Group
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.removal import decide_expiry
-from fencepost.coordinator.group.states import State
 from fencepost.coordinator.group.subscription import read_topics
 from tests.coordinator.group.stage import GROUP, Stage, subscription
 

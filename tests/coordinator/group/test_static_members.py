@@ -6,7 +6,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.events import Leaver
-from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.lifecycle import State
 from tests.coordinator.group.stage import BOTH, RANGE, REBALANCE_MS, SESSION_MS, Stage
 
 FENCED = ErrorCode.FENCED_INSTANCE_ID

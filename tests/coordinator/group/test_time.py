@@ -6,8 +6,8 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.group import NEVER
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
-from fencepost.coordinator.group.states import State
 from tests.coordinator.group.stage import REBALANCE_MS, SESSION_MS, Stage
 
 NONE = ErrorCode.NONE

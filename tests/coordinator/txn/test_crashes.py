@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.coordinator.txn.states import State
-from tests.coordinator.txn.shell import Answer, ShellNode
+from tests.broker.transactions.shell import Answer, ShellNode
 
 pytestmark = pytest.mark.interpreted
 

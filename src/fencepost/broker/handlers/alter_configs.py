@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.broker.altering import alter, check_replacement
+from fencepost.broker.settings.changes import alter, check_replacement
 from fencepost.wire.forms.alter_configs import AlterConfigsResourceResponse, AlterConfigsResponse
 
 if TYPE_CHECKING:
-    from fencepost.broker.altering import Checked, Resource
     from fencepost.broker.context import Context
     from fencepost.broker.node import Node
+    from fencepost.broker.settings.changes import Checked, Resource
     from fencepost.broker.waiting import Parked
     from fencepost.wire.forms.alter_configs import AlterableConfig, AlterConfigsRequest
 

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.config_views import describe_topic
+from fencepost.broker.controller.controller import NewTopic, Outcome
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, TOPIC
-from fencepost.broker.topics import NewTopic, Outcome
+from fencepost.broker.settings.views import describe_topic
 from fencepost.broker.turns import fill, run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.create_topics import (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fencepost.broker.context import Context
-    from fencepost.broker.topics import Outcome
+    from fencepost.broker.controller.controller import Outcome
     from fencepost.wire.forms.delete_topics import DeleteTopicState
 
 FIRST_VERSION_WITH_DISABLED: Final = 3

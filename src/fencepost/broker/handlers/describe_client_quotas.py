@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.altering import Refusal
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.settings.changes import Refusal
 from fencepost.wire.forms.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.altering import (
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
+from fencepost.broker.settings.changes import (
     LOGGER_RESOURCE,
     Refusal,
     Resource,
@@ -24,7 +25,7 @@ from fencepost.broker.altering import (
     refuse_logger_owner,
     refuse_nameless,
 )
-from fencepost.broker.config_views import (
+from fencepost.broker.settings.views import (
     describe_broker,
     describe_client_metrics,
     describe_cluster_default,
@@ -32,7 +33,6 @@ from fencepost.broker.config_views import (
     describe_loggers,
     describe_topic,
 )
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.turns import in_turns
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.records.metadata_log import (
@@ -53,8 +53,8 @@ from fencepost.wire.forms.describe_configs import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fencepost.broker.config_views import Row
     from fencepost.broker.context import Context
+    from fencepost.broker.settings.views import Row
     from fencepost.broker.waiting import Parked
     from fencepost.wire.forms.describe_configs import DescribeConfigsResource
 

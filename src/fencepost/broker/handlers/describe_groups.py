@@ -15,7 +15,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.broker.operations import GROUP, NOT_ASKED, authorized_operations
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
-from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.views import GroupView, describe_group
 from fencepost.wire.forms.describe_groups import (
     DescribedGroup,

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.broker.altering import Change, alter, check_changes
+from fencepost.broker.settings.changes import Change, alter, check_changes
 from fencepost.wire.forms.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
 
 if TYPE_CHECKING:
-    from fencepost.broker.altering import Checked, Resource
     from fencepost.broker.context import Context
     from fencepost.broker.node import Node
+    from fencepost.broker.settings.changes import Checked, Resource
     from fencepost.broker.waiting import Parked
     from fencepost.wire.forms.incremental_alter_configs import (
         AlterableConfig,

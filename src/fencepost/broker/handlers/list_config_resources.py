@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.altering import LOGGER_RESOURCE
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.settings.changes import LOGGER_RESOURCE
 from fencepost.records.metadata_log import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,

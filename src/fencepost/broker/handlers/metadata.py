@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fencepost.broker.context import Context
+    from fencepost.broker.controller.controller import Outcome
     from fencepost.broker.node import Node
-    from fencepost.broker.topics import Outcome
     from fencepost.coordinator.metadata.state import PartitionState, Topic
     from fencepost.wire.forms.metadata import MetadataRequestTopic
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.group_offsets import Sorting
+from fencepost.broker.groups.offsets import Sorting
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import CommitReply, DeleteOffsets
 from fencepost.wire.forms.offset_delete import (

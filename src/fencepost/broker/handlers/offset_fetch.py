@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fencepost.broker.context import Context
-    from fencepost.broker.group_partition import GroupPartition
+    from fencepost.broker.groups.partition import GroupPartition
     from fencepost.coordinator.group.state import GroupState
 
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2

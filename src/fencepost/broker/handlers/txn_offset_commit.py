@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.group_offsets import Sorting
-from fencepost.broker.group_partition import Producer
+from fencepost.broker.groups.offsets import Sorting
+from fencepost.broker.groups.partition import Producer
 from fencepost.broker.handlers.offset_commit import offsets_of
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import Commit, CommitReply

@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.markers import EndMarker, append_marker
 from fencepost.broker.operations import CLUSTER_NAME
+from fencepost.broker.transactions.markers import EndMarker, append_marker
 from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.write_txn_markers import (

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from fencepost.base.failures import WireError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.coordinator.group.group import Group
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.offsets import Stored
-from fencepost.coordinator.group.states import State
 from fencepost.records.group_log import (
     GroupRecord,
     LogRecord,

@@ -11,7 +11,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.coordinator.group.decision import Decision
 from fencepost.coordinator.group.events import Commit, CommitReply, OffsetToCommit
-from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.records.group_log import (
     NO_LEADER_EPOCH,
     OffsetKey,

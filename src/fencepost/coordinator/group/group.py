@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import java_string_hash
-from fencepost.coordinator.group.states import TRANSITIONS, State
+from fencepost.coordinator.group.lifecycle import TRANSITIONS, State
 from fencepost.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, read_topics
 from fencepost.records.group_log import GroupKey, GroupRecord, GroupValue, MemberValue
 

@@ -14,8 +14,8 @@ from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import JoinedMember, JoinReply, SyncReply
 from fencepost.coordinator.group.group import NEVER, Group, Member
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.settings import RETRY_MS, Settings
-from fencepost.coordinator.group.states import State
 
 
 class Turn:

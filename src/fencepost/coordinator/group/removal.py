@@ -12,7 +12,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_TIMESTAMP, TopicPartition
 from fencepost.coordinator.group.decision import Decision
 from fencepost.coordinator.group.events import CommitReply, DeleteOffsets
-from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from fencepost.coordinator.group.views import is_of_another_topic
 from fencepost.records.group_log import GroupKey, GroupRecord, LogRecord, OffsetKey, OffsetRecord

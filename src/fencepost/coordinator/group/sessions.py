@@ -15,8 +15,8 @@ from fencepost.coordinator.group.events import (
     SyncReply,
 )
 from fencepost.coordinator.group.group import NEVER, Group
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn
-from fencepost.coordinator.group.states import State
 
 if TYPE_CHECKING:
     from fencepost.coordinator.group.state import GroupState

@@ -8,8 +8,8 @@ from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import AssignmentLost, AssignmentWritten, Sync, SyncReply
 from fencepost.coordinator.group.group import NEVER, Group, Member
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn
-from fencepost.coordinator.group.states import State
 
 if TYPE_CHECKING:
     from fencepost.coordinator.group.state import GroupState

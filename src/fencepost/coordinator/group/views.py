@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
-from fencepost.coordinator.group.states import State
+from fencepost.coordinator.group.lifecycle import State
 from fencepost.records.group_log import NO_LEADER_EPOCH, OffsetKey
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from fencepost.examples.refunds.settlements import (
     EXACTLY_ONCE,
     Topics,
 )
-from fencepost.spark.former_ledger import source_offsets
-from fencepost.spark.ledger import Page, group_of
-from fencepost.spark.ledger_reader import read_page
+from fencepost.spark.sink.ledger.former import source_offsets
+from fencepost.spark.sink.ledger.ledger import Page, group_of
+from fencepost.spark.sink.ledger.reader import read_page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from fencepost.examples.refunds.settlements import (
     merchant_rules,
 )
 from fencepost.spark import TransactionalSink
-from fencepost.spark.ledger_topic import LEDGER_TOPIC
+from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

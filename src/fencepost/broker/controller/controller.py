@@ -1,0 +1,505 @@
+"""The controller as a service: decides, writes the metadata log, and does to the partitions what was decided.
+
+Theory of operation
+-------------------
+Every change is decided on the newest state, appended to the metadata log and applied in one turn of the loop. Its
+effects come when the records are durable: only then is the log of a new partition opened, the folder of a
+deleted one removed, a changed setting used, and the client answered. So nobody can write to a partition
+whose existence a loss of power would undo. In `os` mode all of this is one turn, unless it is about many partitions: those are
+opened and closed a slice per turn, and the client is answered after the last one. Meanwhile a partition that is not open yet
+is shown without a leader, and a produce or fetch that comes for it is refused with an error that clients retry.
+
+Between a deletion and the closing of its last partition the topic is gone from the state while folders are still there; a
+topic of the same name waits for that before it is decided on (`_removing`).
+
+What handlers show of the state is kept in `shown` until the state or the set of open partitions changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError, StorageError
+from fencepost.base.ids import (
+    CLUSTER_METADATA_TOPIC,
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    NO_NODE,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
+from fencepost.broker.controller.checkpoint import METADATA_LOG_CONFIG, MetadataCheckpoints
+from fencepost.broker.controller.effects import MetadataEffects
+from fencepost.broker.controller.log_check import refuse_damaged_metadata
+from fencepost.broker.controller.producer_ids import ProducerIds
+from fencepost.broker.settings.config import check_topic_overrides
+from fencepost.broker.settings.tables import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES
+from fencepost.broker.storage.identity import Identity, draw_id, load_identity
+from fencepost.coordinator.metadata.apply import apply
+from fencepost.coordinator.metadata.decide import (
+    decide_create_partitions,
+    decide_create_topic,
+    decide_delete_topic,
+    refuse_new_name,
+)
+from fencepost.coordinator.metadata.events import (
+    AlterSettings,
+    CreatePartitions,
+    CreateTopic,
+    Decision,
+    DeleteTopic,
+    Effect,
+    LeadersChanged,
+    PartitionsCreated,
+    RegisterBroker,
+    TopicRemoved,
+    refuse,
+)
+from fencepost.coordinator.metadata.registry import (
+    decide_allocate_block,
+    decide_alter_settings,
+    decide_bump_leader_epochs,
+    decide_register_broker,
+    decide_reserve_ids,
+)
+from fencepost.coordinator.metadata.state import Endpoint, MetadataState
+from fencepost.records.metadata_log import RegisterBrokerRecord, encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from fencepost.broker.node import Node
+    from fencepost.partition.partition import Partition
+    from fencepost.wire.forms.metadata import MetadataResponseTopic
+
+log = logging.getLogger(__name__)
+
+FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.version": 2}
+"""What a new cluster can do; 29 is the metadata version of Kafka 4.2, whose records we write."""
+
+DECIDED_AT_ONCE: Final = 1_000
+"""New partitions that are decided on and written down in one turn of the loop, at about 20 microseconds each."""
+
+MAX_LOST_EPOCHS: Final = 100
+"""Epochs that one loss of power can have taken, and many more: what is beyond is damage."""
+
+INTERNAL_COUNTS: Final = {
+    CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
+}
+
+
+class NewTopic(NamedTuple):
+    """A topic as somebody asks for it; -1 takes the broker's default."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    settings: Sequence[tuple[str, str | None]] = ()
+
+
+class Outcome(NamedTuple):
+    """What became of one part of a request."""
+
+    name: str
+    error: ErrorCode
+    message: str | None = None
+    topic_id: bytes = bytes(16)
+    partition_count: int = -1
+
+
+Outcomes = list[Outcome]
+
+
+class Topics:
+    """The metadata of one node, and what it does to the node's partitions."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.state: Final = MetadataState()
+        self.controller_id = NO_NODE
+        self.identity = Identity("", node.node_id, "")
+        self.shown: dict[str, MetadataResponseTopic] = {}
+        self._producer_ids: Final = ProducerIds(self._reserve_producer_ids)
+        self._removing: set[str] = set()
+        self._after_removal: list[Callable[[], None]] = []
+        self._stopped = False
+        self._effects: Final = MetadataEffects(node, self.state, self.partitions_changed)
+        self._checkpoints: Final = MetadataCheckpoints(node.disk, node.config.data)
+        self._log: Partition | None = None
+
+    # -- start --------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Reads the metadata log and opens every partition that this node leads."""
+        node = self._node
+        self.identity = load_identity(node.disk, node.config.data, node.node_id, node.dice)
+        refuse_damaged_metadata(node.disk, node.layout)
+        self._log = node.open_metadata_log()
+        self._log.reconfigure(METADATA_LOG_CONFIG)
+        self.controller_id = node.node_id
+        self._checkpoints.load(self.state, self._log)
+        self._effects.settle_broker_settings()
+        self._refuse_changed_counts()
+        mine = [TopicPartition(t.name, index) for t, index, _ in self.state.led_by(node.node_id)]
+        node.layout.set_aside_strays([TopicPartition(CLUSTER_METADATA_TOPIC, 0), *mine])
+        if not node.layout.clean:
+            self._commit_now(decide_bump_leader_epochs(self.state, mine))
+        for topic in self.state.topics.values():
+            self._effects.open(topic.name, range(len(topic.partitions)))
+        if not node.layout.clean:
+            self._outgrow_logs(mine)
+
+    def _outgrow_logs(self, names: Sequence[TopicPartition]) -> None:
+        """A loss of power may have taken epochs from the metadata log that batches still carry; ours must be above.
+
+        Clients keep the newest epoch that they have seen, and would wait for ever for one that is lower.
+        """
+        opened = [found for name in names if (found := self._node.partition(*name)) is not None]
+        for _ in range(MAX_LOST_EPOCHS):
+            behind = [each for each in opened if each.log.epochs.latest >= each.leader_epoch]
+            if not behind:
+                return
+            self._commit_now(decide_bump_leader_epochs(self.state, [each.name for each in behind]))
+            for each in behind:
+                each.bump_leader_epoch(each.leader_epoch + 1)
+        log.error("%s: the leader epochs of its batches are far above ours", behind[0].name)
+
+    def register(self, host: str, port: int) -> None:
+        """Tells the cluster where clients reach this node."""
+        event = RegisterBroker(
+            node_id=self._node.node_id,
+            epoch=self._metadata_log.log_end_offset,
+            incarnation_id=draw_id(self._node.dice),
+            endpoints=(Endpoint("PLAINTEXT", host, port),),
+            rack=self._node.config.broker_rack,
+            features=FEATURES,
+        )
+        self._commit_now(decide_register_broker(self.state, event))
+        self._effects.announces = True
+
+    def _refuse_changed_counts(self) -> None:
+        """A key hashes to another partition when the count changes: its group or id would be lost."""
+        for topic, setting in INTERNAL_COUNTS.items():
+            present = self.state.partition_count(topic)
+            wanted = self.internal_partition_count(topic)
+            if present not in (0, wanted):
+                raise ConfigError(
+                    f"{setting} is {wanted}, but {topic} has {present} partitions and must keep them: "
+                    f"they decide who owns what. Set {setting}={present}."
+                )
+
+    # -- deciding and writing -----------------------------------------------------------------------------
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node decides about the metadata."""
+        return self.controller_id == self._node.node_id
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether the disk refuses a partition for now."""
+        return self._effects.has_offline
+
+    @property
+    def cluster_id(self) -> str:
+        return self.identity.cluster_id
+
+    def partitions_changed(self, topic: str) -> None:
+        """A partition was opened or closed: what is shown of its topic is no longer so."""
+        self.shown.pop(topic, None)
+
+    def stop(self) -> None:
+        """Nothing is decided over several turns, opened or closed from now on."""
+        self._stopped = True
+        self._effects.stop()
+
+    @property
+    def _metadata_log(self) -> Partition:
+        assert self._log is not None, "the metadata log is loaded first"
+        return self._log
+
+    def _take(self, decision: Decision) -> Decision:
+        """Appends and applies what was decided; a disk that says no makes it an error and no more."""
+        if not decision.records:
+            return decision
+        if not self.is_controller:
+            return refuse(ErrorCode.NOT_CONTROLLER, f"Broker {self.controller_id} decides this.")
+        values = [(None, encode_record(record)) for record in decision.records]
+        try:
+            self._metadata_log.append_records(values, self._node.clock.now_ms())
+        except StorageError as problem:
+            log.error("the metadata log cannot be written: %s", problem)
+            return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written now.")
+        self._node.flusher.written(self._metadata_log)
+        for record in decision.records:
+            apply(self.state, record)
+        self._forget_shown(decision)
+        self._shorten()
+        return decision
+
+    def _forget_shown(self, decision: Decision) -> None:
+        """What is shown of topics holds until a record touches them, or the brokers, which all of them name."""
+        for effect in decision.effects:
+            if isinstance(effect, PartitionsCreated | TopicRemoved):
+                self.shown.pop(effect.topic, None)
+            elif isinstance(effect, LeadersChanged):
+                for name in effect.partitions:
+                    self.shown.pop(name.topic, None)
+        if any(isinstance(record, RegisterBrokerRecord) for record in decision.records):
+            self.shown.clear()
+
+    def _shorten(self) -> None:
+        """Lets a checkpoint take the place of a long history, in a thread."""
+        metadata_log = self._metadata_log
+        checkpoint = self._checkpoints.prepare_if_due(
+            self.state, metadata_log, self._node.clock.now_ms()
+        )
+        if checkpoint is not None:
+            done = partial(self._checkpoints.complete, checkpoint, metadata_log)
+            self._node.background.run(checkpoint.run, done)
+
+    def _commit_now(self, decision: Decision) -> None:
+        """For the start, when nobody is served yet: returns when the records are durable.
+
+        In both modes: a metadata log that was ever used is on the disk, so one that is not there was lost.
+        """
+        taken = self._take(decision)
+        if taken.error is not ErrorCode.NONE:
+            raise StorageError(taken.message)
+        durable = self._metadata_log.log.sync()
+        self._metadata_log.advance_high_watermark(durable)
+
+    def _finish(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
+        """Does the effects once everything appended so far is durable, and says so."""
+        removed = {e.topic for e in effects if isinstance(e, TopicRemoved)}
+
+        def performed() -> None:
+            if removed:
+                # Not before their offsets are gone for good, or they would pass to a new topic of the same name.
+                self._node.groups.when_durable(free_names)
+            else:
+                done()
+
+        def free_names() -> None:
+            self._removing -= removed
+            done()
+            waiting, self._after_removal = self._after_removal, []
+            for create in waiting:
+                create()
+
+        def durable() -> None:
+            self._effects.run(effects, performed)
+
+        metadata_log = self._metadata_log
+        self._node.when_durable(metadata_log, metadata_log.log_end_offset, durable)
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    def create(
+        self, topics: Sequence[NewTopic], done: Callable[[Outcomes], None], *, validate_only: bool
+    ) -> None:
+        """Creates each topic or says why not; `done` hears when all of them are durable and open."""
+        self._create_some(deque(topics), [], [], done, validate_only)
+
+    def _create_some(
+        self,
+        left: deque[NewTopic],
+        outcomes: Outcomes,
+        effects: list[Effect],
+        done: Callable[[Outcomes], None],
+        validate_only: bool,
+    ) -> None:
+        """Decides on topic after topic; when it took long enough for one turn of the loop, it goes on in the next."""
+        go_on = partial(self._create_some, left, outcomes, effects, done, validate_only)
+        room = DECIDED_AT_ONCE
+        while left:
+            if left[0].name in self._removing:
+                self._after_removal.append(go_on)
+                return
+            if room <= 0:
+                self._node.call_later(0, lambda: None if self._stopped else go_on())
+                return
+            wanted = left.popleft()
+            topic_id = draw_id(self._node.dice)
+            decision = self._decide_create(wanted, topic_id)
+            created = sum(
+                e.partition_count for e in decision.effects if isinstance(e, PartitionsCreated)
+            )
+            room -= max(1, created)
+            if not validate_only:
+                decision = self._take(decision)
+                effects += decision.effects
+            outcomes.append(_outcome(wanted.name, decision, topic_id, created))
+        self._finish(effects, lambda: done(outcomes))
+
+    def _decide_create(self, wanted: NewTopic, topic_id: bytes) -> Decision:
+        if refused := refuse_new_name(self.state, wanted.name):
+            return refused
+        settings = self._read_settings(wanted)
+        if isinstance(settings, Decision):
+            return settings
+        if wanted.name in INTERNAL_TOPICS:
+            return self._decide_create_internal(wanted, topic_id, settings)
+        count = wanted.partition_count
+        if count == -1 and not wanted.assignments:
+            count = self._node.config.num_partitions
+        event = CreateTopic(
+            wanted.name, topic_id, count, wanted.replication_factor, wanted.assignments, settings
+        )
+        return decide_create_topic(self.state, event)
+
+    def _read_settings(self, wanted: NewTopic) -> dict[str, str] | Decision:
+        absent = sorted(name for name, value in wanted.settings if value is None)
+        if absent:
+            return refuse(ErrorCode.INVALID_CONFIG, f"Settings need values: {', '.join(absent)}.")
+        settings = {name: value for name, value in wanted.settings if value is not None}
+        try:
+            check_topic_overrides(self._node.config, settings)
+        except ConfigError as problem:
+            return refuse(ErrorCode.INVALID_CONFIG, str(problem))
+        return settings
+
+    def delete(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
+        """Deletes each topic or says why not; `done` hears when they are gone for good."""
+        outcomes = []
+        effects: list[Effect] = []
+        for name in names:
+            topic_id = self.state.topic_id(name) or bytes(16)
+            decision = self._take(decide_delete_topic(self.state, DeleteTopic(name)))
+            if decision.error is ErrorCode.NONE:
+                self._removing.add(name)
+                effects += decision.effects
+            outcomes.append(_outcome(name, decision, topic_id))
+        self._finish(effects, lambda: done(outcomes))
+
+    def create_partitions(
+        self,
+        requests: Sequence[CreatePartitions],
+        done: Callable[[Outcomes], None],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """Adds partitions to each topic or says why not."""
+        outcomes = []
+        effects: list[Effect] = []
+        for event in requests:
+            decision = decide_create_partitions(self.state, event)
+            if not validate_only:
+                decision = self._take(decision)
+                effects += decision.effects
+            outcomes.append(_outcome(event.name, decision))
+        self._finish(effects, lambda: done(outcomes))
+
+    # -- topics that nobody creates -----------------------------------------------------------------------
+
+    def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
+        """Topics that somebody asked about, with the broker's defaults."""
+        self.create([NewTopic(name) for name in names], done, validate_only=False)
+
+    def ensure_internal(self, name: str) -> None:
+        """Creates __consumer_offsets or __transaction_state when it is first needed.
+
+        StorageError when it cannot be. Its partitions are open when its records are durable: in `os` mode now.
+        """
+        assert name in INTERNAL_TOPICS, f"{name} is not internal"
+        if name in self.state.topics:
+            return
+        outcomes: Outcomes = []
+        self.create([NewTopic(name)], outcomes.extend, validate_only=False)
+        if outcomes and outcomes[0].error is not ErrorCode.NONE:
+            raise StorageError(f"{name} cannot be created: {outcomes[0].message}")
+
+    def internal_partition_count(self, name: str) -> int:
+        """How many partitions the broker's settings give an internal topic."""
+        config = self._node.config
+        if name == CONSUMER_OFFSETS_TOPIC:
+            return config.offsets_topic_num_partitions
+        return config.transaction_state_log_num_partitions
+
+    def _decide_create_internal(
+        self, wanted: NewTopic, topic_id: bytes, settings: Mapping[str, str]
+    ) -> Decision:
+        """Whoever asks, an internal topic is as the broker's settings want it."""
+        count = self.internal_partition_count(wanted.name)
+        if wanted.assignments or wanted.partition_count not in (-1, count):
+            return refuse(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{wanted.name} has {count} partitions, as {INTERNAL_COUNTS[wanted.name]} says.",
+            )
+        event = CreateTopic(
+            wanted.name,
+            topic_id,
+            count,
+            wanted.replication_factor,
+            settings={**self._internal_settings(wanted.name), **settings},
+        )
+        return decide_create_topic(self.state, event)
+
+    def _internal_settings(self, name: str) -> dict[str, str]:
+        config = self._node.config
+        if name == CONSUMER_OFFSETS_TOPIC:
+            size = config.offsets_topic_segment_bytes
+            settings = {"compression.type": "producer"}
+        else:
+            size = config.transaction_state_log_segment_bytes
+            settings = {"compression.type": "uncompressed"}
+        size_name = "segment.bytes" if size >= SMALLEST_SEGMENT_BYTES else INTERNAL_SEGMENT_BYTES
+        return {**settings, "cleanup.policy": "compact", size_name: str(size)}
+
+    # -- settings, leaders and producer ids ---------------------------------------------------------------
+
+    def alter_settings(
+        self, changes: Sequence[AlterSettings], done: Callable[[list[ErrorCode]], None]
+    ) -> None:
+        """Changes settings that were checked already; each resource gets its own answer."""
+        errors = []
+        effects: list[Effect] = []
+        for event in changes:
+            decision = self._take(decide_alter_settings(self.state, event))
+            errors.append(decision.error)
+            effects += decision.effects
+        self._finish(effects, lambda: done(errors))
+
+    def bump_leader_epochs(
+        self, partitions: Iterable[TopicPartition], done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Raises the epochs of partitions whose leader stays; the open ones have them before `done`.
+
+        In `os` mode a loss of power may take the record. A start raises the epoch above all that batches carry, but an
+        epoch under which nothing was written is forgotten. Nothing in one broker asks for this while it runs.
+        """
+        decision = self._take(decide_bump_leader_epochs(self.state, partitions))
+        self._finish(decision.effects, lambda: done(decision.error))
+
+    def reserve_ids_below(self, next_producer_id: int) -> None:
+        """For the start: producer ids below this one are never handed out."""
+        decision = decide_reserve_ids(self.state, self._node.node_id, next_producer_id)
+        if decision.records:
+            self._commit_now(decision)
+
+    def allocate_producer_id(self, done: Callable[[int | None], None]) -> None:
+        """An id that nobody ever had; None when the metadata log cannot be written."""
+        self._producer_ids.allocate(done)
+
+    def _reserve_producer_ids(self, done: Callable[[range | None], None]) -> None:
+        first = self.state.next_producer_id
+        decision = self._take(decide_allocate_block(self.state, self._node.node_id))
+        if decision.error is not ErrorCode.NONE:
+            done(None)
+            return
+        block = range(first, self.state.next_producer_id)
+        self._finish((), lambda: done(block))
+
+
+def _outcome(
+    name: str, decision: Decision, topic_id: bytes = bytes(16), partition_count: int = -1
+) -> Outcome:
+    if decision.error is not ErrorCode.NONE:
+        return Outcome(name, decision.error, decision.message)
+    return Outcome(name, ErrorCode.NONE, None, topic_id, partition_count)

@@ -1,0 +1,241 @@
+"""What follows from decisions about metadata for the partitions of this node: logs open, close and are reconfigured.
+
+Each effect is done when the records behind it are durable. Whether this node leads a partition is asked of the state every
+time: with several brokers, most partitions are somebody else's.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.base.failures import CorruptError, StorageError, SyncError
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
+from fencepost.broker.settings.config import TOPIC_SETTINGS, topic_log_config, warnings_of
+from fencepost.broker.settings.groups import GROUP_SETTINGS
+from fencepost.broker.turns import TURN_SECONDS
+from fencepost.coordinator.metadata.events import (
+    LeadersChanged,
+    PartitionsCreated,
+    SettingsChanged,
+    TopicRemoved,
+)
+from fencepost.records.metadata_log import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    CLUSTER_DEFAULT,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from fencepost.broker.node import Node
+    from fencepost.broker.settings.kinds import Setting
+    from fencepost.coordinator.metadata.events import Effect
+    from fencepost.coordinator.metadata.state import MetadataState, Topic
+    from fencepost.log.config import LogConfig
+    from fencepost.partition.partition import Partition
+
+log = logging.getLogger(__name__)
+
+RETRY_OPEN_MS: Final = 5_000
+"""Pause before a partition that the disk refused is tried again: somebody has to make room first."""
+
+
+AT_ONCE: Final = 100
+"""Partitions that are opened or closed in the first turn of the loop, at some ten microseconds each: an internal topic
+has to be there at once. The others are divided into turns by the time that they take."""
+AT_ONCE_SYNCED: Final = 5
+"""The same where each of them is synced."""
+
+_WARNED_OF: Final[Mapping[int, tuple[str, Mapping[str, Setting[Any]]]]] = {
+    TOPIC_RESOURCE: ("topic", TOPIC_SETTINGS),
+    GROUP_RESOURCE: ("group", GROUP_SETTINGS),
+    CLIENT_METRICS_RESOURCE: ("client metrics", CLIENT_METRICS_SETTINGS),
+}
+"""Resources with settings that may have no effect: what they are called, and their tables."""
+
+
+class MetadataEffects:
+    """The hands of the controller."""
+
+    def __init__(self, node: Node, state: MetadataState, changed: Callable[[str], None]) -> None:
+        self._node = node
+        self._state: Final = state
+        self._changed: Final = changed
+        self._offline: set[TopicPartition] = set()
+        self._stopped = False
+        self._last_config: tuple[str, LogConfig] | None = None
+        self.announces = False
+        """Whether coordinators hear of new partitions; at a start they look for themselves."""
+
+    @property
+    def has_offline(self) -> bool:
+        """Whether a partition waits for the disk to take it back."""
+        return bool(self._offline)
+
+    def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
+        """Does them in their order; many partitions take several turns of the loop."""
+        self._go_on(self._steps(effects), done)
+
+    def _go_on(self, steps: Iterator[None], done: Callable[[], None]) -> None:
+        for _ in steps:
+            # What a stop leaves undone is done by the next start: the records are durable.
+            self._node.call_later(0, lambda: None if self._stopped else self._go_on(steps, done))
+            return
+        done()
+
+    def stop(self) -> None:
+        """Nothing is opened or closed from now on."""
+        self._stopped = True
+
+    def _steps(self, effects: Sequence[Effect]) -> Iterator[None]:
+        """Yields before each turn of the loop but the first."""
+        certain = AT_ONCE_SYNCED if self._node.shard.fsync else AT_ONCE
+        until = perf_counter() + TURN_SECONDS
+        for effect in effects:
+            self._warn_of_settings(effect)
+            for work in self._works(effect):
+                if certain <= 0 and perf_counter() >= until:
+                    yield
+                    until = perf_counter() + TURN_SECONDS
+                certain -= 1
+                work()
+
+    def _works(self, effect: Effect) -> Iterator[Callable[[], None]]:
+        """What an effect does, one partition at a time where it touches many."""
+        match effect:
+            case PartitionsCreated(topic, first, count, topic_id):
+                if first == 0:
+                    self._node.groups.on_topic_created(topic)
+                found = self._state.topics.get(topic)
+                if (
+                    found is not None and found.topic_id == topic_id
+                ):  # Else it was deleted meanwhile.
+                    yield from self._openings(found, range(first, first + count))
+            case TopicRemoved(topic, count):
+                self._last_config = None  # A new topic of this name may have other settings.
+                for index in range(count):
+                    yield partial(self._remove, TopicPartition(topic, index))
+                yield from self._node.groups.forgetting([topic])
+            case SettingsChanged(resource_type, name):
+                yield from self._reconfigurations(resource_type, name)
+            case LeadersChanged(partitions):
+                yield partial(self._take_epochs, partitions)
+
+    def _warn_of_settings(self, effect: Effect) -> None:
+        """Whoever sets something that does nothing here can read of it in the log, once."""
+        if isinstance(effect, PartitionsCreated) and effect.first_index == 0:
+            resource = TOPIC_RESOURCE, effect.topic
+        elif isinstance(effect, SettingsChanged) and effect.resource_type in _WARNED_OF:
+            resource = effect.resource_type, effect.resource_name
+        else:
+            return
+        what, table = _WARNED_OF[resource[0]]
+        for warning in warnings_of(table, self._state.settings_of(*resource)):
+            log.warning("%s %s: %s", what, resource[1], warning)
+
+    def open(self, name: str, indexes: Iterable[int]) -> None:
+        """Opens those that this node leads; one that the disk refuses is offline until it does not."""
+        for opening in self._openings(self._state.topics[name], indexes):
+            opening()
+
+    def _openings(self, topic: Topic, indexes: Iterable[int]) -> Iterator[Callable[[], None]]:
+        for index in indexes:
+            yield partial(self._open_one, topic, index)
+
+    def _open_one(self, topic: Topic, index: int) -> None:
+        if self._state.topics.get(topic.name) is not topic:
+            return  # Deleted meanwhile; a topic of the same name has openings of its own.
+        partition = topic.partitions[index]
+        name = TopicPartition(topic.name, index)
+        if partition.leader != self._node.node_id or self._node.partition(*name) is not None:
+            return
+        try:
+            opened = self._node.open_partition(
+                name, topic.topic_id, partition.leader_epoch, self.log_config(topic.name)
+            )
+        except SyncError as problem:
+            self._node.fatal(f"{problem}; what the disk holds is unknown, stopping")
+        except (OSError, StorageError) as problem:
+            self._set_offline(name, problem)
+        else:
+            self._announce(topic.name, index, opened)
+        self._changed(topic.name)
+
+    def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
+        log.error("%s stays offline: %s", name, problem)
+        if isinstance(problem, CorruptError):
+            return  # It will not get better by waiting.
+        if not self._offline:
+            self._node.call_later(RETRY_OPEN_MS, self._retry_open)
+        self._offline.add(name)
+
+    def _retry_open(self) -> None:
+        if self._stopped:
+            return
+        offline, self._offline = self._offline, set()
+        for name in sorted(offline):
+            # The topic may be gone by now, or another of its name is there whose logs are open.
+            if self._state.partition(*name) is not None and self._node.partition(*name) is None:
+                self.open(name.topic, [name.partition])
+
+    def _announce(self, name: str, index: int, partition: Partition) -> None:
+        """A partition of an internal topic that was made just now has a coordinator from now on."""
+        if name not in INTERNAL_TOPICS or not self.announces:
+            return
+        if name == CONSUMER_OFFSETS_TOPIC:
+            self._node.groups.load(index, partition)
+        else:
+            self._node.transactions.load(index, partition)
+
+    def _remove(self, name: TopicPartition) -> None:
+        try:
+            self._node.close_partition(name, delete=True)
+        except (OSError, StorageError) as problem:
+            log.error("%s is deleted, but its files stay: %s", name, problem)
+
+    def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:
+        for name in partitions:
+            opened = self._node.partition(*name)
+            state = self._state.partition(*name)
+            if opened is not None and state is not None:
+                opened.bump_leader_epoch(state.leader_epoch)
+            self._changed(name.topic)
+
+    def log_config(self, name: str) -> LogConfig:
+        """The settings of a topic's logs; made once for the partitions of a topic, and anew when settings change."""
+        if self._last_config is None or self._last_config[0] != name:
+            overrides = self._state.settings_of(TOPIC_RESOURCE, name)
+            self._last_config = name, topic_log_config(self._node.config, overrides)
+        return self._last_config[1]
+
+    def _reconfigurations(self, resource_type: int, name: str) -> Iterator[Callable[[], None]]:
+        affected: list[str] = []
+        if resource_type == TOPIC_RESOURCE:
+            affected = [name]
+        elif resource_type == BROKER_RESOURCE:
+            yield self.settle_broker_settings
+            affected = list(self._state.topics)
+        for topic in affected:
+            yield partial(self._reconfigure, topic)
+
+    def _reconfigure(self, topic: str) -> None:
+        self._last_config = None
+        config = self.log_config(topic)
+        for index in range(self._state.partition_count(topic)):
+            partition = self._node.partition(topic, index)
+            if partition is not None:
+                partition.reconfigure(config)
+
+    def settle_broker_settings(self) -> None:
+        self._last_config = None
+        self._node.config.replace_dynamic(
+            self._state.settings_of(BROKER_RESOURCE, CLUSTER_DEFAULT),
+            self._state.settings_of(BROKER_RESOURCE, str(self._node.node_id)),
+        )

@@ -1,0 +1,137 @@
+"""Whether the metadata log may be believed: asked at every start, before a byte of the directory is changed.
+
+The metadata log says which topics there are. A broker that started with a part of it would set the other topics'
+folders aside, raise leader epochs and hand names out again. So the log is read through first, and damage of any kind refuses
+the start. A torn tail is no damage: a crash interrupted an append that nobody was told about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.failures import CorruptError, WireError
+from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
+from fencepost.broker.storage.layout import PARTITION_METADATA
+from fencepost.log.damage import Expected
+from fencepost.log.names import LOG, file_name, offsets_with
+from fencepost.log.survey import EXAMINED_INDEX_INTERVAL_BYTES, MAX_RELATIVE_OFFSET, survey
+from fencepost.records.batch import BatchError
+from fencepost.records.metadata_checkpoint import checkpoint_offset, decode_checkpoint
+
+if TYPE_CHECKING:
+    from fencepost.base.seams import Disk
+    from fencepost.broker.storage.layout import Layout
+
+METADATA_LOG: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+
+
+class MetadataLogCheck:
+    """One pass over the metadata log of a data directory; it only reads."""
+
+    def __init__(
+        self, disk: Disk, data_folder: str, *, recovery_point: int, clean: bool, lost_power: bool
+    ) -> None:
+        self._disk = disk
+        self._data_folder = data_folder
+        self._folder: Final = f"{data_folder}/{METADATA_LOG}"
+        self._recovery_point = recovery_point
+        self._clean = clean
+        self._lost_power = lost_power
+        self.torn_bytes = 0
+        """Behind the last whole batch, left by a crash."""
+
+    def problems(self) -> list[str]:
+        """What is wrong, a sentence each; nothing for a log that can be used, or that was never begun."""
+        if not self._disk.exists(self._folder):
+            return self._absent()
+        names = self._disk.list_dir(self._folder)
+        bases = offsets_with(names, LOG)
+        if not bases:
+            return self._absent()
+        found: list[str] = []
+        end_offset = bases[0]
+        for base, following in zip(bases, [*bases[1:], None], strict=True):
+            if base != end_offset:
+                found.append(f"records {end_offset} to {base - 1} are missing")
+            end_offset = self._read_segment(base, following, found)
+        newest = self._newest_checkpoint(names, found)
+        if newest < bases[0]:
+            found.append(
+                f"records {newest} to {bases[0] - 1} are missing: neither the log nor a checkpoint has them"
+            )
+        elif newest > end_offset:
+            found.append(f"it ends at {end_offset}, before its checkpoint at {newest}")
+        if end_offset < self._recovery_point:
+            found.append(
+                f"it ends at {end_offset}, and was on the disk up to {self._recovery_point}"
+            )
+        return found
+
+    def _absent(self) -> list[str]:
+        if self._recovery_point > 0:
+            return [f"it is not there, and was on the disk up to {self._recovery_point}"]
+        folders = (
+            entry
+            for entry in self._disk.list_dir(self._data_folder)
+            if not entry.endswith(("-stray", "-delete"))
+        )
+        owned = sum(
+            self._disk.exists(f"{self._data_folder}/{entry}/{PARTITION_METADATA}")
+            for entry in folders
+            if entry != str(METADATA_LOG)
+        )
+        return [f"it is not there, and {owned} partitions are"] if owned else []
+
+    def _read_segment(self, base: int, following: int | None, found: list[str]) -> int:
+        """The offset behind the segment."""
+        name = file_name(base, LOG)
+        file = self._disk.open(f"{self._folder}/{name}")
+        try:
+            size = file.size()
+            expected = Expected(
+                size, base + MAX_RELATIVE_OFFSET, following, self._recovery_point, self._lost_power
+            )
+            seen = survey(file, size, base, EXAMINED_INDEX_INTERVAL_BYTES, expected=expected)
+        finally:
+            file.close()
+        found += [f"{name}: {damage}" for damage in seen.damage]
+        torn_bytes = size - seen.size_bytes
+        if torn_bytes and (self._clean or following is not None):
+            found.append(
+                f"{name}: {torn_bytes} bytes behind record {seen.next_offset - 1} are no record"
+            )
+        elif torn_bytes:
+            self.torn_bytes = torn_bytes
+        return seen.next_offset
+
+    def _newest_checkpoint(self, names: list[str], found: list[str]) -> int:
+        """The offset that the newest checkpoint stands for; 0 without any."""
+        offsets = {
+            offset: name for name in names if (offset := checkpoint_offset(name)) is not None
+        }
+        if not offsets:
+            return 0
+        newest = max(offsets)
+        try:
+            for _ in decode_checkpoint(self._disk.read_file(f"{self._folder}/{offsets[newest]}")):
+                pass
+        except (BatchError, WireError) as problem:
+            found.append(f"{offsets[newest]}: {problem}")
+        return newest
+
+
+def refuse_damaged_metadata(disk: Disk, layout: Layout) -> None:
+    """CorruptError when the metadata log cannot be believed; nothing has been changed then."""
+    check = MetadataLogCheck(
+        disk,
+        layout.folder,
+        recovery_point=layout.recovery_point(METADATA_LOG),
+        clean=layout.clean,
+        lost_power=layout.lost_power,
+    )
+    problems = check.problems()
+    if problems:
+        raise CorruptError(
+            f"The metadata log in {layout.folder} is damaged: {'; '.join(problems)}. Nothing was changed. "
+            f"Put {METADATA_LOG} back from a copy; `fencepost check {layout.folder}` tells more."
+        )

@@ -1,0 +1,352 @@
+"""Consumer groups: which partition owns a group, and what the handlers may ask of it.
+
+The group coordinator of a group is whoever leads the partition of `__consumer_offsets` that its id hashes to. The
+decisions are in `coordinator.group`, their way into the log is in `partition.py`; here requests find their
+partition. Whatever may have to wait for the log or for other members answers through `done`, exactly once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_SEQUENCE, coordinator_partition
+from fencepost.broker.groups.partition import GroupPartition, Producer
+from fencepost.coordinator.group.commit import decide_commit
+from fencepost.coordinator.group.events import (
+    Commit,
+    CommitReply,
+    DeleteOffsets,
+    Heartbeat,
+    Join,
+    JoinReply,
+    Leave,
+    LeaveReply,
+    Sync,
+    SyncReply,
+)
+from fencepost.coordinator.group.join import on_join, refuse_join
+from fencepost.coordinator.group.removal import (
+    decide_delete_group,
+    decide_delete_offsets,
+)
+from fencepost.coordinator.group.sessions import on_heartbeat, on_leave
+from fencepost.coordinator.group.settings import Settings
+from fencepost.coordinator.group.sync import on_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.coordinator.group.state import GroupState
+    from fencepost.partition.partition import Partition
+    from fencepost.partition.verification import Guard
+    from fencepost.records.entry import Entry
+
+NONE: Final = ErrorCode.NONE
+LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+_VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
+    ErrorCode.NETWORK_EXCEPTION: LOADING,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+"""What the transaction coordinator says, as a client of the group coordinator hears it."""
+
+
+class Groups:
+    """All groups that this node coordinates."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._partitions: dict[int, GroupPartition] = {}
+        self._last_ticket = 0
+        self._expiry: TimerHandle | None = None
+        config = node.config
+        self.settings = Settings(
+            min_session_timeout_ms=config.group_min_session_timeout_ms,
+            max_session_timeout_ms=config.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            max_size=config.group_max_size,
+            offset_metadata_max_size=config.offset_metadata_max_bytes,
+            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        )
+
+    # -- partitions -------------------------------------------------------------------------------
+
+    def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
+        """Serves a partition from now on, once its log has been read: with `held` when this returns."""
+        self.unload(partition_index)
+        loaded = GroupPartition(self._node, partition_index, partition, self.settings)
+        self._partitions[partition_index] = loaded
+        loaded.load(held=held)
+        if self._expiry is None:
+            self._schedule_expiry()
+
+    def unload(self, partition_index: int) -> None:
+        """Serves a partition no longer."""
+        known = self._partitions.pop(partition_index, None)
+        if known is not None:
+            known.close()
+
+    def close(self) -> None:
+        """The node stops."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        for index in list(self._partitions):
+            self.unload(index)
+
+    def dangling(self, partition_index: int) -> list[int]:
+        """Producers whose offsets wait for a marker, though the partition knows of no open transaction."""
+        known = self._partitions[partition_index]
+        pending = known.state.offsets.pending
+        producers = known.partition.producers
+        return [
+            producer_id
+            for producer_id in pending
+            if (state := producers.get(producer_id)) is None or not state.in_txn
+        ]
+
+    def is_loaded(self, partition_index: int) -> bool:
+        known = self._partitions.get(partition_index)
+        return known is not None and not known.state.is_loading
+
+    def find(self, group_id: str) -> GroupPartition | ErrorCode:
+        """The partition that owns a group, or why nobody here can speak for it."""
+        count = self._node.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
+        if count == 0:
+            return ErrorCode.NOT_COORDINATOR
+        found = self._partitions.get(coordinator_partition(group_id, count))
+        if found is None:
+            return ErrorCode.NOT_COORDINATOR
+        if found.is_refused:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return LOADING if found.state.is_loading else found
+
+    def states(self) -> list[GroupState] | ErrorCode:
+        """What every partition here knows; an error while one of them does not know all.
+
+        Damaged partitions are left out: the others would not be seen either until they are mended.
+        """
+        states = [known.state for known in self._partitions.values() if not known.is_refused]
+        return LOADING if any(state.is_loading for state in states) else states
+
+    # -- membership -------------------------------------------------------------------------------
+
+    def new_ticket(self) -> int:
+        """A number under which one request can wait."""
+        self._last_ticket += 1
+        return self._last_ticket
+
+    def new_member_id(self, prefix: str) -> str:
+        """An id that a member may be given: its client's or instance's name and something unique."""
+        return f"{prefix}-{uuid.UUID(bytes=self._node.dice.bytes(16), version=4)}"
+
+    def join(self, event: Join, done: Callable[[JoinReply], None]) -> None:
+        error = refuse_join(event, self.settings)
+        found = self.find(event.group_id) if error is None else error
+        if isinstance(found, ErrorCode):
+            done(JoinReply(found, event.member_id))
+            return
+        found.wait(event.ticket, done)
+        found.run(event.group_id, on_join(found.state, event, self._node.steady_ms()))
+
+    def sync(self, event: Sync, done: Callable[[SyncReply], None]) -> None:
+        found = self._find_named(event.group_id)
+        if isinstance(found, ErrorCode):
+            done(SyncReply(found))
+            return
+        found.wait(event.ticket, done)
+        found.run(event.group_id, on_sync(found.state, event, self._node.steady_ms()))
+
+    def heartbeat(self, event: Heartbeat) -> ErrorCode:
+        found = self._find_named(event.group_id)
+        if isinstance(found, ErrorCode):
+            # Whoever was in the group will be when it is loaded; there is no reason to join again.
+            return NONE if found is LOADING else found
+        error = on_heartbeat(found.state, event, self._node.steady_ms())
+        group = found.state.groups.get(event.group_id)
+        if group is not None:
+            found.arm(group)
+        return error
+
+    def leave(self, event: Leave, done: Callable[[LeaveReply | ErrorCode], None]) -> None:
+        found = self._find_named(event.group_id)
+        if isinstance(found, ErrorCode):
+            done(found)
+            return
+        decision = on_leave(found.state, event, self._node.steady_ms())
+        error = found.run(event.group_id, decision)
+        reply = decision.reply
+        assert isinstance(reply, LeaveReply)
+        found.when_durable(lambda: done(reply if error is NONE else error))
+
+    def _find_named(self, group_id: str) -> GroupPartition | ErrorCode:
+        return self.find(group_id) if group_id else ErrorCode.INVALID_GROUP_ID
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    def commit(self, event: Commit, done: Callable[[CommitReply], None]) -> None:
+        # The empty group id may commit, as it always could.
+        found = self.find(event.group_id)
+        if isinstance(found, ErrorCode):
+            done(CommitReply(found))
+        else:
+            self._commit(found, event, None, done)
+
+    def _commit(
+        self,
+        found: GroupPartition,
+        event: Commit,
+        producer: Producer | None,
+        done: Callable[[CommitReply], None],
+    ) -> None:
+        decision = decide_commit(found.state, event, self._node.clock.now_ms())
+        reply = decision.reply
+        assert isinstance(reply, CommitReply)
+        error = found.run(event.group_id, decision, producer)
+        if error is not NONE:
+            reply = CommitReply(error)
+        found.when_durable(lambda: done(reply))
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        transactional_id: str,
+        producer: Producer,
+        *,
+        add: bool,
+        read: Callable[[], Commit],
+        done: Callable[[CommitReply], None],
+    ) -> None:
+        """Holds offsets until the transaction ends, if its coordinator says that it is open.
+
+        With `add` (TV2) the partition joins the transaction by this. `read` gives the offsets in the turn in which
+        they are appended: a topic may be deleted while the coordinator is asked.
+        """
+        found = self._find_named(group_id)
+        if isinstance(found, ErrorCode):
+            done(CommitReply(found))
+            return
+        partition = found.partition
+        if error := _refuse_epoch(partition, producer):
+            done(CommitReply(error))
+            return
+        if partition.in_txn(*producer):
+            self._commit(found, read(), producer, done)
+            return
+        guard = partition.verification.begin(
+            *producer, NO_SEQUENCE, self._node.clock.now_ms(), starts_at_zero=False
+        )
+
+        def verified(error: ErrorCode) -> None:
+            error = _VERIFICATION_ERRORS.get(error, error)
+            if error is NONE:
+                error = _refuse_write(found, producer, guard)
+            if error is NONE:
+                # The group is asked now and not before: it may have changed meanwhile (KAFKA-15784).
+                self._commit(found, read(), producer, done)
+            else:
+                done(CommitReply(error))
+
+        if not add and not self._node.config.transaction_partition_verification_enable:
+            verified(NONE)
+            return
+        self._node.transactions.verify(
+            partition.name, transactional_id, *producer, add=add, done=verified
+        )
+
+    def delete_offsets(self, event: DeleteOffsets, done: Callable[[CommitReply], None]) -> None:
+        found = self._find_named(event.group_id)
+        if isinstance(found, ErrorCode):
+            done(CommitReply(found))
+            return
+        decision = decide_delete_offsets(found.state, event)
+        reply = decision.reply
+        assert isinstance(reply, CommitReply)
+        error = found.run_tombstones(event.group_id, decision)
+        if error is not NONE:
+            reply = CommitReply(error)
+        found.when_durable(lambda: done(reply))
+
+    def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
+        found = self.find(group_id)
+        if isinstance(found, ErrorCode):
+            done(found)
+            return
+        decision = decide_delete_group(found.state, group_id)
+        reply = decision.reply
+        assert isinstance(reply, ErrorCode)
+        error = found.run_tombstones(group_id, decision)
+        if error is not NONE:
+            reply = error
+        found.when_durable(lambda: done(reply))
+
+    def on_marker(self, partition_index: int, entry: Entry) -> None:
+        """A marker was appended to a partition of `__consumer_offsets`."""
+        self._partitions[partition_index].apply_marker(entry)
+
+    # -- removal ----------------------------------------------------------------------------------
+
+    def forgetting(self, names: Collection[str]) -> Iterator[Callable[[], None]]:
+        """What forgets the offsets in topics that are no more, a partition at a time: there may be very many."""
+        for known in list(self._partitions.values()):
+            if not known.closed:
+                yield partial(known.forget_topics, names)
+
+    def on_topic_created(self, name: str) -> None:
+        """Whoever still loads may find offsets of an older topic of this name."""
+        for known in self._partitions.values():
+            known.topic_created(name)
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Calls back once everything that any partition has appended so far is durable."""
+        waiting = len(self._partitions)
+        if not waiting:
+            callback()
+
+        def durable() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if waiting == 0:
+                callback()
+
+        for known in list(self._partitions.values()):
+            known.when_durable(durable)
+
+    def _schedule_expiry(self) -> None:
+        interval_ms = self._node.config.offsets_retention_check_interval_ms
+        self._expiry = self._node.call_later(interval_ms, self._expire)
+
+    def _expire(self) -> None:
+        for known in self._partitions.values():
+            if not known.state.is_loading:
+                known.expire()
+        self._schedule_expiry()
+
+
+def _refuse_epoch(partition: Partition, producer: Producer) -> ErrorCode | None:
+    """A producer that a marker has fenced here is told so before its coordinator is asked (KAFKA-18042)."""
+    state = partition.producers.get(producer.producer_id)
+    if state is not None and producer.producer_epoch < state.epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return None
+
+
+def _refuse_write(found: GroupPartition, producer: Producer, guard: Guard) -> ErrorCode:
+    """Whether what was verified still holds: an answer of the coordinator may be overtaken by a marker."""
+    if found.closed:
+        return ErrorCode.NOT_COORDINATOR
+    partition = found.partition
+    if error := _refuse_epoch(partition, producer):
+        return error
+    if partition.in_txn(*producer) or partition.verification.get(producer.producer_id) is guard:
+        return NONE
+    return ErrorCode.INVALID_TXN_STATE

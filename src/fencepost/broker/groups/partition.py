@@ -1,0 +1,347 @@
+"""One partition of `__consumer_offsets` that this node serves: where decisions about groups become records.
+
+    decide -> append -> apply -> decide the sequel -> answer when durable
+
+All but the last happens in one turn of the loop, so the next request decides on the newest state. Answers wait until
+everything that this partition has appended so far is durable: a reply may rest on an earlier record than its own.
+
+A long log is read over several turns of the loop; until its end nothing is decided here. Alarms are one timer per
+group. A group's alarm may ring too early, when heartbeats have moved what it was set for; then it is set again.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import CorruptError, StorageError, WireError
+from fencepost.base.limits import MAX_BATCH_BYTES
+from fencepost.broker.transactions.loading import RETRY_LOAD_MS, not_served
+from fencepost.coordinator.group.apply import apply_entry, apply_record
+from fencepost.coordinator.group.decide import on_sequel
+from fencepost.coordinator.group.decision import Decision
+from fencepost.coordinator.group.events import AssignmentLost, JoinLost
+from fencepost.coordinator.group.group import NEVER
+from fencepost.coordinator.group.removal import (
+    decide_expiry,
+    decide_stale,
+    decide_topics_deleted,
+)
+from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
+from fencepost.coordinator.group.state import GroupState
+from fencepost.records.batch import BatchError
+from fencepost.records.group_log import encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.coordinator.group.decision import Answer
+    from fencepost.coordinator.group.group import Group
+    from fencepost.coordinator.group.settings import Settings
+    from fencepost.partition.partition import Partition
+    from fencepost.records.entry import Entry
+    from fencepost.records.group_log import LogRecord
+
+log = logging.getLogger(__name__)
+
+ENTRIES_PER_TURN: Final = 1_000
+"""Log entries folded before the loop gets a turn: some 20 ms."""
+
+CHECKED_PER_TURN: Final = 10_000
+"""Offsets whose topics are looked up before the loop gets a turn."""
+
+TOMBSTONES_PER_BATCH: Final = 1_000
+"""Tombstones need not be written together, and a batch has a limit."""
+
+APPEND_REFUSED: Final = ErrorCode.NOT_COORDINATOR
+"""What a client hears when the disk refuses: look for the coordinator again, and come back."""
+
+_BATCH_OVERHEAD_BYTES: Final = 64 * 1024
+"""Room for the header of a batch and the lengths within it."""
+
+
+class Producer(NamedTuple):
+    """Whose transaction a record belongs to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Alarm(NamedTuple):
+    """A timer, and when it rings."""
+
+    due_ms: int
+    timer: TimerHandle
+
+
+class GroupPartition:
+    """One partition that is served. Given away or loaded anew, it is `closed` and never served again."""
+
+    __slots__ = (
+        "_alarms",
+        "_deleted_topics",
+        "_end_offset",
+        "_entries",
+        "_has_stale",
+        "_node",
+        "_skipped",
+        "_stale",
+        "_unchecked",
+        "_waiting",
+        "closed",
+        "index",
+        "is_refused",
+        "partition",
+        "state",
+    )
+
+    def __init__(self, node: Node, index: int, partition: Partition, settings: Settings) -> None:
+        self._node = node
+        self._alarms: dict[str, Alarm] = {}
+        self._deleted_topics: set[str] = set()
+        """Topics that were deleted or made while the log was being read: what the log has of that name is older."""
+        self._unchecked: list[str] | None = None
+        """At the end of a load: the groups whose offsets may be those of topics that are no more."""
+        self._stale: list[LogRecord] = []
+        """Tombstones that a load has found to be missing."""
+        self._has_stale = False
+        """Whether the disk has refused tombstones."""
+        self._waiting: dict[int, Callable[[Any], None]] = {}
+        self._entries: Iterator[Entry] = partition.whole_entries()
+        self._skipped = 0
+        self._end_offset = partition.log_end_offset
+        self.index = index
+        self.partition = partition
+        self.state = GroupState(settings)
+        self.closed = False
+        self.is_refused = False
+        """Whether the log has damage, so that nobody can speak for its groups."""
+
+    def __repr__(self) -> str:
+        return f"GroupPartition({self.index}, {self.state})"
+
+    # -- loading ----------------------------------------------------------------------------------
+
+    def load(self, *, held: bool = False) -> None:
+        """Reads the log for one turn of the loop, and goes on in the next until its end.
+
+        A log that cannot be read as a whole is not served: behind a missing record offsets would go back, and a group
+        would read again what a transaction has dealt with. `held` reads all of it now, and raises StorageError.
+        """
+        if self.closed:
+            return
+        try:
+            more = self._fold_some() or self._check_some()
+            while more and held:
+                more = self._fold_some() or self._check_some()
+        except (StorageError, BatchError) as problem:
+            if held:
+                raise
+            self._load_failed(problem)
+            return
+        if more:
+            self._node.call_later(0, self.load)
+            return
+        if self._skipped:
+            log.warning(
+                "%s: %d records could not be understood and were left out",
+                self.partition.name,
+                self._skipped,
+            )
+        self._entries = iter(())
+        on_loaded(self.state, self._node.steady_ms())
+        self.forget_topics(self._deleted_topics)
+        self._write_tombstones(Decision(records=self._stale))
+        self._stale = []
+        for group in self.state.groups.values():
+            self.arm(group)
+
+    def _load_failed(self, problem: Exception) -> None:
+        if isinstance(problem, CorruptError | BatchError):
+            self.is_refused = True
+            log.error("%s", not_served(self._node, self.partition, problem))
+            return
+        log.error("%s cannot be read, and is tried again: %s", self.partition.name, problem)
+        self.state = GroupState(self.state.settings)
+        self._skipped = 0
+        self._unchecked = None
+        self._stale = []
+        self._entries = self.partition.whole_entries()
+        self._node.call_later(RETRY_LOAD_MS, self.load)
+
+    def _fold_some(self) -> bool:
+        """Whether there is more."""
+        for count, entry in enumerate(self._entries, start=1):
+            try:
+                apply_entry(self.state, entry)
+            except WireError:
+                self._skipped += 1
+            if count == ENTRIES_PER_TURN:
+                return True
+        return False
+
+    def _check_some(self) -> bool:
+        """Looks for offsets of topics that were deleted when the last life could not say so; whether there is more."""
+        if self._unchecked is None:
+            offsets = self.state.offsets
+            self._unchecked = list({**offsets.committed, **offsets.writers})
+        count = 0
+        while self._unchecked and count < CHECKED_PER_TURN:
+            group_id = self._unchecked.pop()
+            count += 1 + len(self.state.offsets.of_group(group_id))
+            self._stale += decide_stale(self.state, group_id, self._node.metadata.topic_id).records
+        return bool(self._unchecked)
+
+    def close(self) -> None:
+        """Another node has the partition, or it is loaded anew: whoever waits is sent to look for it."""
+        self.closed = True
+        for alarm in self._alarms.values():
+            alarm.timer.cancel()
+        self._alarms.clear()
+        for ticket, reply in on_unloaded(self.state, self._node.steady_ms()):
+            self._waiting.pop(ticket)(reply)
+        assert not self._waiting, f"{self} leaves requests without an answer"
+
+    # -- deciding ---------------------------------------------------------------------------------
+
+    def wait(self, ticket: int, done: Callable[[Any], None]) -> None:
+        """Whoever holds this ticket is answered through `done`."""
+        self._waiting[ticket] = done
+
+    def run(self, group_id: str, decision: Decision, producer: Producer | None = None) -> ErrorCode:
+        """Carries a decision out; an error means that nothing of it was written."""
+        error = self._run(decision, producer)
+        group = self.state.groups.get(group_id)
+        if group is not None:
+            self.arm(group)
+        return error
+
+    def _run(self, decision: Decision, producer: Producer | None = None) -> ErrorCode:
+        error = self._append(decision.records, producer)
+        self._answer(decision.answers)
+        sequel = decision.then if error is ErrorCode.NONE else decision.otherwise
+        if isinstance(sequel, JoinLost | AssignmentLost):
+            sequel = replace(sequel, error=error)
+        if sequel is not None:
+            self._run(on_sequel(self.state, sequel, self._node.steady_ms()))
+        return error
+
+    def _append(self, records: Sequence[LogRecord], producer: Producer | None) -> ErrorCode:
+        if not records:
+            return ErrorCode.NONE
+        pairs = [encode_record(record) for record in records]
+        size = sum(len(key) + len(value or b"") for key, value in pairs)
+        if size > MAX_BATCH_BYTES - _BATCH_OVERHEAD_BYTES:
+            log.error("%s: %d bytes do not fit into one batch", self.partition.name, size)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        producer_id, producer_epoch = producer or (-1, -1)
+        try:
+            self._end_offset = self.partition.append_records(
+                pairs,
+                self._node.clock.now_ms(),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transactional=producer is not None,
+            )
+        except StorageError as problem:
+            log.error("%s cannot be written: %s", self.partition.name, problem)
+            return APPEND_REFUSED
+        first_offset = self._end_offset - len(records)
+        for offset, record in enumerate(records, start=first_offset):
+            apply_record(self.state, record, offset, producer_id)
+        return ErrorCode.NONE
+
+    def run_tombstones(self, group_id: str, decision: Decision) -> ErrorCode:
+        """Carries out a decision that only removes, in as many batches as it takes."""
+        records = decision.records
+        for start in range(0, len(records), TOMBSTONES_PER_BATCH):
+            part = replace(decision, records=records[start : start + TOMBSTONES_PER_BATCH])
+            error = self.run(group_id, part)
+            if error is not ErrorCode.NONE:
+                return error
+        self._sync_soon()
+        return ErrorCode.NONE
+
+    def forget_topics(self, names: Collection[str]) -> None:
+        """Removes the offsets in topics that are no more; those that a load has yet to find go at its end.
+
+        What the disk refuses is tried again later. Until then the ids of topics tell those offsets from others.
+        """
+        if self.state.is_loading:
+            self._deleted_topics.update(names)
+        elif names:
+            self._write_tombstones(decide_topics_deleted(self.state, names))
+
+    def topic_created(self, name: str) -> None:
+        """A load that has not come to its end may still find offsets of an older topic of this name."""
+        if self.state.is_loading:
+            self._deleted_topics.add(name)
+
+    def _write_tombstones(self, decision: Decision) -> None:
+        if self.run_tombstones("", decision) is not ErrorCode.NONE:
+            self._has_stale = True
+
+    def _forget_stale(self) -> None:
+        """Removes what a disk that refused has left of topics that were deleted."""
+        if not self._has_stale:
+            return
+        self._has_stale = False
+        offsets = self.state.offsets
+        for group_id in list({**offsets.committed, **offsets.writers}):
+            self._write_tombstones(decide_stale(self.state, group_id, self._node.metadata.topic_id))
+
+    def apply_marker(self, entry: Entry) -> None:
+        """A transaction has ended in this partition."""
+        self._end_offset = max(self._end_offset, entry.offset + 1)
+        apply_entry(self.state, entry)
+
+    # -- answering --------------------------------------------------------------------------------
+
+    def _answer(self, answers: Sequence[Answer]) -> None:
+        for ticket, reply in answers:
+            done = self._waiting.pop(ticket)
+            self.when_durable(partial(done, reply))
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Calls back once everything that was appended so far is durable."""
+        self._node.when_durable(self.partition, self._end_offset, callback)
+
+    def _sync_soon(self) -> None:
+        """What a timer or a deleted topic has written becomes durable, though nobody waits for it."""
+        self.when_durable(lambda: None)
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def arm(self, group: Group) -> None:
+        """Sets the timer of a group, if something is due before it would ring."""
+        alarm = self._alarms.get(group.group_id)
+        if group.alarm_ms == NEVER or (alarm is not None and alarm.due_ms <= group.alarm_ms):
+            return
+        if alarm is not None:
+            alarm.timer.cancel()
+        delay_ms = max(group.alarm_ms - self._node.steady_ms(), 0)
+        timer = self._node.call_later(delay_ms, partial(self._ring, group.group_id))
+        self._alarms[group.group_id] = Alarm(group.alarm_ms, timer)
+
+    def _ring(self, group_id: str) -> None:
+        del self._alarms[group_id]
+        group = self.state.groups.get(group_id)
+        if group is None:
+            return
+        now_ms = self._node.steady_ms()
+        while group.alarm_ms <= now_ms:
+            self._run(on_tick(self.state, group, now_ms))
+        self.arm(group)
+        self._sync_soon()
+
+    def expire(self) -> None:
+        """Removes what has outlived offsets.retention.minutes, or its topic."""
+        self._forget_stale()
+        for group in list(self.state.groups.values()):
+            decision = decide_expiry(self.state, group, self._node.clock.now_ms())
+            if self.run_tombstones(group.group_id, decision) is not ErrorCode.NONE:
+                return  # The disk is full; the next look comes.

@@ -1,0 +1,403 @@
+"""Changes to settings as clients ask for them: checked as a whole, or refused with a sentence.
+
+IncrementalAlterConfigs names an operation for each setting; the older AlterConfigs names the settings that shall
+be there, and all others go. Both become one `AlterSettings` event per resource. Levels of loggers are not settings
+of the cluster: they are changed in this process at once, and not kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError
+from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
+from fencepost.broker.settings.client_metrics import SubscriptionError, check_client_metrics
+from fencepost.broker.settings.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    check_dynamic,
+    check_topic_overrides,
+)
+from fencepost.broker.settings.groups import GROUP_SETTINGS, check_group_settings
+from fencepost.broker.settings.kinds import Kind
+from fencepost.broker.settings.loggers import LEVELS, ROOT, level_of, logger_names, set_level
+from fencepost.broker.turns import run_in_turns
+from fencepost.broker.waiting import Parked
+from fencepost.coordinator.metadata.events import AlterSettings
+from fencepost.coordinator.metadata.names import refuse_name
+from fencepost.records.metadata_log import (
+    BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    CLUSTER_DEFAULT,
+    GROUP_RESOURCE,
+    TOPIC_RESOURCE,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from fencepost.broker.context import Context
+    from fencepost.broker.node import Node
+    from fencepost.broker.settings.kinds import Setting
+    from fencepost.wire.forms.alter_configs import AlterConfigsRequest
+    from fencepost.wire.forms.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+log = logging.getLogger(__name__)
+
+LOGGER_RESOURCE: Final = 8
+"""The type of resource that is the loggers of one broker."""
+
+_TABLES: Final[Mapping[int, Mapping[str, Setting[Any]]]] = {
+    TOPIC_RESOURCE: TOPIC_SETTINGS,
+    BROKER_RESOURCE: BROKER_SETTINGS,
+    GROUP_RESOURCE: GROUP_SETTINGS,
+    # Kafka's controller does not know which settings of client metrics are lists, and neither do we then.
+    CLIENT_METRICS_RESOURCE: {},
+}
+"""The settings of which it is known here whether they are lists."""
+
+
+class Operation(IntEnum):
+    """What is to be done with a setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One setting and what somebody wants of it."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Refusal(NamedTuple):
+    """Why nothing of this resource is changed."""
+
+    error: ErrorCode
+    message: str
+
+
+class Resource(NamedTuple):
+    """Whose settings they are."""
+
+    kind: int
+    name: str
+
+
+class AlterLoggers(NamedTuple):
+    """Loggers of this process get these levels; None for the level of the logger above."""
+
+    levels: Mapping[str, str | None]
+
+
+Checked = AlterSettings | AlterLoggers | Refusal
+
+
+def check_changes(node: Node, resource: Resource, changes: Sequence[Change]) -> Checked:
+    """The event that makes these changes, or why they cannot be made."""
+    if refused := _refuse_form(changes):
+        return refused
+    if resource.kind == LOGGER_RESOURCE:
+        return refuse_logger_owner(node, resource.name) or _check_loggers(changes)
+    if refused := _refuse_resource(node, resource):
+        return refused
+    present = node.topics.state.settings_of(*resource)
+    try:
+        wanted = {
+            change.name: _new_value(resource, change, present.get(change.name))
+            for change in changes
+        }
+    except ConfigError as problem:
+        return Refusal(ErrorCode.INVALID_CONFIG, str(problem))
+    return _check_values(node, resource, present, wanted)
+
+
+def check_replacement(
+    node: Node, resource: Resource, settings: Sequence[tuple[str, str | None]]
+) -> Checked:
+    """The event after which the resource has these settings and no others."""
+    changes = [Change(name, Operation.SET, value) for name, value in settings]
+    if refused := _refuse_form(changes) or _refuse_resource(node, resource):
+        return refused
+    present = node.topics.state.settings_of(*resource)
+    wanted: dict[str, str | None] = dict.fromkeys(present)
+    wanted.update(settings)
+    return _check_values(node, resource, present, wanted)
+
+
+def _refuse_form(changes: Sequence[Change]) -> Refusal | None:
+    if len({change.name for change in changes}) != len(changes):
+        return Refusal(ErrorCode.INVALID_REQUEST, "A setting is named twice.")
+    for change in changes:
+        if change.operation not in Operation.__members__.values():
+            return Refusal(ErrorCode.INVALID_REQUEST, f"There is no operation {change.operation}.")
+        if change.value is None and change.operation != Operation.DELETE:
+            return Refusal(ErrorCode.INVALID_REQUEST, f"{change.name} needs a value.")
+    return None
+
+
+def _refuse_resource(node: Node, resource: Resource) -> Refusal | None:
+    if resource.kind == TOPIC_RESOURCE:
+        return _refuse_topic(node, resource.name)
+    if resource.kind == BROKER_RESOURCE:
+        return refuse_broker(node, resource.name)
+    if resource.kind in (GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
+        return refuse_nameless(resource)
+    return Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"Resources of type {resource.kind} have no settings that this request could change.",
+    )
+
+
+def refuse_nameless(resource: Resource) -> Refusal | None:
+    """A group or a subscription is there as soon as it has settings; all that it needs is a name."""
+    if resource.name:
+        return None
+    what = "group" if resource.kind == GROUP_RESOURCE else "client metrics subscription"
+    return Refusal(ErrorCode.INVALID_REQUEST, f"A {what} needs a name.")
+
+
+def _refuse_topic(node: Node, name: str) -> Refusal | None:
+    if not name:
+        return Refusal(ErrorCode.INVALID_REQUEST, "There are no settings for all topics at once.")
+    if problem := refuse_name(name):
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if name not in node.topics.state.topics:
+        return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
+    return None
+
+
+def refuse_broker(node: Node, name: str) -> Refusal | None:
+    """The name of a broker is its number, or nothing for all of them."""
+    if name in (CLUSTER_DEFAULT, str(node.node_id)):
+        return None
+    what = f"This is broker {node.node_id}" if name.isdigit() else "A broker is named by its number"
+    return Refusal(ErrorCode.INVALID_REQUEST, f"{what}, not {name!r}.")
+
+
+def refuse_logger_owner(node: Node, name: str) -> Refusal | None:
+    """Loggers belong to one broker, never to all of them."""
+    if name == CLUSTER_DEFAULT:
+        return Refusal(ErrorCode.INVALID_REQUEST, "Loggers are those of one broker: name it.")
+    return refuse_broker(node, name)
+
+
+def _check_loggers(changes: Sequence[Change]) -> Checked:
+    known = set(logger_names())
+    for change in changes:
+        if refused := _refuse_level(change, known):
+            return refused
+    # What is deleted has no value, whatever the client sent.
+    return AlterLoggers(
+        {each.name: each.value if each.operation == Operation.SET else None for each in changes}
+    )
+
+
+def _refuse_level(change: Change, known: set[str]) -> Refusal | None:
+    if change.operation not in (Operation.SET, Operation.DELETE):
+        return Refusal(ErrorCode.INVALID_REQUEST, "A level is set or deleted; it is not a list.")
+    if change.name not in known:
+        return Refusal(ErrorCode.INVALID_CONFIG, f"There is no logger {change.name!r}.")
+    if change.operation == Operation.DELETE:
+        if change.name == ROOT:
+            return Refusal(ErrorCode.INVALID_REQUEST, "The root logger must keep a level.")
+        return None
+    if change.value not in LEVELS:
+        return Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"{change.value!r} is not a level; the levels are {', '.join(sorted(LEVELS))}.",
+        )
+    return None
+
+
+def _new_value(resource: Resource, change: Change, present: str | None) -> str | None:
+    """The text that a setting has afterwards; None when it has none of its own any more."""
+    if change.operation == Operation.DELETE:
+        return None
+    assert change.value is not None, "only DELETE goes without a value"
+    if change.operation == Operation.SET:
+        return change.value
+    setting = _TABLES[resource.kind].get(change.name)
+    if setting is None or setting.kind is not Kind.LIST:
+        raise ConfigError(f"{change.name} is not a list, so nothing can be added or taken away")
+    before = setting.default if present is None else setting.parse(present)
+    return ",".join(_combine(change.operation, list(before or ()), change.value.split(",")))
+
+
+def _combine(operation: int, before: list[str], words: list[str]) -> list[str]:
+    if operation == Operation.APPEND:
+        return before + [word for word in words if word not in before]
+    return [word for word in before if word not in words]
+
+
+def _check_values(
+    node: Node, resource: Resource, present: Mapping[str, str], wanted: Mapping[str, str | None]
+) -> Checked:
+    merged = {**present, **wanted}
+    settings = {name: value for name, value in merged.items() if value is not None}
+    try:
+        if resource.kind == TOPIC_RESOURCE:
+            check_topic_overrides(node.config, settings)
+        elif resource.kind == GROUP_RESOURCE:
+            check_group_settings(node.config, settings)
+        elif resource.kind == CLIENT_METRICS_RESOURCE:
+            check_client_metrics(settings)
+        else:
+            _check_broker(resource, present, wanted)
+    except ConfigError as problem:
+        # Kafka answers a broker setting that will not do with INVALID_REQUEST (KAFKA-13609).
+        is_request = resource.kind == BROKER_RESOURCE or isinstance(problem, SubscriptionError)
+        error = ErrorCode.INVALID_REQUEST if is_request else ErrorCode.INVALID_CONFIG
+        return Refusal(error, str(problem))
+    return AlterSettings(resource.kind, resource.name, wanted)
+
+
+def _check_broker(
+    resource: Resource, present: Mapping[str, str], wanted: Mapping[str, str | None]
+) -> None:
+    for name, value in wanted.items():
+        if present.get(name) != value:
+            check_dynamic(name, value, for_cluster=resource.name == CLUSTER_DEFAULT)
+
+
+Check = Callable[["Node", Resource, Any], Checked]
+
+
+def alter(
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    context: Context,
+    check: Check,
+    respond: Callable[..., object],
+    result: Callable[..., object],
+) -> Parked:
+    """Makes the changes that `check` finds good; `respond` is the reply, `result` its part about one resource."""
+
+    def tell(resource: Resource, refused: Refusal | None) -> object:
+        return result(
+            error_code=ErrorCode.NONE if refused is None else refused.error,
+            error_message=None if refused is None else refused.message,
+            resource_type=resource.kind,
+            resource_name=resource.name,
+        )
+
+    walk = _Walk(request, context, check)
+    walk.start(lambda told: respond(responses=[tell(*each) for each in told]))
+    return walk.parked
+
+
+class _Walk:
+    """One request on its way over its resources.
+
+    Each resource is decided and appended in one turn of the loop, many of them over several turns. The requests behind
+    this one wait until all of it is in the log; the answer waits until it is durable.
+    """
+
+    def __init__(
+        self,
+        request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+        context: Context,
+        check: Check,
+    ) -> None:
+        self.parked: Final = Parked()
+        self._context: Final = context
+        self._check: Final = check
+        self._validate_only: Final = request.validate_only
+        self._named: Final[Sequence[Any]] = request.resources
+        self._resources: Final = [Resource(r.resource_type, r.resource_name) for r in self._named]
+        self._counts: Final = Counter(self._resources)
+        self._refusals: list[Refusal | None] = [None] * len(self._resources)
+        self._unfinished = 1
+        """Changes that are not durable yet, and the walk itself."""
+
+    def start(self, respond: Callable[[Iterable[tuple[Resource, Refusal | None]]], object]) -> None:
+        self._respond = respond
+        is_over = run_in_turns(self._context.node, self._steps(), self._walked)
+        self.parked.holds_followers = not is_over
+
+    def _steps(self) -> Iterator[None]:
+        for index in range(len(self._resources)):
+            outcome = self._decide(index)
+            if isinstance(outcome, Refusal):
+                self._refusals[index] = outcome
+            elif not self._validate_only:
+                self._perform(index, outcome)
+            yield
+
+    def _decide(self, index: int) -> Checked:
+        resource = self._resources[index]
+        return (
+            _refuse_repeated(self._counts[resource])
+            or _refuse_unauthorized(resource, self._context)
+            or self._check(self._context.node, resource, self._named[index].configs)
+        )
+
+    def _perform(self, index: int, event: AlterSettings | AlterLoggers) -> None:
+        if isinstance(event, AlterLoggers):
+            _set_levels(event, self._context)
+            return
+        self._unfinished += 1
+        self._context.node.topics.alter_settings([event], partial(self._altered, index))
+
+    def _altered(self, index: int, errors: Sequence[ErrorCode]) -> None:
+        self._refusals[index] = _refuse_disk(errors[0])
+        self._finish_one()
+
+    def _walked(self) -> None:
+        self.parked.release()
+        self._finish_one()
+
+    def _finish_one(self) -> None:
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            told = zip(self._resources, self._refusals, strict=True)
+            self.parked.answer(self._respond(told))
+
+
+def _set_levels(event: AlterLoggers, context: Context) -> None:
+    for name, level in event.levels.items():
+        set_level(name, level)
+        log.warning("%s set the level of logger %s to %s", context.principal, name, level_of(name))
+
+
+def _refuse_disk(error: ErrorCode) -> Refusal | None:
+    if error is ErrorCode.NONE:
+        return None
+    return Refusal(error, "The metadata log cannot be written now.")
+
+
+def _refuse_repeated(count: int) -> Refusal | None:
+    if count == 1:
+        return None
+    return Refusal(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
+
+
+def _refuse_unauthorized(resource: Resource, context: Context) -> Refusal | None:
+    if resource.kind == TOPIC_RESOURCE:
+        if context.authorize("ALTER_CONFIGS", TOPIC, resource.name):
+            return None
+        return Refusal(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to alter {resource.name!r}."
+        )
+    if resource.kind == GROUP_RESOURCE:
+        if context.authorize("ALTER_CONFIGS", GROUP, resource.name):
+            return None
+        return Refusal(
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            f"Not authorized to alter group {resource.name!r}.",
+        )
+    if context.authorize("ALTER_CONFIGS", CLUSTER, CLUSTER_NAME):
+        return None
+    return Refusal(
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        "Not authorized to alter the settings of the cluster.",
+    )

@@ -1,0 +1,472 @@
+"""The configuration of a broker: where values come from, and which one wins.
+
+    the topic's own value                       (topic settings only)
+    the broker's dynamic value                  DYNAMIC_BROKER_CONFIG
+    the cluster's dynamic value                 DYNAMIC_DEFAULT_BROKER_CONFIG
+    what the command line or a file said        STATIC_BROKER_CONFIG
+    the table                                   DEFAULT_CONFIG
+
+The first of these that has a value wins. Dynamic values are records of the metadata log; `replace_dynamic` puts
+them over the static ones while the broker runs. Texts are kept beside the values, because DescribeConfigs shows
+where a value came from and what it hides.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.base.failures import ConfigError
+from fencepost.broker.settings.kinds import Kind, Setting, Update, settings_of
+from fencepost.broker.settings.listener import (
+    ANY_HOST,
+    MAX_PORT,
+    Listener,
+    is_loopback,
+    parse_listener,
+)
+from fencepost.broker.settings.properties import read_properties
+from fencepost.broker.settings.tables import (
+    BROKER_SYNONYMS,
+    IGNORED,
+    INTERNAL_SEGMENT_BYTES,
+    REFUSED,
+    UNIT_MS,
+    BrokerSettings,
+    TopicSettings,
+)
+from fencepost.log.config import LogConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+BROKER_SETTINGS: Final = {setting.name: setting for setting in settings_of(BrokerSettings)}
+TOPIC_SETTINGS: Final = {setting.name: setting for setting in settings_of(TopicSettings)}
+
+
+class Source(IntEnum):
+    """Where a value came from, by the numbers of DescribeConfigs."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class Synonym(NamedTuple):
+    """One of the values that a setting could have, and where it stands."""
+
+    name: str
+    text: str | None
+    source: Source
+
+
+class BrokerConfig(BrokerSettings):
+    """All broker settings of one node, read as attributes: `config.num_partitions`.
+
+    `given` is what the user wrote, and `unknown_ok` the names of a properties file, which may be anybody's. `warnings`
+    has a sentence for each setting that does nothing here, or less than it says.
+    """
+
+    def __init__(
+        self, given: Mapping[str, str] | None = None, unknown_ok: Collection[str] = ()
+    ) -> None:
+        self.static: dict[str, str] = {}
+        self.warnings: list[str] = []
+        for name, value in (given or {}).items():
+            if name in unknown_ok and not is_known(name):
+                self.warnings.append(f"{_unknown(name)}: it is ignored")
+                continue
+            self.static[name] = value
+            if warning := review(name, value):
+                self.warnings.append(warning)
+        self.dynamic_default: dict[str, str] = {}
+        self.dynamic_own: dict[str, str] = {}
+        self._settle()
+        self._warn_of_copies()
+        self._check_identity()
+        self.data: Final = self._find_data_folder()
+        self.listener = self._only("listeners", self.listeners)
+        self._check_protocol()
+        self._advertised: Final = self._find_advertised()
+
+    def replace_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
+        """Takes the dynamic values of the metadata log in the place of those before."""
+        self.dynamic_default = dict(default)
+        self.dynamic_own = dict(own)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Computes every value anew; a dynamic text that cannot be read was refused before it was kept."""
+        for setting in BROKER_SETTINGS.values():
+            given = next(self._texts_of(setting.name), None)
+            value = setting.default if given is None else setting.parse(given)
+            self.__dict__[setting.attribute] = value
+
+    def _texts_of(self, name: str) -> Iterator[str]:
+        levels = (self.dynamic_own, self.dynamic_default, self.static)
+        return (level[name] for level in levels if name in level)
+
+    def _warn_of_copies(self) -> None:
+        """One sentence for all settings of a file that was made for several brokers."""
+        above = [
+            f"{setting.name}={self.static[setting.name]}"
+            for setting in BROKER_SETTINGS.values()
+            if setting.most is not None
+            and setting.name in self.static
+            and setting.parse(self.static[setting.name]) > setting.most
+        ]
+        if above:
+            self.warnings.append(
+                f"there is one broker and so one copy of every partition: {', '.join(above)} "
+                f"{'has' if len(above) == 1 else 'have'} the effect of 1"
+            )
+
+    # -- who and where
+
+    def _check_identity(self) -> None:
+        if "broker.id" not in self.static:
+            return
+        if "node.id" in self.static and self.broker_id != self.node_id:
+            raise ConfigError(
+                f"node.id is {self.node_id} and broker.id is {self.broker_id}; they must be the same"
+            )
+        if self.broker_id >= 0:
+            self.__dict__["node_id"] = self.broker_id
+
+    def _find_data_folder(self) -> str:
+        folders = self.log_dirs if self.log_dirs is not None else self.log_dir
+        if len(folders) != 1 or not folders[0]:
+            raise ConfigError(
+                f"log.dirs names {len(folders)} folders; fencepost keeps its data in one: choose it with --data DIR"
+            )
+        return folders[0]
+
+    def _only(self, setting: str, texts: Iterable[str]) -> Listener:
+        """The one listener for clients; those of Kafka's controllers mean nothing here."""
+        controllers = {
+            name.strip().upper()
+            for name in self.static.get("controller.listener.names", "").split(",")
+        }
+        parsed = (parse_listener(setting, text) for text in texts)
+        found = [listener for listener in parsed if listener.name not in controllers]
+        if len(found) != 1:
+            raise ConfigError(
+                f"{setting} names {len(found)} addresses for clients; one is served: "
+                "choose it with --listen HOST:PORT"
+            )
+        return found[0]
+
+    def _check_protocol(self) -> None:
+        pairs = (pair.partition(":") for pair in self.listener_security_protocol_map.split(","))
+        protocols = {name.strip().upper(): protocol.strip() for name, _, protocol in pairs}
+        protocol = protocols.get(self.listener.name)
+        if protocol is None:
+            raise ConfigError(
+                f"listener.security.protocol.map has no protocol for {self.listener.name}"
+            )
+        if protocol.upper() != "PLAINTEXT":
+            raise ConfigError(
+                f"listener {self.listener} wants {protocol}; only PLAINTEXT is served"
+            )
+
+    def _find_advertised(self) -> Listener:
+        if self.advertised_listeners:
+            mine = [
+                text
+                for text in self.advertised_listeners
+                if text.strip().upper().startswith(f"{self.listener.name}://")
+            ]
+            found = self._only("advertised.listeners", mine or self.advertised_listeners)
+        else:
+            found = self.listener
+        if found.host in ANY_HOST:
+            raise ConfigError(
+                f"clients cannot be told to connect to {found}; say which name of this machine they shall use: "
+                f"--config advertised.listeners={found.name}://NAME:{found.port or 'PORT'}"
+            )
+        return found
+
+    def keep_to_loopback(self) -> str | None:
+        """Narrows "every address" to the loopback name that clients are told; the warning that says so.
+
+        Kafka's own properties file listens everywhere and tells clients localhost. None where there is nothing to
+        narrow: clients on other machines are meant to come, and whoever starts the broker must allow that.
+        """
+        if self.listener.host not in ANY_HOST or not is_loopback(self._advertised.host):
+            return None
+        everywhere, self.listener = (
+            self.listener,
+            self.listener._replace(host=self._advertised.host),
+        )
+        return (
+            f"listeners is {everywhere}, every address of this machine; this broker has no authentication, so it listens "
+            f"on {self.listener.host} only. --allow-remote opens it to other machines"
+        )
+
+    @property
+    def listen_host(self) -> str:
+        """Where the server listens; empty for every address of the machine."""
+        return self.listener.host
+
+    @property
+    def listen_port(self) -> int:
+        """The port to listen on; 0 for a free one."""
+        return self.listener.port
+
+    def advertised(self, bound_port: int) -> tuple[str, int]:
+        """What clients are told to connect to, given the port that the server got."""
+        return self._advertised.host, self._advertised.port or bound_port
+
+    # -- descriptions
+
+    def text_of(self, name: str) -> str | None:
+        """The value of a setting as Kafka's tools print it; of an ignored one, what was given."""
+        setting = BROKER_SETTINGS.get(name)
+        if setting is None:
+            return next(self._texts_of(name), None)
+        return setting.show(self.__dict__[setting.attribute])
+
+    def synonyms(self, name: str) -> list[Synonym]:
+        """Everything that could be the value of `name`, the strongest first (KIP-226)."""
+        names = next((group for group in BROKER_SYNONYMS.values() if group[0] == name), (name,))
+        levels = (
+            (self.dynamic_own, Source.DYNAMIC_BROKER),
+            (self.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
+            (self.static, Source.STATIC_BROKER),
+            (_DEFAULT_TEXTS, Source.DEFAULT),
+        )
+        found = [
+            Synonym(each, level[each], source)
+            for level, source in levels
+            for each in names
+            if each in level
+        ]
+        # A weaker name before the asked one means that the asked one has no value: Kafka shows nothing then.
+        while found and found[0].name != name:
+            found.pop(0)
+        return found
+
+    def given_names(self) -> set[str]:
+        """Every name that somebody set, honoured or not."""
+        return {*self.static, *self.dynamic_default, *self.dynamic_own}
+
+
+_DEFAULT_TEXTS: Final[Mapping[str, str]] = {
+    name: text
+    for name, setting in BROKER_SETTINGS.items()
+    if (text := setting.show(setting.default)) is not None
+}
+
+
+# -- names ----------------------------------------------------------------------------------------------------
+
+
+def review(name: str, value: str) -> str | None:
+    """A warning for a setting that does nothing here; ConfigError for one that cannot be taken."""
+    if reason := REFUSED.get(name):
+        if value.strip().lower() in ("", "none"):
+            return None
+        raise ConfigError(f"{name} cannot be {value!r}: {reason}")
+    if setting := BROKER_SETTINGS.get(name):
+        return setting.warn_of(value)
+    if reason := why_ignored(name):
+        return f"{name} has no effect: {reason}"
+    raise ConfigError(_unknown(name))
+
+
+def is_known(name: str) -> bool:
+    """Whether Kafka has a broker setting of this name, whatever becomes of it here."""
+    return name in REFUSED or name in BROKER_SETTINGS or why_ignored(name) is not None
+
+
+def _unknown(name: str) -> str:
+    return f"there is no broker setting {name!r}{closest(name, BROKER_SETTINGS)}"
+
+
+def why_ignored(name: str) -> str | None:
+    """The reason for which a setting of Kafka does nothing here; None for a name that is not such."""
+    for known, reason in IGNORED.items():
+        if name == known or (known.endswith(".") and name.startswith(known)):
+            return reason
+    return None
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: what was probably meant."""
+    from difflib import get_close_matches  # Only a typing error pays for the import.
+
+    found = get_close_matches(name, list(known), n=1)
+    return f"; the closest name is {found[0]!r}" if found else ""
+
+
+def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
+    """ConfigError unless a running broker may take this value; None deletes it."""
+    setting = BROKER_SETTINGS.get(name)
+    if setting is None:
+        if value is not None:
+            review(name, value)
+        return
+    if setting.update is Update.READ_ONLY:
+        raise ConfigError(f"{name} cannot be changed while the broker runs")
+    if setting.update is Update.PER_BROKER and for_cluster:
+        raise ConfigError(f"{name} can be changed for one broker only, not for the cluster")
+    if value is not None:
+        setting.parse(value)
+
+
+# -- topics ---------------------------------------------------------------------------------------------------
+
+
+class TopicConfig(TopicSettings):
+    """All settings of one topic, read as attributes: `config.retention_ms`."""
+
+    def __init__(self, broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
+        for name, setting in TOPIC_SETTINGS.items():
+            given = overrides.get(name)
+            value = _from_broker(broker, setting) if given is None else setting.parse(given)
+            self.__dict__[setting.attribute] = value
+        self.rolled_at_bytes: Final = int(overrides.get(INTERNAL_SEGMENT_BYTES, self.segment_bytes))
+
+    def text_of(self, name: str) -> str | None:
+        """The value of a setting as Kafka's tools print it."""
+        setting = TOPIC_SETTINGS[name]
+        return setting.show(self.__dict__[setting.attribute])
+
+
+def _from_broker(broker: BrokerConfig, setting: Setting[Any]) -> Any:
+    """The broker's value for a topic that has none of its own."""
+    for name in BROKER_SYNONYMS.get(setting.name, ()):
+        value = broker.__dict__[BROKER_SETTINGS[name].attribute]
+        if value is not None:
+            unit = UNIT_MS.get(name.rpartition(".")[2])
+            value = value * unit if unit else value
+            # Every negative retention means the same, and -1 is how Kafka shows it.
+            return max(value, -1) if setting.name == "retention.ms" else value
+    return setting.default
+
+
+def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
+    """ConfigError unless a topic may have these settings."""
+    for name, value in overrides.items():
+        if name == INTERNAL_SEGMENT_BYTES:
+            _INTERNAL_SEGMENT_SIZE.parse(value)
+        elif name not in TOPIC_SETTINGS:
+            raise ConfigError(f"there is no topic setting {name!r}{closest(name, TOPIC_SETTINGS)}")
+    config = TopicConfig(broker, overrides)
+    if config.remote_storage_enable:
+        raise ConfigError("remote.storage.enable must stay false: all storage is local")
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise ConfigError(
+            f"min.compaction.lag.ms is {config.min_compaction_lag_ms}; it must not be above "
+            f"max.compaction.lag.ms, which is {config.max_compaction_lag_ms}"
+        )
+
+
+def warnings_of(table: Mapping[str, Setting[Any]], overrides: Mapping[str, str]) -> list[str]:
+    """A sentence for each setting that does nothing here."""
+    known = ((table.get(name), value) for name, value in overrides.items())
+    return [warning for setting, value in known if setting and (warning := setting.warn_of(value))]
+
+
+_INTERNAL_SEGMENT_SIZE: Final[Setting[int]] = Setting(
+    Kind.INT, 0, "", lambda size: None if size > 0 else "at least 1", Update.READ_ONLY, None
+)
+_INTERNAL_SEGMENT_SIZE.name = INTERNAL_SEGMENT_BYTES
+
+
+def topic_log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
+    """The settings of a topic in the form that its logs read."""
+    topic = TopicConfig(broker, overrides)
+    return LogConfig(
+        segment_bytes=topic.rolled_at_bytes,
+        segment_ms=topic.segment_ms,
+        segment_jitter_ms=topic.segment_jitter_ms,
+        index_interval_bytes=topic.index_interval_bytes,
+        segment_index_bytes=topic.segment_index_bytes,
+        retention_ms=topic.retention_ms,
+        retention_bytes=topic.retention_bytes,
+        cleanup_policy=frozenset(topic.cleanup_policy),
+        delete_retention_ms=topic.delete_retention_ms,
+        min_cleanable_dirty_ratio=topic.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms=topic.min_compaction_lag_ms,
+        max_compaction_lag_ms=topic.max_compaction_lag_ms,
+        max_message_bytes=topic.max_message_bytes,
+        message_timestamp_type=topic.message_timestamp_type,
+        message_timestamp_before_max_ms=topic.message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms=topic.message_timestamp_after_max_ms,
+        compression_type=topic.compression_type,
+    )
+
+
+# -- reading --------------------------------------------------------------------------------------------------
+
+
+def load_config(
+    *,
+    settings: Iterable[str] = (),
+    settings_file: str | None = None,
+    listen: str | None = None,
+    data: str | None = None,
+    durability: str | None = None,
+) -> BrokerConfig:
+    """The configuration that a command line asks for: options win over `settings`, those over the file."""
+    given = {} if settings_file is None else _read_file(settings_file)
+    said = read_assignments(settings)
+    unknown_ok = given.keys() - said.keys()
+    given.update(said)
+    if listen is not None:
+        name = _listener_name(given)
+        _check_listen(name, listen)
+        given["listeners"] = f"{name}://{listen}"
+    if data is not None:
+        given.pop("log.dir", None)
+        given["log.dirs"] = data
+    if durability is not None:
+        given["durability"] = durability
+    return BrokerConfig(given, unknown_ok)
+
+
+def _listener_name(given: Mapping[str, str]) -> str:
+    """An advertised listener keeps its name when --listen says where to listen."""
+    advertised = given.get("advertised.listeners", "")
+    return advertised.partition("://")[0].strip() or "PLAINTEXT"
+
+
+def _check_listen(name: str, listen: str) -> None:
+    """--listen takes a place in `listeners`, but whoever wrote it wrote an address alone."""
+    try:
+        parse_listener("--listen", f"{name}://{listen}")
+    except ConfigError as problem:
+        raise ConfigError(
+            f"--listen is {listen!r}; it must look like 127.0.0.1:9092 or [::1]:9092, "
+            f"with a port of at most {MAX_PORT}"
+        ) from problem
+
+
+def _read_file(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return read_properties(file.read())
+    except OSError as problem:
+        reason: object = problem.strerror
+    except UnicodeDecodeError:
+        reason = "it is not text in UTF-8"
+    except ConfigError as problem:
+        reason = problem
+    raise ConfigError(f"the settings in {path} cannot be read: {reason}")
+
+
+def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """`key=value` texts, as the command line gives them; a later one wins."""
+    found = {}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"{assignment!r} is no setting; it must look like name=value")
+        found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,108 @@
+"""Settings as clients see them: each with its value, where the value came from, and what it hides (KIP-226)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
+from fencepost.broker.settings.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    Source,
+    Synonym,
+    TopicConfig,
+)
+from fencepost.broker.settings.groups import GROUP_SETTINGS, group_synonyms
+from fencepost.broker.settings.kinds import Kind, Update
+from fencepost.broker.settings.loggers import level_of, logger_names
+from fencepost.broker.settings.tables import BROKER_SYNONYMS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fencepost.broker.settings.config import BrokerConfig
+
+
+class Row(NamedTuple):
+    """One setting of one resource."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: list[Synonym]
+    kind: Kind | None
+    """None for the level of a logger, for which Kafka tells no type."""
+    doc: str
+
+
+def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[Row]:
+    """All settings of a topic, its own and those it takes from the broker."""
+    config = TopicConfig(broker, overrides)
+    rows = []
+    for name, setting in sorted(TOPIC_SETTINGS.items()):
+        value = config.text_of(name)
+        synonyms = broker.synonyms(BROKER_SYNONYMS[name][0]) if name in BROKER_SYNONYMS else []
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, value, Source.TOPIC))
+        source = synonyms[0].source if synonyms else Source.DEFAULT
+        rows.append(Row(name, value, source, False, synonyms, setting.kind, setting.doc))
+    return rows
+
+
+def describe_broker(broker: BrokerConfig) -> list[Row]:
+    """All settings of this broker: those that are honoured, and those that somebody set in vain."""
+    names = sorted(broker.given_names() | BROKER_SETTINGS.keys())
+    return [_broker_row(broker, name, broker.synonyms(name)) for name in names]
+
+
+def describe_cluster_default(broker: BrokerConfig) -> list[Row]:
+    """The dynamic settings that hold for all brokers, and no others."""
+    rows = []
+    for name in sorted(broker.dynamic_default):
+        value = broker.dynamic_default[name]
+        row = _broker_row(broker, name, [Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER)])
+        rows.append(row._replace(value=value))
+    return rows
+
+
+def describe_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[Row]:
+    """All settings of a group, whether the group exists or not."""
+    rows = []
+    for name, setting in GROUP_SETTINGS.items():
+        synonyms = group_synonyms(broker, overrides, name)
+        strongest = synonyms[0]
+        rows.append(
+            Row(name, strongest.text, strongest.source, False, synonyms, setting.kind, setting.doc)
+        )
+    return rows
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[Row]:
+    """All settings of a subscription to client metrics, whether it exists or not."""
+    rows = []
+    for name, setting in CLIENT_METRICS_SETTINGS.items():
+        given = overrides.get(name)
+        value = setting.show(setting.default if given is None else setting.parse(given))
+        own = [Synonym(name, value, Source.CLIENT_METRICS)] if name in overrides else []
+        source = own[0].source if own else Source.DEFAULT
+        rows.append(Row(name, value, source, False, own, setting.kind, setting.doc))
+    return rows
+
+
+def describe_loggers() -> list[Row]:
+    """The loggers of this broker and the levels at which they speak."""
+    return [
+        Row(name, level_of(name), Source.BROKER_LOGGER, False, [], None, "")
+        for name in logger_names()
+    ]
+
+
+def _broker_row(broker: BrokerConfig, name: str, synonyms: list[Synonym]) -> Row:
+    setting = BROKER_SETTINGS.get(name)
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    value = broker.text_of(name)
+    if setting is None:
+        return Row(name, value, source, True, synonyms, Kind.STRING, "Accepted, without effect.")
+    read_only = setting.update is Update.READ_ONLY
+    return Row(name, value, source, read_only, synonyms, setting.kind, setting.doc)

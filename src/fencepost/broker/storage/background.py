@@ -1,0 +1,185 @@
+"""Work that blocks, done in a thread of the loop's executor: syncs of sealed segments, checkpoint files.
+
+What runs there touches nothing but the disk; what follows from it happens on the loop. A sync that fails ends the process,
+as every failed sync does.
+
+`Flusher` is who makes recovery points move. A segment that is sealed is synced soon afterwards with its indexes, its
+snapshot and the names of its files; then everything below the active segment is known to be on the disk, and the
+recovery point says so. Shortly after that, and at regular intervals, the recovery points are written to
+`recovery-point-offset-checkpoint`. After a crash only what lies above them is read through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.failures import StorageError, SyncError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.storage.layout import Save
+    from fencepost.log.durability import PendingSync
+    from fencepost.partition.partition import Partition
+
+log = logging.getLogger(__name__)
+
+RETRY_FLUSH_MS: Final = 5_000
+"""Pause before a segment is tried again that could not be opened: too many open files, most likely."""
+SAVE_DELAY_MS: Final = 1_000
+"""From a flush to the checkpoint that tells of it; many logs that roll at once share one."""
+
+
+class Background:
+    """The work that is under way in threads."""
+
+    def __init__(self, on_fatal: Callable[[str], None]) -> None:
+        self._on_fatal = on_fatal
+        self._running: set[asyncio.Future[None]] = set()
+        self._stopped = False
+
+    def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Does the work in a thread; `done` hears on the loop how it went, but not of what ends the process."""
+        if self._stopped:
+            return
+        future = asyncio.get_running_loop().run_in_executor(None, work)
+        self._running.add(future)
+        future.add_done_callback(partial(self._ended, done))
+
+    def _ended(
+        self, done: Callable[[Exception | None], None], future: asyncio.Future[None]
+    ) -> None:
+        self._running.discard(future)
+        if future.cancelled():
+            return
+        problem = future.exception()
+        if problem is None or (
+            isinstance(problem, (OSError, StorageError)) and not isinstance(problem, SyncError)
+        ):
+            if not self._stopped or problem is None:
+                done(problem)
+            return
+        self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
+
+    async def settle(self) -> None:
+        """Begins nothing more, and returns when nothing is under way."""
+        self._stopped = True
+        while self._running:
+            await asyncio.wait(self._running)
+
+
+class Flusher:
+    """Syncs sealed segments, one log after the other, and writes recovery points down."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._sealed: dict[Partition, None] = {}
+        self._written: set[Partition] = set()
+        self._is_flushing = False
+        self._is_saving = False
+        self._save_timer: TimerHandle | None = None
+
+    def sealed(self, partition: Partition) -> None:
+        """A segment of this partition is complete."""
+        if self._node.shard.fsync:
+            self.save_soon()  # The sync that acknowledges the next append covers the segment.
+            return
+        self._flush_soon(partition)
+
+    def written(self, partition: Partition) -> None:
+        """All of this partition is to be on the disk soon: without the metadata log nobody finds the others."""
+        if not self._node.shard.fsync:
+            self._written.add(partition)
+            self._flush_soon(partition)
+
+    def _flush_soon(self, partition: Partition) -> None:
+        self._sealed[partition] = None
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._node.call_later(0, self._flush_next)
+
+    def stop(self) -> None:
+        if self._save_timer is not None:
+            self._save_timer.cancel()
+
+    def _flush_next(self) -> None:
+        while self._sealed:
+            partition = next(iter(self._sealed))
+            del self._sealed[partition]
+            is_whole = partition in self._written
+            self._written.discard(partition)
+            if self._is_open(partition) and (is_whole or partition.log.needs_flush):
+                opened = partition.log
+                pending = opened.prepare_sync() if is_whole else opened.prepare_flush()
+                self._node.background.run(pending.run, partial(self._flushed, partition, pending))
+                return
+        self._is_flushing = False
+
+    def _flushed(
+        self, partition: Partition, pending: PendingSync, problem: Exception | None
+    ) -> None:
+        if problem is None:
+            partition.log.complete_sync(pending)
+            self.save_soon()
+        else:
+            log.warning("%s is flushed later: %s", partition.name, problem)
+            if pending.end_offset > partition.log.segments[-1].base_offset:
+                self._written.add(partition)
+            self._node.call_later(RETRY_FLUSH_MS, lambda: self._flush_again(partition))
+        self._flush_next()
+
+    def _flush_again(self, partition: Partition) -> None:
+        if self._is_open(partition):
+            self._flush_soon(partition)
+
+    def _is_open(self, partition: Partition) -> bool:
+        return self._node.shard.partitions.get(partition.name) is partition
+
+    # -- recovery points ----------------------------------------------------------------------------------
+
+    def save_soon(self) -> None:
+        """Writes the recovery points within a second or so."""
+        if self._save_timer is None:
+            self._save_timer = self._node.call_later(SAVE_DELAY_MS, self.save)
+
+    def save(self) -> None:
+        """Writes down what the logs know; what cannot be written is written the next time."""
+        if self._save_timer is not None:
+            self._save_timer.cancel()
+            self._save_timer = None
+        if self._is_saving:
+            self.save_soon()
+            return
+        node = self._node
+        try:
+            save = node.layout.prepare_checkpoints(
+                node.shard.partitions.values(), sync=node.shard.fsync
+            )
+        except StorageError as problem:
+            log.warning("%s; it is tried again later", problem)
+            self.save_soon()
+            return
+        if save is not None:
+            self._is_saving = True
+            node.background.run(save.run, partial(self._saved, save))
+
+    def _saved(self, save: Save, problem: Exception | None) -> None:
+        self._is_saving = False
+        if problem is None:
+            try:
+                if self._node.layout.complete_save(save):
+                    self._node.background.run(self._node.layout.sync_names, self._named)
+                    return
+            except StorageError as refused:
+                problem = refused
+        if problem is not None:
+            log.warning("%s; it is tried again later", problem)
+        self.save_soon()
+
+    def _named(self, problem: Exception | None) -> None:
+        if problem is not None:
+            log.warning("a loss of power may bring older recovery points back: %s", problem)

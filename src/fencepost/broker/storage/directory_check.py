@@ -1,0 +1,325 @@
+"""What is wrong with a stopped data directory: every file is read, and nothing is changed.
+
+A `Finding` names a file, what is wrong with it and what to do. Findings that are no damage (a torn tail that the next start cuts
+off, a folder that was set aside) are told too, as notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.controller.log_check import METADATA_LOG, MetadataLogCheck
+from fencepost.broker.storage.identity import FILE_NAME
+from fencepost.broker.storage.layout import (
+    FIRST_DIRTY,
+    LOG_STARTS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    Layout,
+)
+from fencepost.log.names import (
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    file_name,
+    offsets_with,
+)
+from fencepost.log.segment_index import SegmentIndex
+from fencepost.log.survey import Survey, examine
+from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
+from fencepost.records.checkpoint import (
+    decode_epochs,
+    decode_offsets,
+    decode_partition_metadata,
+    decode_properties,
+)
+from fencepost.records.control import read_marker
+from fencepost.records.entry import entries_of
+from fencepost.records.index import decode_aborted_txns
+from fencepost.records.snapshot import decode_snapshot
+
+if TYPE_CHECKING:
+    from fencepost.base.seams import Disk
+
+PUT_BACK: Final = (
+    "put it back from a copy, or accept the loss with `fencepost repair`; until then its readers get CORRUPT_MESSAGE, and "
+    "everything else is served"
+)
+PUT_BACK_COORDINATOR: Final = (
+    "put it back from a copy, or accept the loss with `fencepost repair`; until then its ids or groups get "
+    "COORDINATOR_NOT_AVAILABLE, unless a checkpoint covers it, and everything else is served"
+)
+MADE_ANEW: Final = "delete it: it is made anew"
+
+
+class Finding(NamedTuple):
+    """One thing that somebody should know."""
+
+    file: str
+    problem: str
+    advice: str
+    is_damage: bool = True
+
+
+class DirectoryCheck:
+    """One pass over a directory that nobody uses."""
+
+    def __init__(self, disk: Disk, folder: str, progress: Callable[[str], None]) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._progress = progress
+        self._layout = Layout(disk, folder)
+        self.partitions = 0
+        self.bytes_read = 0
+
+    def run(self) -> Iterator[Finding]:
+        """Everything that is found, file by file."""
+        yield from self._check_files()
+        self._layout.load()
+        yield from self._check_metadata_log()
+        entries = self._disk.list_dir(self._folder)
+        for number, entry in enumerate(entries, 1):
+            if entry.endswith("-delete"):
+                yield self._note(entry, "is what is left of a deleted partition", "nothing")
+            elif entry.endswith("-stray"):
+                yield self._note(
+                    entry, "was set aside: no topic claims it", "delete it, or keep it"
+                )
+            elif self._disk.exists(f"{self._folder}/{entry}/{PARTITION_METADATA}"):
+                self._progress(f"{entry} ({number} of {len(entries)})")
+                yield from self._check_partition(entry)
+
+    def _note(self, file: str, problem: str, advice: str) -> Finding:
+        return Finding(file, problem, advice, is_damage=False)
+
+    def _read(self, file: str) -> bytes | None:
+        try:
+            data = self._disk.read_file(f"{self._folder}/{file}")
+        except FileNotFoundError:
+            return None
+        self.bytes_read += len(data)
+        return data
+
+    def _decode(
+        self, file: str, decode: Callable[[bytes], object], advice: str
+    ) -> Iterator[Finding]:
+        data = self._read(file)
+        if data is None:
+            return
+        try:
+            decode(data)
+        except (ValueError, KeyError) as problem:
+            yield Finding(file, f"cannot be read: {problem}", advice)
+
+    def _check_files(self) -> Iterator[Finding]:
+        lost = "put it back as it was: without it the directory is not fencepost's"
+        if self._read(FILE_NAME) is None:
+            yield Finding(FILE_NAME, "is not there", lost)
+        yield from self._decode(FILE_NAME, lambda d: decode_properties(d)["cluster.id"], lost)
+        for name in (RECOVERY_POINTS, FIRST_DIRTY):
+            yield from self._decode(
+                name, decode_offsets, "delete it: the next start reads all logs through"
+            )
+        yield from self._decode(
+            LOG_STARTS,
+            decode_offsets,
+            "delete it: what DeleteRecords has deleted can be read again",
+        )
+
+    def _check_metadata_log(self) -> Iterator[Finding]:
+        layout = self._layout
+        check = MetadataLogCheck(
+            self._disk,
+            self._folder,
+            recovery_point=layout.recovery_point(METADATA_LOG),
+            clean=layout.clean,
+            lost_power=layout.lost_power,
+        )
+        for problem in check.problems():
+            yield Finding(
+                str(METADATA_LOG),
+                problem,
+                "put the folder back from a copy: the broker does not start",
+            )
+        if check.torn_bytes:
+            yield self._note(
+                str(METADATA_LOG), f"has a torn tail of {check.torn_bytes} bytes", _CUT
+            )
+
+    # -- partitions ---------------------------------------------------------------------------------------
+
+    def _check_partition(self, entry: str) -> Iterator[Finding]:
+        self.partitions += 1
+        names = self._disk.list_dir(f"{self._folder}/{entry}")
+        is_metadata = entry == str(METADATA_LOG)
+        yield from self._decode(
+            f"{entry}/{PARTITION_METADATA}", decode_partition_metadata, "put it back from a copy"
+        )
+        yield from self._decode(f"{entry}/{LEADER_EPOCHS}", decode_epochs, MADE_ANEW)
+        for offset in offsets_with(names, SNAPSHOT):
+            path = f"{entry}/{file_name(offset, SNAPSHOT)}"
+            yield from self._decode(path, decode_snapshot, "delete it: an older one is used")
+        bases = offsets_with(names, LOG)
+        end_offset = 0
+        yield from self._check_start(entry, bases)
+        for base, following in zip(bases, [*bases[1:], None][: len(bases)], strict=True):
+            segment = SegmentCheck(self._disk, self._folder, entry, base, following)
+            for finding in segment.run(
+                opens_batches=entry.rpartition("-")[0] in INTERNAL_TOPICS,
+                # After a crash the indexes of the active segment are those of an earlier stop.
+                has_indexes=following is not None or self._layout.clean,
+            ):
+                if not (is_metadata and finding.file.endswith(LOG)):  # Told already.
+                    yield finding
+            self.bytes_read += segment.size_bytes
+            end_offset = segment.end_offset
+        yield from self._check_end(entry, end_offset)
+
+    def _check_start(self, entry: str, bases: list[int]) -> Iterator[Finding]:
+        topic, _, index = entry.rpartition("-")
+        known = self._layout.log_start_offset(TopicPartition(topic, int(index)))
+        # Only compaction works on internal topics, and it never removes the beginning of a log.
+        if topic in INTERNAL_TOPICS and bases and bases[0] > known:
+            problem = f"begins at {bases[0]}, and should at {known}"
+            yield Finding(entry, problem, PUT_BACK_COORDINATOR)
+
+    def _check_end(self, entry: str, end_offset: int) -> Iterator[Finding]:
+        topic, _, index = entry.rpartition("-")
+        known = self._layout.recovery_point(TopicPartition(topic, int(index)))
+        if end_offset < known and entry != str(METADATA_LOG):
+            problem = f"ends at {end_offset}, and was on the disk up to {known}"
+            yield Finding(
+                entry,
+                problem,
+                "put it back from a copy, or accept the loss with `fencepost repair`",
+            )
+
+
+_CUT: Final = "nothing: the next start cuts it off"
+
+
+class SegmentCheck:
+    """One segment and the files beside it."""
+
+    def __init__(
+        self, disk: Disk, folder: str, entry: str, base: int, following: int | None
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._entry = entry
+        self._base = base
+        self._following = following
+        self._aborted: set[int] = set()
+        self._unreadable = 0
+        self.size_bytes = 0
+        self.end_offset = base
+
+    def _name(self, suffix: str) -> str:
+        return f"{self._entry}/{file_name(self._base, suffix)}"
+
+    def run(self, *, opens_batches: bool, has_indexes: bool) -> Iterator[Finding]:
+        name = self._name(LOG)
+        file = self._disk.open(f"{self._folder}/{name}")
+        try:
+            self.size_bytes = file.size()
+            found = examine(
+                file,
+                self.size_bytes,
+                self._base,
+                self._following,
+                self._look_inside if opens_batches else self._look,
+            )
+            self.end_offset = found.next_offset
+            advice = PUT_BACK_COORDINATOR if opens_batches else PUT_BACK
+            for damage in found.damage:
+                yield Finding(name, str(damage), advice)
+            torn_bytes = self.size_bytes - found.size_bytes
+            if torn_bytes:
+                problem = (
+                    f"has a torn tail of {torn_bytes} bytes behind offset {found.next_offset - 1}"
+                )
+                yield Finding(name, problem, _CUT, is_damage=False)
+            if self._unreadable:
+                problem = f"has {self._unreadable} batches that cannot be opened"
+                yield Finding(name, problem, advice)
+            if has_indexes:
+                yield from self._check_index(file.read, found)
+        finally:
+            file.close()
+        yield from self._check_aborted(found)
+
+    def _look(self, batch: SealedBatch) -> None:
+        if batch.is_control and batch.record_count:
+            try:
+                marker = read_marker(batch)
+            except BatchError:
+                self._unreadable += 1
+                return
+            if marker is not None and not marker.commit:
+                self._aborted.add(batch.base_offset)
+
+    def _look_inside(self, batch: SealedBatch) -> None:
+        self._look(batch)
+        try:
+            for _ in entries_of(batch):
+                pass
+        except BatchError:
+            self._unreadable += 1
+
+    def _check_index(self, read: Callable[[int, int], bytes], found: Survey) -> Iterator[Finding]:
+        name = self._name(INDEX)
+        try:
+            index = SegmentIndex.decode(
+                self._disk.read_file(f"{self._folder}/{name}"),
+                self._disk.read_file(f"{self._folder}/{self._name(TIME_INDEX)}"),
+                self.size_bytes,
+            )
+        except FileNotFoundError:
+            return  # The active segment has none after a crash, and a small log never.
+        except ValueError as problem:
+            yield Finding(name, f"does not fit its segment: {problem}", MADE_ANEW)
+            return
+        for offset, position in zip(index.offsets, index.positions, strict=True):
+            if position >= found.size_bytes or any(
+                damage.position <= position < damage.end for damage in found.damage
+            ):
+                continue
+            try:
+                last_offset = read_header(read(position, HEADER_BYTES)).last_offset
+            except BatchError:
+                last_offset = -1
+            if last_offset != offset + self._base:
+                text = (
+                    f"says that offset {offset + self._base} is at byte {position}, and it is not"
+                )
+                yield Finding(name, text, MADE_ANEW)
+                return
+        if index.newest()[0] != found.max_timestamp:
+            text = (
+                f"says that the newest time is {index.newest()[0]}, and it is {found.max_timestamp}"
+            )
+            yield Finding(self._name(TIME_INDEX), text, MADE_ANEW)
+
+    def _check_aborted(self, found: Survey) -> Iterator[Finding]:
+        name = self._name(TXN_INDEX)
+        advice = (
+            "put it back from a copy, or delete the recovery points and .kafka_cleanshutdown: "
+            "the next start makes it anew from the log"
+        )
+        try:
+            aborted = decode_aborted_txns(self._disk.read_file(f"{self._folder}/{name}"))
+        except FileNotFoundError:
+            return
+        except ValueError as problem:
+            yield Finding(name, f"cannot be read: {problem}", advice)
+            return
+        for txn in aborted:
+            if txn.last_offset not in self._aborted and not found.damage:
+                text = f"names an abort at offset {txn.last_offset}, where there is none"
+                yield Finding(name, text, advice)
+                return

@@ -1,0 +1,205 @@
+"""`fencepost repair`: takes damaged batches out of the log of one partition, so that the rest can be used again.
+
+Theory of operation
+-------------------
+The directory is stopped, and the operator has accepted that what cannot be read is lost. Each run of damaged bytes is replaced
+by an empty batch that covers the same offsets, as compaction leaves them: readers pass it, no offset is used
+twice, and the log is sound. Where only a batch's place was damaged (its offset, length or magic, which its CRC does not
+cover), the batch itself is put right and nothing is lost. Files that are missing become empty batches too.
+
+The damaged file is kept beside the new one as `.log.damaged`. The new file takes its place with one rename.
+
+A transaction coordinator must know that its log has lost records (`LOSS`): an id may be older than it was, or gone. The
+next start aborts every open transaction and gives each id of that partition a new producer id
+(`transactions/reconciliation.py`), so that no producer from before can be taken for its successor. If a checkpoint covers
+everything that was lost, there is no loss. A group coordinator must know too: offsets whose marker is lost would be held
+back for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from fencepost.base.failures import ConfigError
+from fencepost.base.ids import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
+from fencepost.broker.storage.layout import PARTITION_METADATA, Layout
+from fencepost.log.damage import Damage
+from fencepost.log.names import INDEX, LOG, TIME_INDEX, file_name, offsets_with
+from fencepost.log.recovery import tidy_folder
+from fencepost.log.survey import SCAN_BYTES, examine
+from fencepost.records.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    PLACE_FIELDS,
+    SEALED_FIELDS,
+)
+from fencepost.records.builder import empty_batch
+from fencepost.records.coordinator_checkpoint import FILE_NAME, decode_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fencepost.base.seams import Disk, File
+
+LOSS: Final = "loss-accepted"
+"""In the folder of a coordinator's log, until a start has dealt with it."""
+DAMAGED: Final = ".damaged"
+REPAIRED: Final = ".repaired"
+
+
+class Repaired(NamedTuple):
+    """One run of damaged bytes, and what became of it."""
+
+    file: str
+    first_offset: int
+    end_offset: int
+    is_lost: bool
+
+
+class Repair:
+    """One pass over one partition of a stopped directory."""
+
+    def __init__(self, disk: Disk, folder: str, name: TopicPartition) -> None:
+        if name.topic == CLUSTER_METADATA_TOPIC:
+            raise ConfigError(
+                "The metadata log cannot be repaired: a part of it would make a broker with a part of its topics. "
+                f"Put {name} back from a copy."
+            )
+        self._disk = disk
+        self._name = name
+        self._folder: Final = f"{folder}/{name}"
+        if not disk.exists(f"{self._folder}/{PARTITION_METADATA}"):
+            raise ConfigError(f"{folder} has no partition {name}.")
+        layout = Layout(disk, folder)
+        layout.load()
+        self._known_start = layout.log_start_offset(name)
+        self._known_end = layout.recovery_point(name)
+
+    def run(self) -> list[Repaired]:
+        """Everything that was damaged; StorageError and OSError leave the old files in their places."""
+        tidy_folder(self._disk, self._folder)
+        bases = offsets_with(self._disk.list_dir(self._folder), LOG)
+        plans = [
+            self._plan(base, after) for base, after in zip(bases, [*bases[1:], None], strict=False)
+        ]
+        runs = [each for _, damage in plans for each in damage]
+        if not bases or (self._name.topic in INTERNAL_TOPICS and bases[0] > self._known_start):
+            # Compaction never removes the beginning of a log.
+            end = bases[0] if bases else max(self._known_start, self._known_end)
+            first = Damage(0, 0, self._known_start, end)
+            if end > self._known_start:
+                plans.insert(0, (self._known_start, [first]))
+                runs.insert(0, first)
+        self._note_loss(runs)
+        return [done for base, damage in plans if damage for done in self._rewrite(base, damage)]
+
+    def _plan(self, base: int, following: int | None) -> tuple[int, list[Damage]]:
+        file = self._disk.open(self._path(base))
+        try:
+            size = file.size()
+            found = examine(file, size, base, following)
+        finally:
+            file.close()
+        damage = list(found.damage)
+        if following is None and found.next_offset < self._known_end:
+            damage.append(Damage(found.size_bytes, size, found.next_offset, self._known_end))
+        return base, damage
+
+    def _path(self, base: int, suffix: str = LOG) -> str:
+        return f"{self._folder}/{file_name(base, suffix)}"
+
+    def _note_loss(self, runs: list[Damage]) -> None:
+        """Durable before the first file is replaced: a log that looks whole must not be believed before."""
+        if self._name.topic not in INTERNAL_TOPICS or not runs:
+            return
+        saved = 0
+        path = f"{self._folder}/{FILE_NAME}"
+        if self._name.topic == TRANSACTION_STATE_TOPIC and self._disk.exists(path):
+            checkpoint = decode_checkpoint(self._disk.read_file(path))
+            saved = 0 if checkpoint is None else checkpoint[0]
+        if any(each.end_offset > saved for each in runs):
+            self._disk.write_file(f"{self._folder}/{LOSS}", b"", sync=True)
+
+    # -- one segment --------------------------------------------------------------------------------------
+
+    def _rewrite(self, base: int, damage: list[Damage]) -> Iterator[Repaired]:
+        path = self._path(base)
+        if not self._disk.exists(path):
+            self._disk.open(path, create=True).close()
+        source = self._disk.open(path)
+        try:
+            if source.size():
+                self._keep(source, path)
+            self._disk.remove(path + REPAIRED)
+            target = self._disk.open(path + REPAIRED, create=True)
+            try:
+                position, epoch = 0, 0
+                for each in damage:
+                    epoch = _copy(source, position, each.position, target, epoch)
+                    mended = _mend(source, each)
+                    target.append(
+                        (mended or empty_batch(each.first_offset, each.end_offset, epoch),)
+                    )
+                    position = each.end
+                    yield Repaired(path, each.first_offset, each.end_offset, mended is None)
+                _copy(source, position, source.size(), target, epoch)
+                target.sync()
+            finally:
+                target.close()
+        finally:
+            source.close()
+        # Their positions are those of the old file; they are made again when they are needed.
+        self._disk.remove(self._path(base, INDEX))
+        self._disk.remove(self._path(base, TIME_INDEX))
+        self._disk.rename(path + REPAIRED, path)
+        self._disk.sync_dir(self._folder)
+
+    def _keep(self, source: File, path: str) -> None:
+        """A copy of the damaged file: somebody may know how to read more of it."""
+        number, kept = 1, path + DAMAGED
+        while self._disk.exists(kept):
+            number += 1
+            kept = f"{path}{DAMAGED}.{number}"
+        copy = self._disk.open(kept, create=True)
+        try:
+            _copy(source, 0, source.size(), copy, 0)
+            copy.sync()
+        finally:
+            copy.close()
+
+
+def _copy(source: File, start: int, end: int, target: File, epoch: int) -> int:
+    """Copies bytes; the leader epoch of the first batch among them, or the one given."""
+    if end - start >= HEADER_BYTES:
+        epoch = int(PLACE_FIELDS.unpack_from(source.read(start, HEADER_BYTES))[2])
+    while start < end:
+        chunk = source.read(start, min(SCAN_BYTES, end - start))
+        target.append((chunk,))
+        start += len(chunk)
+    return epoch
+
+
+def _mend(source: File, damage: Damage) -> bytes | None:
+    """The batch, if everything that its CRC covers is right; None when that is lost."""
+    data = bytearray(source.read(damage.position, damage.end - damage.position))
+    if len(data) < HEADER_BYTES:
+        return None
+    _, _, epoch, _, crc = PLACE_FIELDS.unpack_from(data)
+    delta = SEALED_FIELDS.unpack_from(data, CRC_START)[1]
+    if delta + 1 != damage.end_offset - damage.first_offset:
+        return None
+    if crc32c(memoryview(data)[CRC_START:]) != crc:
+        return None
+    PLACE_FIELDS.pack_into(
+        data, 0, damage.first_offset, len(data) - LOG_OVERHEAD_BYTES, epoch, MAGIC, crc
+    )
+    return bytes(data)

@@ -1,0 +1,491 @@
+"""Where the transaction coordinator meets the log, the clock and the other partitions.
+
+Theory of operation
+-------------------
+The node owns some partitions of `__transaction_state`; which ones is told by `load` and `unload`, never assumed.
+A request finds the partition of its transactional id (NOT_COORDINATOR when another node has it,
+COORDINATOR_LOAD_IN_PROGRESS while its log is being read, COORDINATOR_NOT_AVAILABLE when that is damaged), and then always the same happens: decide, append, apply at
+once, wait until it is durable, answer. While it waits the id is pending. What is durable with its append (durability
+`os`) goes on in the same call: no callback is made for `when_durable`, which would only be called at once.
+
+- `partition.py`: one partition: state, append, and who waits for what.
+- `ending.py`: from the Prepare record over the markers to the Complete record.
+- `loading.py`: taking a partition over.          - `timeouts.py`: timeouts and expiry.
+- `markers.py`: the ends of transactions, written to their partitions.
+
+Whatever comes back later (durability, a producer id, a timer) may come back to another world: the partition may
+have been given away or loaded anew meanwhile. So every continuation looks whether its partition is closed; if it
+is, the client is sent on (NOT_COORDINATOR), and the new owner finishes what the log says.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import CorruptError
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC, coordinator_partition
+from fencepost.broker.transactions.ending import Ending
+from fencepost.broker.transactions.loading import (
+    RETRY_LOAD_MS,
+    Loading,
+    finish_prepared,
+    not_served,
+)
+from fencepost.broker.transactions.partition import APPEND_ERRORS, CoordinatorPartition
+from fencepost.broker.transactions.timeouts import TransactionClock
+from fencepost.coordinator.txn.decide import (
+    decide_add_partitions,
+    decide_end_txn,
+    decide_init_producer_id,
+    refuse_init_producer_id,
+    verify_partition,
+)
+from fencepost.coordinator.txn.events import (
+    RESERVE_PRODUCER_ID,
+    AddPartitions,
+    EndTxn,
+    InitProducerId,
+    Reply,
+    WriteMarkers,
+)
+from fencepost.coordinator.txn.states import State
+from fencepost.coordinator.txn.views import (
+    Description,
+    Filters,
+    describe_transaction,
+    list_transactions,
+)
+from fencepost.records.batch import BatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeVar
+
+    from fencepost.base.ids import TopicPartition
+    from fencepost.broker.node import Node
+    from fencepost.coordinator.txn.apply import CoordinatorState
+    from fencepost.coordinator.txn.events import Decision, LogRecord, TimedOut
+    from fencepost.partition.partition import Partition
+    from fencepost.records.transaction_log import Partitions, TransactionMetadata
+
+    Done = Callable[[Reply], None]
+    E = TypeVar("E", InitProducerId, AddPartitions, EndTxn, TimedOut)
+
+log = logging.getLogger(__name__)
+
+NONE: Final = ErrorCode.NONE
+TRANSACTION_VERSION: Final = 2
+"""Where the metadata log does not say: the level that ApiVersions advertises."""
+
+IMPLICIT_ADD_WAIT_MS: Final = 100
+"""How long a first write waits for the end of the last transaction before it is told CONCURRENT_TRANSACTIONS:
+add.partitions.to.txn.retry.backoff.max.ms of Kafka."""
+
+_ALLOCATION_FAILED: Final = Reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+"""No producer id could be had; clients retry this code, and not a timeout (KAFKA-14417)."""
+
+
+_REMEMBERED_IDS: Final = 8192
+"""Java's hash takes microseconds in Python, and an id comes again with every request."""
+
+
+class Transactions:
+    """The transaction coordinator of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._served: dict[int, CoordinatorPartition] = {}
+        self._loading: dict[int, Loading] = {}
+        self.refused: dict[int, Partition] = {}
+        """Partitions whose log has damage that no checkpoint makes up for: nobody can speak for their ids."""
+        self._indexes: dict[tuple[str, int], int] = {}
+        """By id and number of partitions, what `partition_for` has found."""
+        self.clock = TransactionClock(node, self)
+
+    @property
+    def transaction_version(self) -> int:
+        """Of the cluster: what the coordinator's own aborts use. A client's requests tell their own."""
+        return self._node.metadata.features.get("transaction.version", TRANSACTION_VERSION)
+
+    def close(self) -> None:
+        """Serves nothing any more; what is unfinished is in the log, and finished at the next start."""
+        self.clock.stop()
+        for index in [*self._served, *self._loading, *self.refused]:
+            self.unload(index)
+
+    # -- which partitions are served ------------------------------------------------------------------------
+
+    def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
+        """Serves a partition from now on, once its log has been read.
+
+        With `held` that is when this returns, and `resume` finishes what was found; StorageError if it cannot be read.
+        """
+        self.unload(partition_index)
+        coordinator = CoordinatorPartition(self._node, partition_index, partition)
+        loaded, failed = (self._serve, _raise) if held else (self._loaded, self._failed)
+        loading = Loading(self._node, coordinator, loaded, failed)
+        self._loading[partition_index] = loading
+        loading.go_on(whole=held)
+
+    def _failed(self, loading: Loading, problem: Exception) -> None:
+        index, partition = loading.coordinator.index, loading.coordinator.partition
+        if isinstance(problem, CorruptError | BatchError):
+            del self._loading[index]
+            self.refused[index] = partition
+            log.error("%s", not_served(self._node, partition, problem))
+            return
+        log.error("%s cannot be read, and is tried again: %s", partition.name, problem)
+
+        def again() -> None:
+            if self._loading.get(index) is loading:
+                self.load(index, partition)
+
+        self._node.call_later(RETRY_LOAD_MS, again)
+
+    def unload(self, partition_index: int) -> None:
+        """The partition goes to another node. To be called before it is closed."""
+        self.refused.pop(partition_index, None)
+        loading = self._loading.pop(partition_index, None)
+        if loading is not None:
+            loading.cancel()
+        coordinator = self._served.pop(partition_index, None)
+        if coordinator is not None:
+            coordinator.close()
+
+    def _serve(self, loading: Loading) -> None:
+        coordinator = loading.coordinator
+        del self._loading[coordinator.index]
+        self._served[coordinator.index] = coordinator
+
+    def _loaded(self, loading: Loading) -> None:
+        self._serve(loading)
+        self.resume(loading.coordinator)
+
+    def resume(self, coordinator: CoordinatorPartition) -> None:
+        """Finishes what a load has found prepared or over."""
+        self.clock.start()
+        finish_prepared(self._node, coordinator)
+        if self._node.config.transaction_recovery_ongoing == "abort":
+            self.clock.abort_all(coordinator)
+        self.clock.expire(coordinator)
+
+    def is_served(self, partition: Partition) -> bool:
+        """Whether its log has been read to the end, and its records have become the state."""
+        served = self._served.get(partition.name.partition)
+        return served is not None and served.partition is partition
+
+    def before_compaction(self, partition: Partition) -> None:
+        """A served log is about to lose records and tombstones: no checkpoint may rest on them."""
+        self._served[partition.name.partition].checkpoint.before_compaction()
+
+    def on_damage(self, partition: Partition) -> None:
+        """Records of a served log have rotted: the state in memory holds what they said, and the next start needs it."""
+        if self.is_served(partition):
+            self._served[partition.name.partition].checkpoint.save_durably()
+
+    def coordinators(self) -> list[CoordinatorPartition]:
+        """The partitions that are served now."""
+        return list(self._served.values())
+
+    # -- finding the coordinator of an id -------------------------------------------------------------------
+
+    def partition_for(self, transactional_id: str) -> int | None:
+        """The partition of `__transaction_state` that an id belongs to; None while there is no such topic."""
+        count = self._node.metadata.partition_count(TRANSACTION_STATE_TOPIC)
+        if not count:
+            return None
+        index = self._indexes.get((transactional_id, count))
+        if index is None:
+            index = coordinator_partition(transactional_id, count)
+            if len(self._indexes) >= _REMEMBERED_IDS:
+                self._indexes.clear()
+            self._indexes[transactional_id, count] = index
+        return index
+
+    def _find(self, transactional_id: str) -> CoordinatorPartition | ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        index = self.partition_for(transactional_id)
+        if index is None:
+            return ErrorCode.NOT_COORDINATOR
+        coordinator = self._served.get(index)
+        if coordinator is not None:
+            return coordinator
+        if index in self._loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if index in self.refused:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NOT_COORDINATOR
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    def init_producer_id(self, event: InitProducerId, done: Done) -> None:
+        """A producer takes its transactional id over."""
+        error = refuse_init_producer_id(
+            event,
+            max_timeout_ms=self._node.config.transaction_max_timeout_ms,
+            two_phase_commit_enabled=False,
+        )
+        if error is not NONE:
+            done(Reply(error))
+            return
+        event = replace(event, transaction_version=self.transaction_version)
+        self.submit(decide_init_producer_id, event, done)
+
+    def fresh_producer_id(self, done: Done) -> None:
+        """A producer without a transactional id: an id that nobody had, epoch 0, nothing logged."""
+
+        def allocated(producer_id: int | None) -> None:
+            done(
+                _ALLOCATION_FAILED
+                if producer_id is None
+                else Reply(NONE, producer_id, producer_epoch=0)
+            )
+
+        self._node.topics.allocate_producer_id(allocated)
+
+    def add_partitions(self, event: AddPartitions, done: Done) -> None:
+        """Partitions join a transaction on the word of a client, or (TV2) of a broker that was written to."""
+        if event.transaction_version >= 2:
+            self._add_implicitly(event, None, done)
+        else:
+            self.submit(decide_add_partitions, event, done)
+
+    def end_txn(self, event: EndTxn, done: Done) -> None:
+        """A producer commits or aborts."""
+        self.submit(decide_end_txn, event, done)
+
+    def submit(
+        self, decide: Callable[[CoordinatorState, E, int], Decision], event: E, done: Done
+    ) -> None:
+        """Decide, append, apply; the answer comes when it is durable."""
+        coordinator = self._find(event.transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            done(Reply(coordinator))
+            return
+        now_ms = self._node.clock.now_ms()
+        decision = decide(coordinator.state, event, now_ms)
+        if decision is RESERVE_PRODUCER_ID:
+            self._reserve_producer_id(decide, event, done)
+        elif decision.records:
+            self._write(coordinator, decision, now_ms, done)
+        else:
+            assert decision.reply is not None
+            done(decision.reply)
+
+    # Not typed with E: mypyc compiles a function once, and not once for every kind of event.
+    def _reserve_producer_id(
+        self, decide: Callable[[CoordinatorState, Any, int], Decision], event: Any, done: Done
+    ) -> None:
+        """Gets the id that the decision needs, and asks again: by then everything may be different."""
+        assert event.new_producer_id < 0, "one fresh producer id is enough for any decision"
+
+        def allocated(producer_id: int | None) -> None:
+            if producer_id is None:
+                done(_ALLOCATION_FAILED)
+            else:
+                self.submit(decide, replace(event, new_producer_id=producer_id), done)
+
+        self._node.topics.allocate_producer_id(allocated)
+
+    def _write(
+        self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done
+    ) -> None:
+        """Appends and applies the one record of a decision, and goes on when it is durable."""
+        (record,) = decision.records
+        reply = decision.reply
+        assert reply is not None
+        if decision.effects:
+            self._end(coordinator, decision, now_ms, done)
+            return
+        end_offset = coordinator.append(record, now_ms)
+        if end_offset < 0:
+            done(Reply(APPEND_ERRORS[end_offset]))
+        elif coordinator.partition.high_watermark >= end_offset:
+            _written(coordinator, record, end_offset, reply, done)
+        else:
+            self._node.when_durable(
+                coordinator.partition,
+                end_offset,
+                partial(_written, coordinator, record, end_offset, reply, done),
+            )
+
+    def _end(
+        self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done
+    ) -> None:
+        """Writes a Prepare record; markers and the Complete record follow it."""
+        effect = decision.effects[0]
+        assert isinstance(effect, WriteMarkers)
+        assert decision.reply is not None
+        ending = Ending(self._node, coordinator, effect, decision.reply, done)
+        ending.reached(ending.points.before_prepare)
+        end_offset = coordinator.append(decision.records[0], now_ms)
+        if end_offset < 0:
+            done(Reply(APPEND_ERRORS[end_offset]))
+            return
+        ending.reached(ending.points.prepare_appended)
+        if coordinator.partition.high_watermark >= end_offset:
+            ending.prepared()
+        else:
+            self._node.when_durable(coordinator.partition, end_offset, ending.prepared)
+
+    # -- first writes: Produce and TxnOffsetCommit ----------------------------------------------------------
+
+    def verify(
+        self,
+        name: TopicPartition,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        add: bool,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """The coordinator's word about a first write to one partition; see `verify_all`."""
+        self.verify_all(
+            [name],
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            add=add,
+            done=lambda errors: done(errors[0]),
+        )
+
+    def verify_all(
+        self,
+        names: Sequence[TopicPartition],
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        add: bool,
+        done: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        """Whether a transaction is open and has these partitions: one error per partition.
+
+        With `add` (TV2) they are added, all with one record. The errors are the coordinator's own; what a producer
+        is told is the caller's choice. Nothing is answered before the record that it rests on is durable: else a
+        crash could leave data of a transaction that no log knows.
+        """
+        if add:
+            event = AddPartitions(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                partitions_of(names),
+                transaction_version=2,
+            )
+            self.add_partitions(event, lambda reply: done([reply.error] * len(names)))
+        else:
+            self._check(names, transactional_id, producer_id, producer_epoch, done)
+
+    def _check(
+        self,
+        names: Sequence[TopicPartition],
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        done: Callable[[list[ErrorCode]], None],
+    ) -> None:
+        coordinator = self._find(transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            done([coordinator] * len(names))
+            return
+        state = coordinator.state
+        if transactional_id in state.pending and is_ongoing(state, transactional_id):
+            again = partial(self._check, names, transactional_id, producer_id, producer_epoch, done)
+            coordinator.when_settled(transactional_id, again)
+            return
+        done(
+            [
+                verify_partition(state, transactional_id, producer_id, producer_epoch, topic, index)
+                for topic, index in names
+            ]
+        )
+
+    def _add_implicitly(self, event: AddPartitions, deadline_ms: int | None, done: Done) -> None:
+        coordinator = self._find(event.transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            done(Reply(coordinator))
+            return
+        now_ms = self._node.clock.now_ms()
+        decision = decide_add_partitions(coordinator.state, event, now_ms)
+        if decision.records:
+            self._write(coordinator, decision, now_ms, done)
+            return
+        assert decision.reply is not None
+        if deadline_ms is None:
+            deadline_ms = now_ms + IMPLICIT_ADD_WAIT_MS
+        again = partial(self._add_implicitly, event, deadline_ms, done)
+        error = decision.reply.error
+        if event.transactional_id not in coordinator.state.pending:
+            done(decision.reply)
+        elif error is NONE:
+            # Added already, by a record that is not durable yet.
+            coordinator.when_settled(event.transactional_id, again)
+        elif error is ErrorCode.CONCURRENT_TRANSACTIONS and now_ms < deadline_ms:
+            left_ms = deadline_ms - now_ms
+            coordinator.when_settled(event.transactional_id, again, timeout_ms=left_ms)
+        else:
+            done(decision.reply)
+
+    # -- views ----------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> Description:
+        """Everything known of one id."""
+        coordinator = self._find(transactional_id)
+        if not isinstance(coordinator, CoordinatorPartition):
+            return Description(coordinator, transactional_id)
+        ending = coordinator.endings.get(transactional_id)
+        unmarked = None if ending is None else partitions_of(list(ending.unmarked))
+        return describe_transaction(coordinator.state, transactional_id, unmarked)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether there are ids that nobody here can tell of yet."""
+        return bool(self._loading)
+
+    def list(self, filters: Filters) -> Iterator[Iterator[tuple[str, TransactionMetadata]]]:
+        """The ids that pass the filters, of one partition after the other: each wants to be read in one turn."""
+        now_ms = self._node.clock.now_ms()
+        for coordinator in self.coordinators():
+            yield list_transactions(coordinator.state, filters, now_ms)
+
+
+def _raise(loading: Loading, problem: Exception) -> None:
+    raise problem
+
+
+def _written(
+    coordinator: CoordinatorPartition,
+    record: LogRecord,
+    end_offset: int,
+    reply: Reply,
+    done: Done,
+) -> None:
+    """The record of a decision is durable: the answer that rests on it may be given."""
+    if coordinator.closed:
+        done(Reply(ErrorCode.NOT_COORDINATOR))
+    else:
+        coordinator.settle(record.transactional_id, end_offset)
+        done(reply)
+
+
+def is_ongoing(state: CoordinatorState, transactional_id: str) -> bool:
+    """Whether the id has an open transaction."""
+    txn = state.transactions.get(transactional_id)
+    return txn is not None and txn.state == State.ONGOING
+
+
+def partitions_of(names: Sequence[TopicPartition]) -> Partitions:
+    """Partitions by topic, as records have them."""
+    if len(names) == 1:  # As nearly always: a write goes to one partition.
+        return {names[0][0]: (names[0][1],)}
+    indexes: dict[str, set[int]] = {}
+    for topic, index in names:
+        indexes.setdefault(topic, set()).add(index)
+    return {topic: tuple(sorted(found)) for topic, found in indexes.items()}

@@ -1,0 +1,149 @@
+"""What time does to transactions: open ones past their timeout are aborted, ids that nobody uses are forgotten.
+
+Both looks take several turns of the loop where they find much: ten thousand transactions may end in the same second.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_BATCH_BYTES
+from fencepost.broker.turns import run_in_turns
+from fencepost.coordinator.txn.decide import decide_expiration
+from fencepost.coordinator.txn.events import ExpirationDue, Reply, TimedOut
+from fencepost.coordinator.txn.prepare import decide_timeout, timed_out_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.transactions.coordinator import Transactions
+    from fencepost.broker.transactions.partition import CoordinatorPartition
+
+log = logging.getLogger(__name__)
+
+MAX_TOMBSTONES_BYTES: Final = MAX_BATCH_BYTES // 2
+"""Of one batch of tombstones: Kafka refused to expire anything once a batch grew too large (KAFKA-13099)."""
+
+
+class Doomed:
+    """A transaction that is to be aborted when its turn comes, and not the one after it."""
+
+    __slots__ = ("coordinator", "producer_id", "start_ms", "transactional_id")
+
+    def __init__(self, coordinator: CoordinatorPartition, transactional_id: str) -> None:
+        txn = coordinator.state.transactions[transactional_id]
+        self.coordinator = coordinator
+        self.transactional_id = transactional_id
+        self.producer_id = txn.producer_id
+        self.start_ms = txn.start_ms
+
+    def is_still_open(self) -> bool:
+        """Its producer may have ended it, and begun another one, since it was found."""
+        txn = self.coordinator.state.transactions.get(self.transactional_id)
+        return not self.coordinator.closed and txn is not None and txn.start_ms == self.start_ms
+
+
+class TransactionClock:
+    """The two looks that come round again and again."""
+
+    def __init__(self, node: Node, transactions: Transactions) -> None:
+        self._node = node
+        self._transactions = transactions
+        self._timers: dict[str, TimerHandle] = {}
+
+    def start(self) -> None:
+        """Begins to look; the second call changes nothing."""
+        if self._timers:
+            return
+        config = self._node.config
+        self._every(
+            "timeouts",
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            self.abort_timed_out,
+        )
+        self._every(
+            "expiration",
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            self.remove_expired,
+        )
+
+    def stop(self) -> None:
+        """Looks no more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _every(self, name: str, pause_ms: int, look: Callable[[], None]) -> None:
+        def again() -> None:
+            self._timers[name] = self._node.call_later(pause_ms, again)
+            look()
+
+        self._timers[name] = self._node.call_later(pause_ms, again)
+
+    # -- transaction.timeout.ms -----------------------------------------------------------------------------
+
+    def abort_timed_out(self) -> None:
+        """Aborts every transaction whose time is over, and fences its producer."""
+        now_ms = self._node.clock.now_ms()
+        late = [
+            Doomed(coordinator, transactional_id)
+            for coordinator in self._transactions.coordinators()
+            for transactional_id, _ in timed_out_ids(coordinator.state, now_ms)
+        ]
+        self._abort(late, "its timeout")
+
+    def _abort(self, doomed: list[Doomed], cause: str) -> None:
+        run_in_turns(self._node, self._abortions(doomed, cause), lambda: None)
+
+    def _abortions(self, doomed: list[Doomed], cause: str) -> Iterator[None]:
+        for each in doomed:
+            if each.is_still_open():
+                self.abort(each.transactional_id, each.producer_id, cause)
+                yield
+
+    def abort(self, transactional_id: str, producer_id: int, cause: str) -> None:
+        """Aborts one open transaction on the coordinator's own word."""
+
+        def ended(reply: Reply) -> None:
+            if reply.error is ErrorCode.NONE:
+                log.info(
+                    "transactional id %s: the transaction of producer %d was aborted after %s",
+                    transactional_id,
+                    producer_id,
+                    cause,
+                )
+            else:
+                log.debug(
+                    "transactional id %s: not aborted: %s", transactional_id, reply.error.name
+                )
+
+        event = TimedOut(transactional_id, producer_id, self._transactions.transaction_version)
+        self._transactions.submit(decide_timeout, event, ended)
+
+    def abort_all(self, coordinator: CoordinatorPartition) -> None:
+        """transaction.recovery.ongoing=abort: what a load has found open ends now."""
+        state = coordinator.state
+        doomed = [Doomed(coordinator, each) for each in state.open if each not in state.pending]
+        self._abort(doomed, "a restart of its coordinator")
+
+    # -- transactional.id.expiration.ms ---------------------------------------------------------------------
+
+    def remove_expired(self) -> None:
+        """Tombstones for every id that was not used for long; one partition per turn of the loop."""
+        for coordinator in self._transactions.coordinators():
+            self._node.call_later(0, partial(self.expire, coordinator))
+
+    def expire(self, coordinator: CoordinatorPartition) -> None:
+        """The expired ids of one partition."""
+        event = ExpirationDue(
+            self._node.config.transactional_id_expiration_ms, MAX_TOMBSTONES_BYTES
+        )
+        while not coordinator.closed:
+            decision = decide_expiration(coordinator.state, event, self._node.clock.now_ms())
+            if not decision.records or not coordinator.append_tombstones(decision.records):
+                return
+            log.info("%s: %d ids have expired", coordinator.partition.name, len(decision.records))

@@ -1,0 +1,272 @@
+"""The Spark job of one attempt: pack, bring to the writer, deliver, collect.
+
+There are three ways for rows to the one writer of their partition, with the same promise:
+
+    few        the driver takes them and writes them itself (`transport/collected.py`)
+    direct     from task to task, where all tasks can run at once (`transport/direct.py`)
+    shuffled   through Spark's shuffle: for every other plan, and when an attempt of this batch has failed (`transport/shuffled.py`)
+
+A barrier stage takes no plan that changes the number of partitions without a shuffle (union, coalesce): such a plan goes
+through the shuffle from the start.
+
+Where tasks write, their stage must be a barrier stage that ends in `collect`: then Spark runs each of its tasks once, or
+fails the job. A count or an aggregate would make it a stage whose tasks Spark may run again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fencepost.base.errors import ErrorCode
+from fencepost.client.failures import BatchRefusedForSize, Refused
+from fencepost.spark.connection import begin_partition_count
+from fencepost.spark.failures import BatchTooLarge, RowRefused
+from fencepost.spark.session import concurrent_tasks, is_on, setting
+from fencepost.spark.sink.settings import SinkSettings
+from fencepost.spark.transport.accounts import Account, settle_accounts
+from fencepost.spark.transport.collected import Company, FewRows, write_few
+from fencepost.spark.transport.delivery import REPORT_SCHEMA, Attempt
+from fencepost.spark.transport.direct import DirectPlan, write_directly
+from fencepost.spark.transport.exchange import MAX_TASKS
+from fencepost.spark.transport.packing import PackingPlan
+from fencepost.spark.transport.rendezvous import Rendezvous
+from fencepost.spark.transport.rows import select_rows
+from fencepost.spark.transport.shuffled import PACKED_SCHEMA, DeliveryPlan, deliver, pack
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fencepost.client.transactions import ProducerIdentity
+
+_ABOUT_ROWS: Final[Mapping[int, str]] = {
+    ErrorCode.INVALID_RECORD: "the topic does not take such rows (one that is compacted wants a key in every row)",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to the topic: grant WRITE on it",
+}
+"""What a broker says about the rows themselves, so that trying again would not help."""
+
+
+_ENCRYPTION: Final = (
+    "spark.network.crypto.enabled",
+    "spark.authenticate.enableSaslEncryption",
+    "spark.ssl.rpc.enabled",
+    "spark.io.encryption.enabled",
+)
+"""Who wants Spark to encrypt between executors does not want rows on plain sockets."""
+
+_PARTITIONS_CHANGED: Final = ("UnionRDD", "CoalescedRDD", "CartesianRDD")
+"""Steps within a stage that change the number of partitions: a barrier stage must not have one."""
+
+_UNFIT_FOR_BARRIER: Final = (
+    "Barrier execution mode does not allow the following pattern of RDD chain"
+)
+
+ARROW_BYTES: Final = 1024 * 1024
+_ARROW_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+Report = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """One attempt to write one batch."""
+
+    settings: SinkSettings
+    identity: ProducerIdentity
+    batch_id: int
+    topic: str | None
+    batch_bytes: int
+    """How many bytes of records a batch for these topics may have."""
+    reserved: Mapping[str, str]
+    """Topics that rows must not name, and why."""
+    few: FewRows
+    """How the driver would take the rows itself."""
+    direct: bool
+    """Whether batches may go from task to task."""
+    company: Company | None = None
+    """What travels with the rows, if the driver writes them itself."""
+    before_run: Callable[[DataFrame], None] = lambda _: None
+    """Called before anything runs the plan of the rows."""
+
+
+def run_job(df: DataFrame, plan: JobPlan) -> Account:
+    """Writes the rows and returns what was acknowledged; raises when anything does not add up."""
+    reports = _run_few(df, plan) if plan.few.most else None
+    if reports is None:
+        rows = select_rows(df, plan.topic)
+        reports = _run_direct(rows, plan) if plan.direct else None
+        if reports is None:
+            reports = _run_shuffled(rows, plan)
+    return settle_accounts(reports)
+
+
+def _packing_plan(plan: JobPlan, slots: int, partition_counts: Mapping[str, int]) -> PackingPlan:
+    return PackingPlan(
+        batch_id=plan.batch_id,
+        slots=slots,
+        topic=plan.topic,
+        partition_counts=partition_counts,
+        codec=plan.settings.codec,
+        batch_bytes=plan.batch_bytes,
+        max_record_bytes=plan.settings.client.max_request_bytes,
+        options=plan.settings.client,
+        reserved=plan.reserved,
+    )
+
+
+def _begin_counts(plan: JobPlan) -> Callable[[], Mapping[str, int]]:
+    """How many partitions the sink's topic has: asked now, and heard when what is returned is called."""
+    topic = plan.topic
+    if topic is None:
+        return dict
+    hear = begin_partition_count(plan.settings.client, topic)
+    return lambda: {topic: hear()}
+
+
+def _run_few(df: DataFrame, plan: JobPlan) -> list[Report] | None:
+    """None when there are more rows than the driver takes."""
+    hear_counts = _begin_counts(plan)
+    try:
+        plan.before_run(df)
+        taken = plan.few.take(df)
+    finally:
+        counts = hear_counts()
+    if taken is None:
+        return None
+    packing = _packing_plan(plan, 1, counts)
+    return list(_explain(write_few(packing, plan.identity, taken, plan.company)))
+
+
+def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
+    """None where it cannot be: too many partitions to run at once, a plan for no barrier stage, sockets too open."""
+    session = rows.sparkSession
+    if any(is_on(session, name) for name in _ENCRYPTION):
+        return None
+    counts = _begin_counts(plan)()
+    packing = _packing_plan(plan, choose_slots(session, counts), counts)
+    secret = secrets.token_bytes(16)
+    with (
+        Rendezvous(*_meeting_place(session), secret) as rendezvous,
+        _small_arrow_batches(session),
+    ):
+        direct = DirectPlan(packing, plan.identity, rendezvous.address, secret)
+        written = rows.mapInArrow(_direct_task(direct), REPORT_SCHEMA, barrier=True)
+        # Adaptive execution runs all stages but the last in order to know its partitions.
+        plan.before_run(rows)
+        if not _fits_barrier(written, min(concurrent_tasks(session), MAX_TASKS)):
+            return None
+        try:
+            return _collect(written)
+        except Exception as problem:
+            # Raised before any task was started.
+            if _UNFIT_FOR_BARRIER in str(problem):
+                return None
+            raise
+
+
+def _meeting_place(session: SparkSession) -> tuple[str, str]:
+    """How tasks reach the driver, and where it listens for them: not beyond this machine where all of them are here."""
+    if setting(session, "spark.master").startswith("local"):
+        return "127.0.0.1", "127.0.0.1"
+    host = setting(session, "spark.driver.host", "127.0.0.1")
+    return host, setting(session, "spark.driver.bindAddress", host)
+
+
+def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
+    counts = _begin_counts(plan)()
+    slots = choose_slots(rows.sparkSession, counts)
+    delivery = DeliveryPlan(plan.identity, slots, plan.settings.client)
+    packed = rows.mapInArrow(_packing_task(_packing_plan(plan, slots, counts)), PACKED_SCHEMA)
+    plan.before_run(rows)
+    routed = packed.repartitionById(slots, "slot").sortWithinPartitions("map_id", "ordinal")
+    written = routed.mapInArrow(_delivering_task(delivery), REPORT_SCHEMA, barrier=True)
+    with _small_arrow_batches(rows.sparkSession):
+        return _collect(written)
+
+
+@contextmanager
+def _small_arrow_batches(session: SparkSession) -> Iterator[None]:
+    """Lets the JVM hand over rows in pieces that stay in the cache, and go on while Python packs them."""
+    before = session.conf.get(_ARROW_BYTES)
+    assert before is not None, "Spark has a default for it"
+    session.conf.set(_ARROW_BYTES, str(ARROW_BYTES))
+    try:
+        yield
+    finally:
+        session.conf.set(_ARROW_BYTES, before)
+
+
+def _collect(written: DataFrame) -> list[Report]:
+    return [row.asDict() for row in written.collect()]
+
+
+def _fits_barrier(df: DataFrame, slots: int) -> bool:
+    """Whether Spark would run the last stage of this as a barrier stage. Known before it runs."""
+    rdd = df._jdf.queryExecution().toRdd()  # noqa: SLF001
+    if int(rdd.getNumPartitions()) > slots:
+        return False
+    last_stage = str(rdd.toDebugString()).partition("+-(")[0]
+    return not any(name in last_stage for name in _PARTITIONS_CHANGED)
+
+
+def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> int:
+    """How many tasks write: as many as can run at once, and no more than there are partitions."""
+    slots = concurrent_tasks(session)
+    targets = sum(partition_counts.values())
+    return max(1, min(slots, targets) if targets else slots)
+
+
+def _direct_task(plan: DirectPlan) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        return _explain(write_directly(plan, attempt, len(context.getTaskInfos()), batches))
+
+    return run
+
+
+def _packing_task(plan: PackingPlan) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        return pack(plan, context.partitionId(), batches)
+
+    return run
+
+
+def _delivering_task(plan: DeliveryPlan) -> Any:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        attempt = Attempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+        return _explain(deliver(plan, attempt, batches))
+
+    return run
+
+
+def _explain(reports: Iterator[T]) -> Iterator[T]:
+    """The same reports; a broker's refusal of the rows becomes our sentence about them."""
+    try:
+        yield from reports
+    except BatchRefusedForSize as problem:
+        raise _too_large(problem) from problem
+    except Refused as problem:
+        if (advice := _ABOUT_ROWS.get(problem.code)) is None:
+            raise
+        raise RowRefused(f"{problem.partition}: {advice}") from problem
+
+
+def _too_large(problem: BatchRefusedForSize) -> BatchTooLarge:
+    assert problem.partition is not None, "a writer says where it was refused"
+    return BatchTooLarge(problem.partition.topic, problem.records, problem.size_bytes)

@@ -1,0 +1,284 @@
+"""Reads the ledger's topic: the newest committed record of a transactional id, whatever else is in the topic.
+
+Theory of operation. A reader of committed data stops at the last stable offset, so one open transaction of any query would
+keep all others from starting. We read everything up to the high watermark, and tell what became of a record by its own
+producer's markers: a transactional record is pending until a later marker of the same producer id in the same partition
+commits or aborts it. The epoch does not matter (transaction version 2 raises it in the marker), and a new producer id
+after an exhausted epoch is simply another producer.
+
+A record whose marker never comes is either of a transaction that is still open, or was committed and its marker
+compacted away: a cleaner removes the records of an aborted transaction before its marker. After the fence none of our
+own can be open, so it counts as committed (`fenced`), if the id is still ours: a successor that has fenced us may
+have written it. Before the fence it is undecided.
+
+All partitions are read, because a record stays where it was first written when partitions are added. Nothing is kept
+but the records of the wanted ids, so a large topic costs time and no memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.failures import Refused, RetriesExhausted, UnknownTopicOrPartition
+from fencepost.client.reading import EARLIEST, LATEST
+from fencepost.records.batch import seal_check
+from fencepost.records.compression import Codec
+from fencepost.records.control import read_marker
+from fencepost.records.opened import iterate_records
+from fencepost.spark.failures import EntryUnreadable, SinkRefused
+from fencepost.spark.sink.ledger.former import read_former
+from fencepost.spark.sink.ledger.ledger import LedgerEntry, Page, decode_entry, group_of
+from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, key_of, refusal_of
+
+if TYPE_CHECKING:
+    from fencepost.client.admin import TopicView
+    from fencepost.client.blocking import Cluster
+    from fencepost.client.fetched import FetchedPartition
+    from fencepost.records.batch import SealedBatch
+    from fencepost.records.opened import Record
+
+log = logging.getLogger(__name__)
+
+FETCH_BYTES: Final = 4 * 1024 * 1024
+PARTITION_FETCH_BYTES: Final = 1024 * 1024
+PROGRESS_SECONDS: Final = 5.0
+"""How often a long read says how far it is."""
+
+_END_IS_EMPTY: Final = 3
+"""How often a broker must say that nothing lies before the high watermark until it is believed."""
+
+
+class Found(NamedTuple):
+    """A record of the ledger."""
+
+    place: TopicPartition
+    offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes | None
+    """None for a tombstone: the id was forgotten."""
+
+
+class PartitionFold:
+    """What one partition says: committed records by key, and those whose fate is open. Pure."""
+
+    def __init__(self, place: TopicPartition, key: bytes | None) -> None:
+        self._place = place
+        self._key = key
+        self._pending: dict[int, dict[bytes, Found]] = {}
+        self.committed: dict[bytes, Found] = {}
+
+    def take(self, batch: SealedBatch) -> None:
+        """The next batch of the partition."""
+        if batch.is_control:
+            self._take_marker(batch)
+            return
+        for record in self._wanted(batch):
+            assert record.key is not None
+            found = Found(self._place, record.offset, record.timestamp_ms, record.key, record.value)
+            if batch.is_transactional:
+                self._pending.setdefault(batch.producer_id, {})[record.key] = found
+            else:
+                self.committed[record.key] = found
+
+    def _take_marker(self, batch: SealedBatch) -> None:
+        if batch.producer_id not in self._pending:
+            return
+        marker = read_marker(batch)
+        if marker is None:
+            return
+        ended = self._pending.pop(batch.producer_id)
+        if marker.commit:
+            self.committed.update(ended)
+
+    def _wanted(self, batch: SealedBatch) -> Iterable[Record]:
+        key = self._key
+        # Most batches are of other queries: looking for the key's bytes is much quicker than opening them.
+        if key is not None and batch.codec == Codec.NONE and key not in bytes(batch.data):
+            return []
+        return [
+            record
+            for record in iterate_records(batch)
+            if record.key is not None and (key is None or record.key == key)
+        ]
+
+    def pending(self) -> dict[bytes, Found]:
+        """Records without a marker, the newest of each key."""
+        undecided: dict[bytes, Found] = {}
+        for records in self._pending.values():
+            for key, found in records.items():
+                if key not in undecided or undecided[key].offset < found.offset:
+                    undecided[key] = found
+        return undecided
+
+
+class Scan(NamedTuple):
+    """What the whole topic says."""
+
+    committed: list[Found]
+    """The newest committed record of each key in each partition."""
+    undecided: list[Found]
+    """Those without a marker, though a fence may have made sure that they are committed."""
+
+
+def places_of(view: TopicView) -> list[TopicPartition]:
+    """All partitions of a topic."""
+    return [TopicPartition(view.name, partition.index) for partition in view.partitions]
+
+
+def scan(
+    cluster: Cluster, places: list[TopicPartition], key: bytes | None, *, fenced: bool = False
+) -> Scan:
+    """Reads partitions to their high watermark, for one key or for all of them.
+
+    `fenced`: no transaction that wrote this key is open any more, so a record without a marker is committed.
+    """
+    folds = _read_all(cluster, places, key)
+    committed: list[Found] = []
+    undecided: list[Found] = []
+    for fold in folds.values():
+        newest = dict(fold.committed)
+        for each, found in fold.pending().items():
+            undecided.append(found)
+            if fenced and (each not in newest or newest[each].offset < found.offset):
+                newest[each] = found
+        committed.extend(newest.values())
+    return Scan(committed, undecided)
+
+
+def _read_all(
+    cluster: Cluster, places: list[TopicPartition], key: bytes | None
+) -> dict[TopicPartition, PartitionFold]:
+    folds = {place: PartitionFold(place, key) for place in places}
+    starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
+    listed = cluster.list_offsets(dict.fromkeys(places, LATEST), isolation="read_uncommitted")
+    ends = {place: listed[place].offset for place in places}
+    positions = {p: starts[p].offset for p in places if starts[p].offset < ends[p]}
+    progress = _Progress(positions, ends)
+    while positions:
+        fetched = cluster.fetch(
+            positions if progress.is_moving else dict([min(positions.items())]),
+            isolation="read_uncommitted",
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            partition_max_bytes=PARTITION_FETCH_BYTES,
+        )
+        for place, answer in fetched.items():
+            for batch in answer.batches:
+                if batch.base_offset < ends[place]:
+                    seal_check(batch)
+                    folds[place].take(batch)
+            positions[place] = answer.next_offset
+            if answer.next_offset >= ends[place] or progress.is_at_end(answer, ends[place]):
+                del positions[place]
+        progress.note(positions, cluster.options.default_api_timeout_ms)
+    return folds
+
+
+class _Progress:
+    """Notices when a read stands still, and says how far a long one is."""
+
+    def __init__(
+        self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> None:
+        self._last = dict(positions)
+        self._ends = ends
+        self._empty_answers = 0
+        self._said = self._moved = time.monotonic()
+        self.is_moving = True
+
+    def note(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> None:
+        """After every fetch; RetriesExhausted when nothing has come for so long."""
+        now = time.monotonic()
+        self.is_moving = dict(positions) != self._last
+        self._last = dict(positions)
+        if self.is_moving:
+            self._moved, self._empty_answers = now, 0
+        if not positions:
+            return
+        place, offset = min(positions.items())
+        if now - self._moved >= timeout_ms / 1_000:
+            what = f"reading the ledger on from offset {offset} of {place}"
+            raise RetriesExhausted(what, timeout_ms, f"nothing, and it ends at {self._ends[place]}")
+        if now - self._said >= PROGRESS_SECONDS:
+            self._said = now
+            left = sum(self._ends[each] - position for each, position in positions.items())
+            log.warning("reading the ledger in %r: at most %d records to go", place.topic, left)
+
+    def is_at_end(self, answer: FetchedPartition, end: int) -> bool:
+        """Whether nothing lies between the position and the end, as after a compaction.
+
+        A broker sends at least one batch of the first partition that has any. So a partition that was asked for alone,
+        and answered with none though its high watermark is at the end, has none.
+        """
+        if self.is_moving or answer.batches or answer.high_watermark < end:
+            return False
+        self._empty_answers += 1
+        return self._empty_answers >= _END_IS_EMPTY
+
+
+# Pages.
+
+
+def read_page(
+    cluster: Cluster,
+    transactional_id: str,
+    topic: str = LEDGER_TOPIC,
+    *,
+    query_id: str = "",
+    fenced: bool = False,
+) -> Page:
+    """What the cluster knows of an id's ledger, for tools: a topic that nobody knows has no record."""
+    try:
+        view = cluster.find_topic(topic)
+        places = [] if view is None else places_of(view)
+        return page_of(cluster, transactional_id, places, query_id=query_id, fenced=fenced)
+    except UnknownTopicOrPartition:
+        return page_of(cluster, transactional_id, [], query_id=query_id)
+    except Refused as problem:
+        raise refusal_of(topic, problem) from problem
+
+
+def page_of(
+    cluster: Cluster,
+    transactional_id: str,
+    places: list[TopicPartition],
+    *,
+    query_id: str,
+    fenced: bool = False,
+    stable: bool = True,
+) -> Page:
+    """What these partitions of the ledger's topic say of an id, and its old place.
+
+    `fenced`: nobody writes with the id now, so whatever is there is final. `stable`: waits for offsets of the group whose
+    transaction is open, which only matters for the old place.
+    """
+    found = scan(cluster, places, key_of(transactional_id), fenced=fenced)
+    committed = cluster.offset_fetch(group_of(transactional_id), require_stable=stable)
+    former = read_former(committed, query_id)
+    newest = newest_of(found.committed)
+    if newest is not None:
+        return Page(newest[0].place, newest[1], former, not found.undecided)
+    return Page(None, former.entry if former else None, former, not found.undecided)
+
+
+def newest_of(records: Iterable[Found]) -> tuple[Found, LedgerEntry] | None:
+    """The newest record of one key that is no tombstone; SinkRefused when it cannot be read."""
+    entries = [(found, _decode(found)) for found in records if found.value is not None]
+    return max(entries, key=lambda pair: pair[1].serial, default=None)
+
+
+def _decode(found: Found) -> LedgerEntry:
+    assert found.value is not None
+    try:
+        return decode_entry(found.value)
+    except EntryUnreadable as problem:
+        raise SinkRefused(
+            f"the ledger's record of {found.key.decode('utf-8', 'replace')!r} at offset {found.offset} of {found.place} "
+            f"cannot be read: {problem}. `fencepost ledger show --topic {found.place.topic}` shows it, and "
+            "`fencepost ledger adopt` replaces it. Nothing was written"
+        ) from problem

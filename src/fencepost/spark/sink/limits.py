@@ -1,0 +1,88 @@
+"""How large a batch each topic takes: what the sink knows of `max.message.bytes` and `segment.bytes`.
+
+The sink asks once per run for the topics that it knows before the rows (DescribeConfigs). Where it may not ask, where the
+rows name the topic, and where the setting is lowered while the query runs, a broker refuses a batch
+(MESSAGE_TOO_LARGE), and the attempt is repeated with smaller ones, as Kafka's own producer would split them. Only a batch
+of one record cannot become smaller: then the record is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from fencepost.base.failures import FencepostError
+from fencepost.client.admin import ResourceType
+from fencepost.records.batch import HEADER_BYTES
+from fencepost.spark.connection import cluster_of
+from fencepost.spark.failures import BatchTooLarge, RowRefused
+
+if TYPE_CHECKING:
+    from fencepost.client.options import ClientOptions
+    from fencepost.spark.sink.settings import SinkSettings
+
+log = logging.getLogger(__name__)
+
+SETTINGS: Final = ("max.message.bytes", "segment.bytes")
+
+
+class TopicLimits:
+    """What one run of a query has learned of its topics."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self._described: dict[str, int | None] = {}
+        self._refused: dict[str, int] = {}
+        """Half the size of the smallest batch that a topic has refused."""
+
+    def batch_bytes(self, topic: str | None) -> int:
+        """How many bytes of records a batch may have; without a topic, where the rows name theirs."""
+        if topic is None:
+            limits = list(self._refused.values())
+        else:
+            known = (self._describe(topic), self._refused.get(topic))
+            limits = [limit for limit in known if limit is not None]
+        wanted = self._settings.batch_bytes
+        return max(1, min([wanted, *(limit - self._around(limit) for limit in limits)]))
+
+    def learn(self, problem: BatchTooLarge) -> None:
+        """A topic has refused a batch: RowRefused when the next one could not be smaller."""
+        if problem.records <= 1:
+            raise self._refusal(problem)
+        topic, size_bytes = problem.topic, problem.size_bytes
+        self._described.pop(topic, None)
+        limit = self._describe(topic)
+        # What the topic says of itself is right, unless it has refused less than that.
+        learned = limit if limit is not None and limit < size_bytes else size_bytes // 2
+        before = self._refused.get(topic)
+        self._refused[topic] = learned if before is None or learned < before else before // 2
+        log.info("%s; batches for it have %d bytes from now on", problem, self._refused[topic])
+
+    def _around(self, limit: int) -> int:
+        """What a batch needs beside its records, and for records that compression makes larger."""
+        return HEADER_BYTES + (limit // 256 + 64 if self._settings.codec else 0)
+
+    def _describe(self, topic: str) -> int | None:
+        if topic not in self._described:
+            self._described[topic] = _ask(self._settings.client, topic)
+        return self._described[topic]
+
+    def _refusal(self, problem: BatchTooLarge) -> RowRefused:
+        limit = self._describe(problem.topic)
+        known = "" if limit is None else f", which is {limit}"
+        return RowRefused(
+            f"topic {problem.topic!r} does not take a record that makes a batch of {problem.size_bytes} bytes: it is larger "
+            f"than max.message.bytes of the topic{known}. Raise max.message.bytes, or make the value smaller. Nothing of "
+            "the batch was kept"
+        )
+
+
+def _ask(options: ClientOptions, topic: str) -> int | None:
+    try:
+        found = cluster_of(options).describe_configs(ResourceType.TOPIC, topic, SETTINGS)
+    except FencepostError as problem:
+        # No right to ask, or no such topic, which will be said with the first row.
+        log.debug("the settings of topic %r are not known: %s", topic, problem)
+        return None
+    values = [found[name].value for name in SETTINGS if name in found]
+    return min((int(value) for value in values if value), default=None)

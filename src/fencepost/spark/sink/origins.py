@@ -1,0 +1,72 @@
+"""Where a query reads, seen from the sink: are its sources topics of the sink's own cluster?
+
+Only then can their offsets be committed in the sink's transaction, and only then does the sink know which topics they
+are: an entry of the ledger has their ids. Spark gives the options of every source in the
+query's plan, for our source and for Spark's own; the cluster that they lead to says its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.base.failures import FencepostError
+from fencepost.client.options import KNOWN, ClientOptions, read_options
+from fencepost.spark.connection import cluster_of
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.offsets import parse_sources
+
+if TYPE_CHECKING:
+    from fencepost.spark.sink.micro_batch import Moment
+
+
+class SourceUse(NamedTuple):
+    """What the sink does with the offsets of the sources."""
+
+    are_ours: bool = False
+    """Whether all sources are topics of the sink's cluster."""
+    commits: bool = False
+    """Whether their offsets go into the transaction."""
+
+
+def use_sources(
+    commit_source_offsets: bool | None, moment: Moment, sink: ClientOptions
+) -> SourceUse:
+    """Whether the sources' offsets go into the transaction; SinkRefused when they must and cannot."""
+    foreign = find_foreign_source(moment, sink)
+    if foreign is not None and commit_source_offsets:
+        raise SinkRefused(
+            f"commit_source_offsets is True, but {foreign}: a transaction can hold only offsets of its own cluster. "
+            "Leave commit_source_offsets out, and Spark's checkpoint alone keeps the place in the source"
+        )
+    are_ours = foreign is None
+    return SourceUse(are_ours, are_ours and commit_source_offsets is not False)
+
+
+def find_foreign_source(moment: Moment, sink: ClientOptions) -> str | None:
+    """Why the offsets of the query's sources cannot go into the sink's transaction; None when they can."""
+    sources = moment.source_options()
+    if not sources or parse_sources(moment.end_offsets) is None:
+        return "the query reads something else than topics, or one topic twice"
+    for options in sources:
+        if (reason := _find_difference(options, sink)) is not None:
+            return reason
+    return None
+
+
+def _find_difference(options: Mapping[str, str], sink: ClientOptions) -> str | None:
+    given = {name.lower().removeprefix("kafka."): value for name, value in options.items()}
+    servers = given.get("bootstrap.servers", "")
+    try:
+        source = read_options(servers, {name: given[name] for name in given.keys() & KNOWN})
+        if set(source.bootstrap) & set(sink.bootstrap):
+            return None
+        theirs = cluster_of(source).describe_cluster().cluster_id
+        ours = cluster_of(sink).describe_cluster().cluster_id
+    except FencepostError as problem:
+        return f"the cluster at {servers or 'no kafka.bootstrap.servers'} could not be asked for its id ({problem})"
+    if theirs == ours:
+        return None
+    return (
+        f"the query reads from cluster {theirs} ({servers}), and the sink writes to cluster {ours}"
+    )

@@ -1,0 +1,69 @@
+"""`spark.read.format("fencepost")`: topics as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from fencepost.base.failures import ConfigError
+from fencepost.spark.source.options import SourceOptions
+from fencepost.spark.source.positions import Positions, report_loss
+from fencepost.spark.source.range_reader import read_range
+from fencepost.spark.source.ranges import OffsetRange, split_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+class BatchReader(DataSourceReader):
+    """Reads from the starting to the ending offsets."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        positions = Positions(self._options)
+        found, (start, end) = positions.settle(
+            lambda found: (positions.starting(found), positions.ending(found))
+        )
+        ranges = [found.range_of(tp, start[tp], end[tp]) for tp in found.partitions]
+        for wanted in ranges:
+            if wanted.size < 0:
+                self._report_backwards(wanted)
+        return as_partitions(self._options, ranges)
+
+    def _report_backwards(self, wanted: OffsetRange) -> None:
+        """A start behind the end: of the options' own making, or because records are gone."""
+        sentence = f"{wanted.partition} would be read from {wanted.start} and ends at {wanted.end}"
+        starting, ending = self._options.starting, self._options.ending
+        # Two sets of offsets were compared when the options were read; the end has been cut since.
+        is_cut = starting.offsets is not None and ending.offsets is not None
+        if ending.word is None and not is_cut:
+            raise ConfigError(f"{sentence}: correct the starting or the ending offsets or times")
+        report_loss(self._options, sentence)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Where there is nothing to read, Spark makes up a partition of its own.
+        if not isinstance(partition, RangePartition):
+            return iter(())
+        return read_range(self._options, partition.wanted)
+
+
+def as_partitions(options: SourceOptions, ranges: list[OffsetRange]) -> list[InputPartition]:
+    """The tasks for these ranges."""
+    parts = split_ranges(
+        ranges,
+        max_records=options.max_records_per_partition,
+        min_partitions=options.min_partitions,
+    )
+    return [RangePartition(part) for part in parts]

@@ -1,0 +1,274 @@
+"""Where partitions begin and end now, asked of the cluster, as the options want it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError
+from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
+from fencepost.client import reading
+from fencepost.client.blocking import Cluster
+from fencepost.client.failures import Refused, UnknownTopicOrPartition
+from fencepost.spark.connection import cluster_of
+from fencepost.spark.failures import DataLost, RowRefused
+from fencepost.spark.offsets import PartitionOffsets
+from fencepost.spark.sink.ledger.former import source_offsets
+from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
+from fencepost.spark.source.options import LATEST, Bound, SourceOptions
+from fencepost.spark.source.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    from fencepost.client.admin import TopicView
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """What the options speak of and exists now."""
+
+    partitions: list[TopicPartition]
+    topic_ids: dict[str, bytes]
+    """Without topics that have none: brokers before Kafka 2.8 do not give ids."""
+    missing: frozenset[str] = frozenset()
+    """Topics that the options name and that do not exist."""
+
+    def range_of(self, tp: TopicPartition, start: int, end: int) -> OffsetRange:
+        """A range of offsets of the topic that has this name now."""
+        return OffsetRange(tp, start, end, self.topic_ids.get(tp.topic))
+
+
+class Positions:
+    """Asks the cluster on behalf of one reader."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    @property
+    def cluster(self) -> Cluster:
+        return cluster_of(self._options.client)
+
+    def subscribed(
+        self, known: Collection[str] = (), known_missing: Collection[str] = ()
+    ) -> Subscribed:
+        """The partitions that the options speak of and that exist now.
+
+        `known` are topics that were read before: one of those that is missing is lost data, and whoever plans a batch
+        without it says so. `known_missing` are topics that were found missing before, which need no second warning.
+        """
+        options = self._options
+        if options.pattern is not None:
+            views, missing = self._matching(options.pattern), frozenset[str]()
+        else:
+            views, missing = self._named(known_missing)
+        for topic in sorted(missing - set(known_missing)):
+            if topic not in known:
+                _report_missing(options, topic)
+            elif options.fail_on_data_loss:
+                report_loss(options, f"topic {topic!r} cannot be found any more")
+        if missing and not views and not known:
+            raise ConfigError(f"the cluster has no topic {', '.join(sorted(missing))}")
+        found = {TopicPartition(view.name, p.index) for view in views for p in view.partitions}
+        if options.assigned is not None:
+            found &= set(options.assigned)
+        ids = {view.name: view.topic_id for view in views if view.topic_id != ZERO_TOPIC_ID}
+        return Subscribed(sorted(found), ids, missing)
+
+    def _matching(self, pattern: str) -> list[TopicView]:
+        """All topics but the cluster's own and the ledger's. A pattern may match a part of a name."""
+        matches = re.compile(pattern).search
+        views = self.cluster.metadata().topics.values()
+        return [
+            view
+            for view in views
+            # A query that read the record of each of its batches would never come to an end.
+            if matches(view.name) and not view.is_internal and view.name != LEDGER_TOPIC
+        ]
+
+    def _named(self, known_missing: Collection[str]) -> tuple[list[TopicView], frozenset[str]]:
+        options = self._options
+        topics = frozenset(options.topics or {tp.topic for tp in options.assigned or ()})
+        with explaining():
+            found = self.cluster.metadata(
+                sorted(topics), missing_ok=True, known_missing=known_missing
+            ).topics
+        return list(found.values()), topics - found.keys()
+
+    def settle(
+        self,
+        ask: Callable[[Subscribed], T],
+        known: Collection[str] = (),
+        known_missing: Collection[str] = (),
+    ) -> tuple[Subscribed, T]:
+        """What exists, and what `ask` finds out about it; asks again where a topic was deleted meanwhile."""
+        found = self.subscribed(known, known_missing)
+        while True:
+            try:
+                return found, ask(found)
+            except UnknownTopicOrPartition:
+                again = self.subscribed(known, known_missing)
+                if again.partitions == found.partitions:
+                    raise
+                found = again
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        return self._at(dict.fromkeys(partitions, reading.EARLIEST))
+
+    def latest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        """The end as this isolation sees it: with read_committed, the last stable offset."""
+        return self._at(dict.fromkeys(partitions, reading.LATEST))
+
+    def high_watermarks(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
+        """The end of everything, whether its transactions are decided or not."""
+        times = dict.fromkeys(partitions, reading.LATEST)
+        found = self.cluster.list_offsets(times, isolation="read_uncommitted") if times else {}
+        return {tp: listed.offset for tp, listed in found.items()}
+
+    def starting(self, found: Subscribed) -> PartitionOffsets:
+        """Where the options want to begin."""
+        for absent in sorted(set(self._options.assigned or ()) - set(found.partitions)):
+            log.warning("assign names %s, which does not exist: it is not read", absent)
+        return self._resolve(self._options.starting, found, "startingOffsets")
+
+    def ending(self, found: Subscribed) -> PartitionOffsets:
+        """Where the options want to end, which must be there: nobody waits for it."""
+        wanted = self._resolve(self._options.ending, found, "endingOffsets")
+        if self._options.ending.offsets is None:
+            return wanted
+        latest = self.latest(found.partitions)
+        for tp in sorted(tp for tp in wanted if wanted[tp] > latest[tp]):
+            sentence = self._explain_short(tp, wanted[tp], latest[tp])
+            if self._options.fail_on_data_loss:
+                raise ConfigError(
+                    f"{sentence}. Take -1 for the end, or set failOnDataLoss to false to read what is there"
+                )
+            log.warning("%s; reading what is there, because failOnDataLoss is false", sentence)
+        return {tp: min(offset, latest[tp]) for tp, offset in wanted.items()}
+
+    def _explain_short(self, tp: TopicPartition, wanted: int, latest: int) -> str:
+        written = self.high_watermarks([tp])[tp]
+        if wanted <= written:
+            return (
+                f"endingOffsets of {tp} is {wanted}, and an open transaction hides the records from offset {latest} on "
+                "until it ends (fencepost txn list shows whose it is)"
+            )
+        return f"endingOffsets of {tp} is {wanted}, and the partition ends at {written}"
+
+    def _at(self, times: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        if not times:
+            return {}
+        return {tp: listed.offset for tp, listed in self.cluster.list_offsets(times).items()}
+
+    def _resolve(self, bound: Bound, found: Subscribed, name: str) -> PartitionOffsets:
+        partitions = found.partitions
+        if bound.timestamp_ms is not None:
+            times = dict.fromkeys(partitions, bound.timestamp_ms)
+            return self._by_time(times, partitions, name)
+        if bound.timestamps is not None:
+            _require_all(bound.timestamps, found, f"{name}ByTimestamp")
+            return self._by_time(bound.timestamps, partitions, name)
+        if bound.offsets is not None:
+            _require_all(bound.offsets, found, name)
+            return self._by_offsets({tp: bound.offsets[tp] for tp in partitions})
+        match bound.word:
+            case "committed":
+                return self._committed(partitions)
+            case "earliest":
+                return self.earliest(partitions)
+            case _:
+                assert bound.word == LATEST
+                return self.latest(partitions)
+
+    def _by_offsets(self, wanted: PartitionOffsets) -> PartitionOffsets:
+        """Offsets as they are; -2 and -1 stand for earliest and latest."""
+        special = self._at({tp: offset for tp, offset in wanted.items() if offset < 0})
+        return {tp: special.get(tp, offset) for tp, offset in wanted.items()}
+
+    def _by_time(
+        self, times: Mapping[TopicPartition, int], partitions: list[TopicPartition], name: str
+    ) -> PartitionOffsets:
+        found = self._at({tp: times[tp] for tp in partitions})
+        missing = sorted(tp for tp, offset in found.items() if offset < 0)
+        if not missing:
+            return found
+        if name == "startingOffsets" and not self._options.latest_if_no_time_matches:
+            raise ConfigError(
+                f"no record of {missing[0]} is as new as {times[missing[0]]}: take an earlier time, or set "
+                "startingOffsetsByTimestampStrategy to latest"
+            )
+        return found | self.latest(missing)
+
+    def _committed(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+        group = self._options.group
+        if group is None:
+            raise ConfigError(
+                'startingOffsets="committed" needs kafka.group.id: the group whose offsets to start from '
+                "(fencepost-<transactional id> for the offsets that a TransactionalSink commits)"
+            )
+        committed = self.cluster.offset_fetch(group, partitions)
+        # An old ledger is an offset of the same group, and stands for a batch and not for a record.
+        found = source_offsets(committed)
+        return found | self.earliest([tp for tp in partitions if tp not in found])
+
+
+def _require_all(given: Mapping[TopicPartition, int], found: Subscribed, name: str) -> None:
+    """JSON must speak of exactly the partitions that are read: a forgotten one would be a silent hole.
+
+    Topics that are missing, and left out with a warning, may be in it.
+    """
+    missing = sorted(set(found.partitions) - given.keys())
+    unknown = sorted(
+        tp for tp in given.keys() - set(found.partitions) if tp.topic not in found.missing
+    )
+    if missing:
+        raise ConfigError(
+            f"{name} says nothing about {missing[0]}: name every partition, -2 is earliest, -1 latest"
+        )
+    if unknown:
+        raise ConfigError(
+            f"{name} speaks of {unknown[0]}, which is not among the partitions that are read"
+        )
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
+    """Turns a broker's refusal to let us read into what is to be granted."""
+    try:
+        yield
+    except Refused as problem:
+        if problem.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        raise RowRefused(
+            f"{problem.about}: this user may not read the topic: grant READ on it"
+        ) from problem
+
+
+def _report_missing(options: SourceOptions, topic: str) -> None:
+    """A topic that was never there: a wrong name most likely."""
+    if options.fail_on_data_loss:
+        raise ConfigError(
+            f"the cluster has no topic {topic!r}: create it, or correct the name. With failOnDataLoss=false a topic "
+            "that is missing is left out"
+        )
+    log.warning(
+        "the cluster has no topic %r; going on without it, because failOnDataLoss is false", topic
+    )
+
+
+def report_loss(options: SourceOptions, sentence: str) -> None:
+    """Records that should have been read are gone: an error, or a warning where failOnDataLoss is false."""
+    if not options.fail_on_data_loss:
+        log.warning("%s; going on, because failOnDataLoss is false", sentence)
+        return
+    raise DataLost(
+        f"{sentence}. Some data may have been lost: they were deleted by the topic's retention or the topic was made anew "
+        "before the query could read them. To go on without them, set failOnDataLoss to false"
+    )

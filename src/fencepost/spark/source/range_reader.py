@@ -1,0 +1,92 @@
+"""A range of offsets into Arrow: what a task of the source does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
+from fencepost.spark.compiled import compiled_columns, spare_the_collector
+from fencepost.spark.connection import cluster_of
+from fencepost.spark.source.columns import plain_columns
+from fencepost.spark.source.options import SourceOptions
+from fencepost.spark.source.positions import Positions, explaining, report_loss
+from fencepost.spark.source.ranges import OffsetRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fencepost.client.fetched import FetchedPartition
+    from fencepost.records.batch import SealedBatch
+
+
+def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The visible records of a range, batch by batch.
+
+    The end was asked for beforehand, so what lies before it is there and decided: an answer without a single batch
+    means that something is wrong, or slow.
+    """
+    position = wanted.start
+    deadline = _deadline(options)
+    while position < wanted.end:
+        try:
+            fetched = _fetch(options, wanted, position)
+        except UnknownTopicOrPartition as problem:
+            report_loss(options, f"{wanted.partition}: {problem}")
+            return
+        except OffsetOutOfRange as problem:
+            report_loss(options, f"{wanted.partition}: {problem}")
+            position = _skip_lost(options, wanted, position)
+            continue
+        batches = [
+            batch
+            for batch in fetched.visible_batches()
+            if batch.next_offset > position and batch.base_offset < wanted.end
+        ]
+        yield from arrow_batches(wanted, options.columns, batches, position)
+        if fetched.next_offset > position:
+            position, deadline = fetched.next_offset, _deadline(options)
+        elif time.monotonic() > deadline:
+            raise TimeoutError(
+                f"{wanted.partition}: nothing came after offset {position} within {options.poll_timeout_ms} ms, and "
+                f"records up to {wanted.end} must be there: look at the brokers, or raise kafkaConsumer.pollTimeoutMs"
+            )
+
+
+def arrow_batches(
+    wanted: OffsetRange, columns: Sequence[str], batches: Sequence[SealedBatch], position: int
+) -> Iterator[pa.RecordBatch]:
+    """These batches as Arrow: in compiled loops where it is worthwhile, else record by record."""
+    count = sum(batch.record_count for batch in batches)
+    if compiled_columns(count, expected=wanted.end - position) is None:
+        for batch in batches:
+            rows = plain_columns(wanted.partition, batch, columns, position, wanted.end)
+            if rows is not None:
+                yield rows
+        return
+    from fencepost.spark.source.compiled_columns import decoded_columns
+
+    yield from decoded_columns(wanted.partition, batches, columns, position, wanted.end)
+    spare_the_collector()
+
+
+def _deadline(options: SourceOptions) -> float:
+    return time.monotonic() + options.poll_timeout_ms / 1000
+
+
+def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> FetchedPartition:
+    """One answer."""
+    topic_ids = None if wanted.topic_id is None else {wanted.partition.topic: wanted.topic_id}
+    with explaining():
+        found = cluster_of(options.client).fetch({wanted.partition: position}, topic_ids=topic_ids)
+    return found[wanted.partition]
+
+
+def _skip_lost(options: SourceOptions, wanted: OffsetRange, position: int) -> int:
+    """Where to go on behind a hole: the first record that is left, or the end."""
+    try:
+        earliest = Positions(options).earliest([wanted.partition])[wanted.partition]
+    except UnknownTopicOrPartition:
+        return wanted.end
+    return earliest if position < earliest < wanted.end else wanted.end

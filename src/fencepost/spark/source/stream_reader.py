@@ -1,0 +1,276 @@
+"""`spark.readStream.format("fencepost")`: topics as they grow.
+
+Theory of operation. Spark keeps the end offsets of every batch in its checkpoint before it runs the batch, and asks us
+only for plans: from here to there. Two things are peculiar:
+
+- For the first batch there is no earlier end, so Spark asks `initialOffset`; and after a crash it asks again, when
+  "latest" may have moved. So the end offsets of the first batch carry their start ("@start"), and whoever plans that
+  batch again uses it. A start that comes from `initialOffset` is marked ("@initial") to be recognised.
+- Spark compares offsets as text. Where nothing has changed, the very same mapping is returned.
+
+From the second batch on, Spark's own source can continue a checkpoint of ours, and ours one of its. In the first batch
+that source stores its start in a file that Python sources cannot read.
+
+Topics come and go by name, and offsets mean nothing in another topic of the same name. So the offsets carry the ids of
+their topics (see `offsets.py`), and the tasks fetch by id. A topic with another id is a loss: its new records are
+read from the first one on, where failOnDataLoss is false. What was read and is not there now, or is not named by the
+options any more, stays in the offsets as "gone": should it come back with the same id, because a broker did not know it for
+a while or the options name it again, nothing is read twice.
+
+The reader lives in a Python process of its own as long as the query runs; `read` is called in other processes, on a
+copy that was made at the beginning and knows nothing of what happened since.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.failures import UnknownTopicOrPartition
+from fencepost.spark.failures import DataLost
+from fencepost.spark.offsets import (
+    INITIAL,
+    START,
+    PartitionOffsets,
+    SourceOffsets,
+    parse_offsets,
+    to_layout,
+)
+from fencepost.spark.source.batch_reader import as_partitions
+from fencepost.spark.source.options import SourceOptions
+from fencepost.spark.source.positions import Positions, Subscribed, report_loss
+from fencepost.spark.source.range_reader import read_range
+from fencepost.spark.source.ranges import OffsetRange, limit_offsets
+from fencepost.spark.source.standstill import Standstill
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches and reads their ranges."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._initial: dict[str, Any] | None = None
+        self._is_available_now = False
+        self._target: SourceOffsets | None = None
+        self._latest: SourceOffsets | None = None
+        self._missing: frozenset[str] = frozenset()
+        self._last_trigger: float | None = None
+        self._standstill = Standstill(options)
+
+    # What Spark asks while it plans.
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most, least = self._options.max_offsets, self._options.min_offsets
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self._initial is None:
+            positions = Positions(self._options)
+            found, offsets = positions.settle(positions.starting)
+            self._missing = found.missing
+            self._initial = SourceOffsets(offsets, found.topic_ids).layout() | {INITIAL: True}
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The end that is found first is the end of the run: what comes later is for the next one."""
+        self._is_available_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        known = parse_offsets(start)
+        is_only_look = self._is_available_now and self._target is None
+        end = self._latest = self._find_end(known)
+        if self._options.fail_on_data_loss:
+            # Before Spark writes the new offsets to the checkpoint, which would fail for ever.
+            self._report_gone(known, end)
+            self._report_short(_continued(known, end), end, is_first=INITIAL in start)
+        is_same = _is_same(known, end)
+        self._standstill.look(end.offsets, is_only_look=is_only_look and is_same)
+        if self._waits_for_more(known, end, limit):
+            end, is_same = known, True
+        elif isinstance(limit, ReadMaxRows):
+            limited = limit_offsets(self._begin(known, end), end.offsets, limit.max_rows)
+            end = SourceOffsets(limited, end.topic_ids, end.gone)
+        if INITIAL in start:
+            return {START: known.layout(), **end.layout()}
+        return start if is_same else end.layout()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """What there is to read, limits aside: for the progress that Spark shows."""
+        return None if self._latest is None else dict(to_layout(self._latest.offsets))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark's checkpoint remembers; the sink commits offsets where they belong to a transaction."""
+
+    def _find_end(self, known: SourceOffsets) -> SourceOffsets:
+        """The end of every partition now, or of the run; asked again where less is there than is known (KAFKA-7703)."""
+        if self._target is not None:
+            return self._target
+        for attempt in range(self._options.retries):
+            if attempt:
+                time.sleep(self._options.retry_pause_ms / 1000)
+            end = self._ask_end(known)
+            recreated = known.recreated(end.topic_ids)
+            # A broker that lags behind may also not know a topic yet that a pattern has found before.
+            if all(
+                end.offsets.get(tp, -1 if tp in known.offsets else offset) >= offset
+                for tp, offset in known.reached.items()
+                if tp.topic not in recreated
+            ):
+                break
+        if self._is_available_now:
+            self._target = end
+        return end
+
+    def _ask_end(self, known: SourceOffsets) -> SourceOffsets:
+        positions = Positions(self._options)
+        topics = {tp.topic for tp in known.reached}
+
+        def latest(found: Subscribed) -> PartitionOffsets:
+            return positions.latest(found.partitions)
+
+        found, offsets = positions.settle(latest, topics, self._missing)
+        self._missing = found.missing
+        recreated = known.recreated(found.topic_ids)
+        gone = {
+            tp: offset
+            for tp, offset in known.reached.items()
+            if tp not in offsets and tp.topic not in recreated
+        }
+        ids = {tp.topic: known.topic_ids[tp.topic] for tp in gone if tp.topic in known.topic_ids}
+        return SourceOffsets(offsets, found.topic_ids | ids, gone)
+
+    def _begin(self, known: SourceOffsets, end: SourceOffsets) -> PartitionOffsets:
+        """Where each partition goes on; one that is new, or whose topic is, goes on from its beginning."""
+        begin = _continued(known, end)
+        new = [tp for tp in end.offsets if tp not in begin]
+        try:
+            return begin | Positions(self._options).earliest(new) if new else begin
+        except UnknownTopicOrPartition:
+            if self._options.fail_on_data_loss:
+                raise
+            # Deleted a moment ago, as the next look will find: there is nothing to read in it.
+            return begin | {tp: end.offsets[tp] for tp in new}
+
+    def _waits_for_more(self, known: SourceOffsets, end: SourceOffsets, limit: ReadLimit) -> bool:
+        """minOffsetsPerTrigger: wait until there are enough, but not longer than maxTriggerDelay."""
+        least = self._options.min_offsets
+        # The engine asks for everything where it means everything, and a run that ends must not leave a rest behind.
+        if least is None or self._is_available_now or isinstance(limit, ReadAllAvailable):
+            return False
+        now = time.monotonic()
+        is_early = (
+            self._last_trigger is not None
+            and (now - self._last_trigger) * 1000 < self._options.max_delay_ms
+        )
+        begin = self._begin(known, end)
+        if is_early and sum(stop - begin[tp] for tp, stop in end.offsets.items()) < least:
+            return True
+        self._last_trigger = now
+        return False
+
+    # What Spark asks to run.
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        known, until = self._begin_of(start, end), parse_offsets(end)
+        self._report_gone(known, until)
+        begin = _continued(known, until)
+        begin |= self._begin_new(known, until, [tp for tp in until.offsets if tp not in begin])
+        self._report_short(begin, until, is_first=START in end)
+        ranges = [
+            OffsetRange(tp, begin.get(tp, stop), stop, until.topic_ids.get(tp.topic))
+            for tp, stop in sorted(until.offsets.items())
+        ]
+        return as_partitions(self._options, ranges)
+
+    def _begin_of(self, start: dict[str, Any], end: dict[str, Any]) -> SourceOffsets:
+        """Where a batch begins, first time or again."""
+        if START in end:
+            return parse_offsets(end[START])
+        if INITIAL in start and not self._options.start_stays:
+            raise DataLost(
+                "the first batch of this checkpoint was begun by Spark's own kafka source and not finished, and "
+                "startingOffsets does not say where: give startingOffsets the JSON of sources/0/0 in the checkpoint, let "
+                "Spark's source finish the batch, or begin with an empty checkpoint"
+            )
+        return parse_offsets(start)
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        return read_range(self._options, partition.wanted)
+
+    def _report_gone(self, known: SourceOffsets, until: SourceOffsets) -> None:
+        """Partitions that were read before this batch and are not in it any more."""
+        recreated = known.recreated(until.topic_ids)
+        if recreated:
+            report_loss(self._options, _recreated_sentence(recreated))
+        gone = known.offsets.keys() - until.offsets.keys()
+        if left := sorted(tp for tp in gone if tp.topic not in recreated):
+            names = ", ".join(map(str, left))
+            report_loss(
+                self._options, f"{names} cannot be found any more (or is not named any more)"
+            )
+
+    def _report_short(
+        self, begin: PartitionOffsets, until: SourceOffsets, *, is_first: bool
+    ) -> None:
+        """Partitions that end before the batch begins."""
+        for tp, stop in sorted(until.offsets.items()):
+            first = begin.get(tp, stop)
+            if stop < first:
+                was = "is to be read from" if is_first else "was read up to"
+                report_loss(self._options, f"{tp} {was} {first} and ends at {stop}")
+
+    def _begin_new(
+        self, known: SourceOffsets, until: SourceOffsets, new: list[TopicPartition]
+    ) -> PartitionOffsets:
+        """New partitions are read from their first record, which must be the first there ever was."""
+        try:
+            earliest = Positions(self._options).earliest(new)
+        except UnknownTopicOrPartition as problem:
+            report_loss(self._options, str(problem))
+            return {}
+        recreated = known.recreated(until.topic_ids)
+        for tp, offset in sorted(earliest.items()):
+            if offset and tp.topic not in recreated:
+                report_loss(self._options, f"{tp} is new and begins at {offset} already")
+        return earliest
+
+
+def _continued(known: SourceOffsets, end: SourceOffsets) -> PartitionOffsets:
+    """Where partitions of `end` go on that were read before; those of a topic that is another now do not."""
+    recreated = known.recreated(end.topic_ids)
+    return {
+        tp: offset
+        for tp, offset in known.reached.items()
+        if tp in end.offsets and tp.topic not in recreated
+    }
+
+
+def _is_same(known: SourceOffsets, end: SourceOffsets) -> bool:
+    """Whether nothing has happened. Ids that are learned only now are no reason for a batch."""
+    return (
+        end.offsets == known.offsets
+        and end.gone == known.gone
+        and not known.recreated(end.topic_ids)
+    )
+
+
+def _recreated_sentence(topics: set[str]) -> str:
+    names = ", ".join(sorted(topics))
+    was = "topic was" if len(topics) == 1 else "topics were"
+    return f"the {was} deleted and created again: {names}"

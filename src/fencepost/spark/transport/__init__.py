@@ -1,0 +1,21 @@
+"""Rows to the one writer of their partition, and from there to the brokers.
+
+There are three routes. `fencepost.spark.sink.job` chooses one per batch:
+
+    collected.py  the driver collects a small batch and writes it itself
+    direct.py     from task to task over sockets, in one barrier stage
+    shuffled.py   through Spark's shuffle; works for every plan
+
+What they share:
+
+    rows.py, counts.py       the sink's columns; row counts that stay right when a plan runs twice
+    placement.py             the partition of a row, as Kafka's own producer chooses it
+    packing.py, packing_by_record.py, packing_by_column.py
+                             rows into record batches
+    arena.py, regions.py     memory for batches that tasks on one machine can share
+    exchange.py, rendezvous.py
+                             the sockets between tasks, and how the tasks find each other
+    delivery.py, delivery_thread.py
+                             record batches to brokers: numbering, sealing, acknowledgements
+    accounts.py              the driver's check: what went in is what was acknowledged
+"""

@@ -1,0 +1,112 @@
+"""Spark's counts of a batch (`numInputRows`, `observe`) stay right although the sink may run its plan several times.
+
+Spark adds to its counts at every run of the batch's plan, also when a run is given up or repeated. So they are set to
+zero before a run of the sink that reads the source again. A run that does not read it must leave them alone: the rows
+were counted when the user's function persisted, checkpointed or collected them, and nothing would count them again.
+
+Where nothing was counted yet, there is nothing to decide, so only that is asked in an ordinary batch. Else the plan
+tells: the engine hands the batch to the user's function as an RDD, and a plan reads the source if that RDD is among its
+leaves, or among what its leaves are made of.
+
+A plan with a shuffle (of a query that keeps state, for one) reads its source in the first run only: the next ones find
+what was shuffled. What such a run has not read is put back after it.
+
+In a batch of several parts each part is a run. The last run that reads the source counts; where it read less than an
+earlier one (a part with a limit), the earlier numbers are put back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from fencepost.spark.sink.micro_batch import Moment
+
+log = logging.getLogger(__name__)
+
+
+class Counts:
+    """The counts of one attempt to write one batch."""
+
+    def __init__(self, moment: Moment, parts: int = 1, *, is_first: bool = False) -> None:
+        self._moment = moment
+        self._parts = parts
+        self._is_first = is_first
+        """Whether the sink has not run the plan of this batch yet."""
+        self._most: tuple[int, ...] = ()
+        self._forgotten: tuple[int, ...] = ()
+        """What was counted before the counts were set to zero."""
+
+    def begin_run(self, df: DataFrame) -> None:
+        """To be called before anything runs the plan of this DataFrame."""
+        now = self._moment.input_rows()
+        self._remember(now)
+        is_untouched = self._is_first and bool(now) and not any(now)
+        self._is_first = False
+        if not is_untouched and reads_batch(df, self._moment.rdd_id()):
+            self._forgotten = _filled(now, self._forgotten)
+            self._moment.forget_counts()
+
+    def finish(self) -> None:
+        """To be called when all parts have run."""
+        if self._parts == 1 and not any(self._forgotten):
+            return
+        now = self._moment.input_rows()
+        self._remember(now)
+        right = self._most if self._parts > 1 else _filled(now, self._forgotten)
+        if right != now:
+            self._moment.correct_input_rows(right)
+
+    def _remember(self, now: tuple[int, ...]) -> None:
+        if sum(now) >= sum(self._most):
+            self._most = now
+
+
+def _filled(now: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
+    """These counts, and those of before for sources that were not read since."""
+    return tuple(n or b for n, b in zip_longest(now, before, fillvalue=0))
+
+
+def reads_batch(df: DataFrame, rdd_id: int | None) -> bool:
+    """Whether a run of this plan reads the batch from its source, and not from a cache or checkpoint, or not at all.
+
+    `rdd_id` is the RDD of the batch. Where it is not known, what is not in a cache counts as read.
+    """
+    try:
+        # A plan of its own: that of `df` may have been made before somebody persisted it.
+        plan = df.selectExpr("*")._jdf.queryExecution().withCachedData()  # noqa: SLF001
+        if rdd_id is None:
+            return "InMemoryRelation" not in str(plan.toString())
+        return any(_is_made_from(leaf.rdd(), rdd_id) for leaf in _rdd_leaves(plan))
+    except (Py4JError, AttributeError, TypeError) as problem:
+        log.debug("whether a run reads the batch is not known: %s", problem)
+        return True
+
+
+def _rdd_leaves(plan: Any) -> Iterator[Any]:
+    """A cache is a leaf too, and hides what it was made from."""
+    leaves = plan.collectLeaves().iterator()
+    while leaves.hasNext():
+        leaf = leaves.next()
+        if str(leaf.nodeName()) == "LogicalRDD":
+            yield leaf
+
+
+def _is_made_from(rdd: Any, rdd_id: int) -> bool:
+    if int(rdd.id()) == rdd_id:
+        return True
+    # A checkpoint cuts the lineage. One that is persisted shows it all, but is read from its cache once that is filled.
+    lineage = str(rdd.toDebugString())
+    return f"[{rdd_id}]" in lineage and "CachedPartitions" not in lineage
+
+
+def is_observed(df: DataFrame) -> bool:
+    """Whether the user's own plan has an `observe`, which takes its numbers from the first run, whole or not."""
+    return "CollectMetrics" in str(df._jdf.queryExecution().analyzed().toString())  # noqa: SLF001

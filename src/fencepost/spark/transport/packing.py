@@ -1,0 +1,184 @@
+"""Rows into batches: what every task that has rows does first.
+
+Theory of operation. A task decides for each row its topic and partition, and builds record batches of one partition
+each: finished but for the producer's identity, the sequence and the CRC, which the writer of that partition puts into
+the header. So what has to travel to the writer is a few large pieces, and not every record by itself, and encoding
+and compression happen on all cores.
+
+There are two ways to pack, with the same result: `packing_by_record.py` record by record, `packing_by_column.py` in compiled loops over
+whole columns. Both keep the order of rows within a partition.
+
+A task keeps a manifest: how many rows it saw and how many it packed for each partition. The driver compares this
+with what was acknowledged, before it commits.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.options import ClientOptions
+from fencepost.spark.compiled import WARM_ROWS, compiled_columns, spare_the_collector
+from fencepost.spark.transport.packing_by_record import pack_plain
+from fencepost.spark.transport.placement import Placement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fencepost.spark.transport.arena import Arena
+    from fencepost.spark.transport.packing_by_column import ColumnPacker
+
+ANY_LENGTH: Final = 2**31 - 1
+
+BYTES_LIKE_A_ROW: Final = 5_500
+"""To pack a row of a hundred bytes plainly takes as long as to copy so many bytes more of a larger one."""
+
+
+class PlainWork:
+    """What this process has packed record by record, in all its tasks, in rows of a hundred bytes.
+
+    A worker that Spark keeps does little in each batch, and in the end more than the start of the compiled way costs.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows + batch.nbytes // BYTES_LIKE_A_ROW
+
+
+_plain_work: Final = PlainWork()
+
+
+@dataclass(frozen=True, slots=True)
+class PackingPlan:
+    """What the driver tells the tasks that pack."""
+
+    batch_id: int
+    slots: int
+    topic: str | None
+    partition_counts: Mapping[str, int]
+    codec: int
+    batch_bytes: int
+    max_record_bytes: int
+    options: ClientOptions
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """Topics that rows must not name, and why."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class PackedBatch(NamedTuple):
+    """Records of one partition, without a producer and unsealed."""
+
+    place: TopicPartition
+    record_count: int
+    data: bytearray | memoryview
+    done: Callable[[], None] = _nothing
+    """To be called when the bytes are not needed any more."""
+    arena: Arena | None = None
+    """What the bytes are a view of, if they are not their own."""
+    at: int = 0
+    """Where in the arena they begin."""
+
+
+def slot_of(place: TopicPartition, slots: int) -> int:
+    """The task that writes this partition: partitions of one topic are spread evenly."""
+    return (zlib.crc32(place.topic.encode("utf-8")) + place.partition) % slots
+
+
+class Packer:
+    """What one task has packed so far."""
+
+    def __init__(
+        self,
+        plan: PackingPlan,
+        map_id: int,
+        first_length: Callable[[TopicPartition], int] = lambda _: ANY_LENGTH,
+    ) -> None:
+        """`first_length` tells the most records of this task's first batch for a partition."""
+        self._plan = plan
+        self._map_id = map_id
+        self._first = first_length
+        self._placement = Placement(plan, map_id)
+        self._packed: dict[TopicPartition, int] = {}
+        self._rows = 0
+        self._columnwise: ColumnPacker | None = None
+
+    def give_up(self, problem: BaseException) -> None:
+        """Ends the waiting for memory that will not come back. Called by other threads."""
+        if self._columnwise is not None:
+            self._columnwise.regions.fail(problem)
+
+    def pack(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
+        """Takes rows in; gives out the batches that are full."""
+        self._rows += batch.num_rows
+        if not batch.num_rows:
+            return
+        yield from map(self._counted, self._batches(batch))
+
+    def pack_rows(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[PackedBatch]:
+        """The same for rows that are objects already."""
+        self._rows += len(rows)
+        batches = pack_plain(self._plan, self._placement, rows, self._first_length)
+        return map(self._counted, batches)
+
+    def finish(self) -> Iterator[PackedBatch]:
+        """The batches that are not full."""
+        if self._columnwise is not None:
+            yield from map(self._counted, self._columnwise.close_all())
+
+    def leave(self) -> None:
+        """Nothing more comes, and everything that was packed is done with."""
+        if self._columnwise is not None:
+            self._columnwise.regions.leave()
+            spare_the_collector()
+
+    def manifest(self) -> str:
+        """What was packed, for the driver's check."""
+        lanes = [[tp.topic, tp.partition, count] for tp, count in sorted(self._packed.items())]
+        return json.dumps({"map": self._map_id, "rows": self._rows, "lanes": lanes})
+
+    def _batches(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
+        if _has_headers(batch) or not self._is_compiled():
+            _plain_work.add(batch)
+            # What is open came before these rows, and must stay before them.
+            yield from self.finish()
+            yield from pack_plain(
+                self._plan, self._placement, batch.to_pylist(), self._first_length
+            )
+        else:
+            assert self._columnwise is not None
+            yield from self._columnwise.pack(batch)
+
+    def _is_compiled(self) -> bool:
+        """Whether the compiled path is worthwhile by now; from then on it stays."""
+        if self._columnwise is None and compiled_columns(self._rows, self._expected()) is not None:
+            from fencepost.spark.transport.packing_by_column import ColumnPacker
+
+            self._columnwise = ColumnPacker(self._plan, self._placement, self._first_length)
+        return self._columnwise is not None
+
+    def _expected(self) -> int:
+        """How much a start of the compiled way would be good for, to judge by the past."""
+        return _plain_work.rows if self._rows >= WARM_ROWS else 0
+
+    def _first_length(self, place: TopicPartition) -> int:
+        return ANY_LENGTH if place in self._packed else self._first(place)
+
+    def _counted(self, packed: PackedBatch) -> PackedBatch:
+        self._packed[packed.place] = self._packed.get(packed.place, 0) + packed.record_count
+        return packed
+
+
+def _has_headers(batch: pa.RecordBatch) -> bool:
+    if "headers" not in batch.schema.names:
+        return False
+    headers = batch.column("headers")
+    return bool(headers.null_count < len(headers))

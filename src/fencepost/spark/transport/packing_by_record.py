@@ -1,0 +1,82 @@
+"""Packing record by record: for small batches, for headers, and where numba is missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fencepost.base.ids import TopicPartition
+from fencepost.records.builder import build_batch
+from fencepost.records.opened import Record
+from fencepost.spark.failures import RowRefused
+from fencepost.spark.transport.placement import RECORD_OVERHEAD_BYTES, no_topic, shown
+
+if TYPE_CHECKING:
+    from fencepost.spark.transport.packing import PackedBatch, PackingPlan
+    from fencepost.spark.transport.placement import Placement
+
+
+def pack_plain(
+    plan: PackingPlan,
+    placement: Placement,
+    rows: Iterable[Mapping[str, Any]],
+    first_length: Callable[[TopicPartition], int],
+) -> Iterator[PackedBatch]:
+    """Batches of these rows; the first one of a partition has no more records than it is allowed."""
+    from fencepost.spark.transport.packing import PackedBatch
+
+    lanes: dict[TopicPartition, list[Record]] = {}
+    for row in rows:
+        place, record = _place(plan, placement, row)
+        lanes.setdefault(place, []).append(record)
+    now_ms = time.time_ns() // 1_000_000
+    for place, records in lanes.items():
+        for part in _parts(records, plan.batch_bytes, first_length(place)):
+            data = build_batch(part, timestamp_ms=now_ms, codec=plan.codec, transactional=True)
+            yield PackedBatch(place, len(part), data)
+
+
+def _place(
+    plan: PackingPlan, placement: Placement, row: Mapping[str, Any]
+) -> tuple[TopicPartition, Record]:
+    key = row.get("key")
+    record = Record(key=key, value=row["value"], headers=tuple(_headers(key, row)))
+    size = _size(record)
+    placement.check_size(size, lambda: key)
+    topic = plan.topic or row.get("topic")
+    if topic is None:
+        raise no_topic(key)
+    partition = placement.place(topic, row.get("partition"), key, size)
+    return TopicPartition(topic, partition), record
+
+
+def _headers(key: bytes | None, row: Mapping[str, Any]) -> Iterator[tuple[str, bytes | None]]:
+    """A value may be null on the wire, a name may not."""
+    for header in row.get("headers") or ():
+        if header is None or header["key"] is None:
+            raise RowRefused(
+                f"a row with key {shown(key)} has a header without a name: give every header a key, or leave it out"
+            )
+        yield header["key"], header["value"]
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") + 10 for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD_BYTES
+
+
+def _parts(records: list[Record], batch_bytes: int, most: int) -> Iterator[list[Record]]:
+    """Runs of records that make batches of about the wanted size; the first of them of so many records at most."""
+    part: list[Record] = []
+    size = 0
+    for record in records:
+        record_bytes = _size(record)
+        if part and (size + record_bytes > batch_bytes or len(part) >= most):
+            yield part
+            part, size = [], 0
+            most = len(records)
+        part.append(record)
+        size += record_bytes
+    if part:
+        yield part

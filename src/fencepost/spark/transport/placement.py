@@ -1,0 +1,87 @@
+"""Where a row goes. Placement is Kafka's: the partition column if there is one, else murmur2 of the key.
+
+Rows without a key have no place of their own. They stay together in runs, as Kafka's producer does it, and the runs
+take turns: a small batch should not touch every partition, because each partition costs a marker at the end of the
+transaction. Batches and tasks begin at different partitions, so that small ones do not all meet in the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fencepost.client.partitioner import partition_for_key
+from fencepost.spark.connection import partition_count
+from fencepost.spark.failures import RowRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fencepost.spark.transport.packing import PackingPlan
+
+RUN_BYTES: Final = 16 * 1024
+"""Rows without a key stay together up to this size; it is Kafka's batch.size."""
+
+RECORD_OVERHEAD_BYTES: Final = 32
+"""What a record needs beyond its key and value, at most, without headers."""
+
+
+class Placement:
+    """The topics and turns of one task."""
+
+    def __init__(self, plan: PackingPlan, map_id: int) -> None:
+        self._plan = plan
+        self._counts = dict(plan.partition_counts)
+        self.first_turn = plan.batch_id + map_id
+        self.keyless_bytes = 0
+
+    def count(self, topic: str) -> int:
+        """How many partitions a topic has; asked once per task."""
+        found = self._counts.get(topic)
+        if found is None:
+            if (reason := self._plan.reserved.get(topic)) is not None:
+                raise RowRefused(
+                    f"a row names topic {topic!r}, {reason}. Nothing of the batch was kept"
+                )
+            found = self._counts[topic] = partition_count(self._plan.options, topic)
+        return found
+
+    def place(self, topic: str, wanted: int | None, key: bytes | None, size: int) -> int:
+        """The partition of one row."""
+        count = self.count(topic)
+        if wanted is not None:
+            if not 0 <= wanted < count:
+                raise no_such_partition(topic, wanted, count)
+            return wanted
+        if key is not None:
+            return partition_for_key(key, count)
+        turn = self.first_turn + self.keyless_bytes // RUN_BYTES
+        self.keyless_bytes += size
+        return turn % count
+
+    def check_size(self, size: int, key: Callable[[], bytes | None]) -> None:
+        """RowRefused for a record that no broker would take. `key` finds the key of that row."""
+        if size > self._plan.max_record_bytes:
+            raise RowRefused(
+                f"a row with key {shown(key())} is {size} bytes as a record, and kafka.max.request.size allows "
+                f"{self._plan.max_record_bytes}: raise it (and max.message.bytes of the topic), or make the value smaller"
+            )
+
+
+def no_such_partition(topic: str, wanted: int, count: int) -> RowRefused:
+    """The error for a partition column that points nowhere."""
+    return RowRefused(
+        f"a row wants partition {wanted} of topic {topic!r}, which has {count} partitions: correct the partition "
+        "column, or leave it out to place rows by their key"
+    )
+
+
+def no_topic(key: bytes | None) -> RowRefused:
+    """The error for a row that does not say where it goes."""
+    return RowRefused(
+        f"a row with key {shown(key)} has no topic: fill the topic column, or pass topic= to the sink"
+    )
+
+
+def shown(key: bytes | None) -> str:
+    """The beginning of a key, for people."""
+    return "null" if key is None else repr(bytes(key[:40]))

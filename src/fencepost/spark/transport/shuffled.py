@@ -1,0 +1,182 @@
+"""The way of batches through Spark's shuffle: for any plan, however many partitions its rows come in.
+
+    rows -> pack --repartitionById--> the one task that writes this partition -> deliver
+
+Each row between the two stages is one batch: `slot` says which task will write it, `map_id` and `ordinal` in which
+order. Every packing task ends with its manifest, which travels to the first slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from fencepost.base.ids import TopicPartition
+from fencepost.base.seams import Buffer
+from fencepost.client.options import ClientOptions
+from fencepost.client.transactions import ProducerIdentity
+from fencepost.records.batch import read_header
+from fencepost.records.builder import build_batch
+from fencepost.records.opened import Record, open_batch
+from fencepost.spark.connection import cluster_of
+from fencepost.spark.failures import CountsDisagree
+from fencepost.spark.transport.delivery import Attempt, Delivery, first_length, report
+from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan, slot_of
+
+PACKED_SCHEMA: Final = (
+    "slot int, map_id int, ordinal int, topic string, partition int, records int, payload binary"
+)
+_PACKED: Final = pa.schema(
+    [
+        ("slot", pa.int32()),
+        ("map_id", pa.int32()),
+        ("ordinal", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("records", pa.int32()),
+        ("payload", pa.binary()),
+    ]
+)
+
+EMIT_BYTES: Final = 4 * 1024 * 1024
+"""Batches that are handed to Spark at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPlan:
+    """What the driver tells the tasks of the second stage."""
+
+    identity: ProducerIdentity
+    slots: int
+    options: ClientOptions
+
+
+# The first stage.
+
+
+def pack(
+    plan: PackingPlan, map_id: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The whole stage for one task."""
+    packer = Packer(plan, map_id)
+    crate = _Crate(plan, map_id)
+    for batch in batches:
+        for packed in packer.pack(batch):
+            crate.add(packed)
+            if crate.size_bytes >= EMIT_BYTES:
+                yield crate.emit()
+    for packed in packer.finish():
+        crate.add(packed)
+    crate.add_manifest(packer.manifest())
+    yield crate.emit()
+    packer.leave()
+
+
+class _Crate:
+    """Batches that wait to be handed to Spark."""
+
+    def __init__(self, plan: PackingPlan, map_id: int) -> None:
+        self._plan = plan
+        self._map_id = map_id
+        self._ordinal = 0
+        self._rows: list[tuple[Any, ...]] = []
+        self._done: list[Callable[[], None]] = []
+        self.size_bytes = 0
+
+    def add(self, packed: PackedBatch) -> None:
+        place = packed.place
+        slot = slot_of(place, self._plan.slots)
+        self._add(slot, place.topic, place.partition, packed.record_count, packed.data)
+        self._done.append(packed.done)
+
+    def add_manifest(self, text: str) -> None:
+        self._add(0, None, None, 0, text.encode("utf-8"))
+
+    def _add(
+        self, slot: int, topic: str | None, partition: int | None, records: int, payload: Buffer
+    ) -> None:
+        self._rows.append((slot, self._map_id, self._ordinal, topic, partition, records, payload))
+        self._ordinal += 1
+        self.size_bytes += len(payload)
+
+    def emit(self) -> pa.RecordBatch:
+        """All that is here; the bytes are copied, so whoever lent them has them back."""
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(column, t) for column, t in zip(columns, _PACKED.types, strict=True)]
+        for done in self._done:
+            done()
+        self._rows, self._done, self.size_bytes = [], [], 0
+        return pa.RecordBatch.from_arrays(arrays, schema=_PACKED)
+
+
+# The second stage.
+
+
+def deliver(
+    plan: DeliveryPlan, attempt: Attempt, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The whole stage for one task."""
+    attempt.refuse_second()
+    manifests: list[str] = []
+    with cluster_of(plan.options).writer(plan.identity) as writer:
+        delivery = Delivery(writer)
+        opened: set[TopicPartition] = set()
+        for batch in batches:
+            for row in _rows(batch):
+                if row.topic is None:
+                    manifests.append(bytes(row.payload).decode("utf-8"))
+                    continue
+                _check_slot(row, plan, attempt)
+                for part in _parts(row, opened, attempt):
+                    delivery.write(TopicPartition(row.topic, row.partition), part)
+        written = writer.flush()
+    yield report(attempt, delivery.opened_ms, written, manifests)
+
+
+class _Row(NamedTuple):
+    slot: int
+    topic: str | None
+    partition: int
+    payload: memoryview
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
+    """The rows of an Arrow batch; payloads are views, because they are large."""
+    slots, topics, partitions = (
+        batch.column(n).to_pylist() for n in ("slot", "topic", "partition")
+    )
+    for slot, topic, partition, payload in zip(
+        slots, topics, partitions, batch.column("payload"), strict=True
+    ):
+        yield _Row(slot, topic, partition, memoryview(payload.as_buffer()))
+
+
+def _check_slot(row: _Row, plan: DeliveryPlan, attempt: Attempt) -> None:
+    if row.slot % plan.slots != attempt.partition_id:
+        raise CountsDisagree(f"a batch for slot {row.slot} came to task {attempt.partition_id}")
+
+
+def _parts(row: _Row, opened: set[TopicPartition], attempt: Attempt) -> list[bytearray]:
+    """The batch, writable; the first one of a partition in two, because its length is this attempt's own."""
+    assert row.topic is not None
+    place = TopicPartition(row.topic, row.partition)
+    if place in opened:
+        return [bytearray(row.payload)]
+    opened.add(place)
+    return split_batch(row.payload, first_length(attempt.task_attempt_id))
+
+
+def split_batch(data: Buffer, length: int) -> list[bytearray]:
+    """A batch in two, the first with so many records; or as it is, when it has no more than that."""
+    batch = read_header(data)
+    if batch.record_count <= length:
+        return [bytearray(data)]
+    records = open_batch(batch)
+    parts: list[list[Record]] = [records[:length], records[length:]]
+    return [
+        build_batch(part, timestamp_ms=batch.base_timestamp, codec=batch.codec, transactional=True)
+        for part in parts
+    ]

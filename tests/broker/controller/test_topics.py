@@ -1,0 +1,592 @@
+"""The service around the metadata log: what is written, opened, closed, and answered when."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import ConfigError, StorageError
+from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.broker.controller import effects as metadata_effects
+from fencepost.broker.controller.controller import NewTopic, Outcome
+from fencepost.coordinator.metadata.events import AlterSettings, CreatePartitions
+from fencepost.records.metadata_log import TOPIC_RESOURCE
+from tests.broker.controller.topics_stage import StubNode
+
+
+def errors(outcomes: list[Outcome]) -> list[ErrorCode]:
+    for outcome in outcomes:
+        assert (outcome.error is ErrorCode.NONE) == (outcome.message is None)
+    return [outcome.error for outcome in outcomes]
+
+
+# -- identity
+
+
+def test_the_cluster_keeps_its_id() -> None:
+    node = StubNode().start()
+    cluster_id = node.topics.cluster_id
+    assert len(cluster_id) == 22
+    assert node.restarted().topics.cluster_id == cluster_id
+
+
+def test_meta_properties_are_kafkas_with_our_format_beside() -> None:
+    node = StubNode().start()
+    lines = node.disk.read_file("/data/meta.properties").decode().splitlines()
+    assert lines[0] == "version=1"
+    assert f"cluster.id={node.topics.cluster_id}" in lines
+    assert {"node.id=1", "fencepost.format=1"} <= set(lines)
+    assert any(line.startswith("directory.id=") for line in lines)
+
+
+def test_another_nodes_directory_is_not_opened() -> None:
+    node = StubNode().start()
+    with pytest.raises(ConfigError, match=r"belongs to node 1.*node\.id=1"):
+        node.restarted(node_id="2")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"version=1\ncluster.id=a\nnode.id=1\n", "Apache Kafka"),
+        (b"version=1\ncluster.id=a\nnode.id=1\nfencepost.format=2\n", "format 2"),
+        (b"version=1\nnode.id=1\nfencepost.format=1\n", "cluster.id"),
+        (b"version=1\ncluster.id=a\nnode.id=x\nfencepost.format=1\n", "cannot be read"),
+        (b"nonsense", "cannot be read"),
+    ],
+)
+def test_a_directory_that_is_not_ours_is_not_opened(content: bytes, reason: str) -> None:
+    node = StubNode()
+    node.disk.make_dir("/data")
+    node.disk.write_file("/data/meta.properties", content, sync=True)
+    with pytest.raises(ConfigError, match=reason):
+        node.start()
+
+
+def test_a_directory_that_lost_its_identity_is_not_opened() -> None:
+    node = StubNode().start()
+    node.disk.remove("/data/meta.properties")
+    with pytest.raises(ConfigError, match=r"no meta\.properties"):
+        node.restarted()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "old-delete", "orders-0"])
+def test_a_directory_with_something_of_somebody_in_it_does_not_become_ours(name: str) -> None:
+    node = StubNode()
+    node.disk.make_dir(f"/data/{name}")
+    with pytest.raises(ConfigError, match=f"not empty: {name} is in it.*empty or a new directory"):
+        node.start()
+    assert node.disk.list_dir("/data") == [name], "nothing was made, moved or deleted"
+
+
+@pytest.mark.parametrize("name", [".lock", ".gitkeep", "meta.properties.tmp", "lost+found"])
+def test_what_a_first_start_or_a_file_system_leaves_does_not_keep_a_directory_from_becoming_ours(
+    name: str,
+) -> None:
+    node = StubNode()
+    node.disk.make_dir("/data")
+    node.disk.write_file(f"/data/{name}", b"", sync=True)
+    node.start()
+    assert node.disk.exists("/data/meta.properties")
+
+
+# -- topics
+
+
+def test_a_new_topic_can_be_written_to_when_it_is_answered() -> None:
+    node = StubNode().start()
+    (outcome,) = node.create(NewTopic("orders", 3))
+    assert outcome.error is ErrorCode.NONE
+    assert outcome.partition_count == 3
+    assert node.topics.state.topic_id("orders") == outcome.topic_id
+    for index in range(3):
+        partition = node.partition("orders", index)
+        assert partition is not None
+        assert partition.topic_id == outcome.topic_id
+
+
+def test_a_topic_without_numbers_takes_those_of_the_broker() -> None:
+    node = StubNode({"num.partitions": "4"}).start()
+    (outcome,) = node.create("orders")
+    assert outcome.partition_count == 4
+
+
+def test_validation_leaves_nothing_behind() -> None:
+    node = StubNode().start()
+    before = node.topics.state.version
+    outcomes = node.create(NewTopic("orders", 2), NewTopic("a b"), validate_only=True)
+    assert errors(outcomes) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert outcomes[0].partition_count == 2
+    assert node.topics.state.version == before
+    assert node.partition("orders", 0) is None
+
+
+def test_each_topic_of_a_request_has_its_own_fate() -> None:
+    node = StubNode().start()
+    outcomes = node.create(
+        NewTopic("a", 1),
+        NewTopic("a", 1),
+        NewTopic("b", 0),
+        NewTopic("c", 1, 2),
+        NewTopic("d", 1, settings=[("nonsense", "1")]),
+        NewTopic("e", 1, settings=[("retention.ms", None)]),
+        NewTopic("f", 1, settings=[("retention.ms", "1")]),
+    )
+    assert errors(outcomes) == [
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.NONE,
+    ]
+    assert sorted(node.topics.state.topics) == ["a", "f"]
+
+
+def test_the_settings_of_a_topic_reach_its_log() -> None:
+    node = StubNode().start()
+    node.made("orders", retention_ms="5", cleanup_policy="compact")
+    partition = node.partition("orders", 0)
+    assert partition is not None
+    assert partition.log.config.retention_ms == 5
+    assert partition.log.config.is_compacted
+
+
+def test_a_deleted_topic_is_gone_with_its_files() -> None:
+    node = StubNode().start()
+    node.made("orders", 2)
+    heard: list[Outcome] = []
+    node.topics.delete(["orders", "absent"], heard.extend)
+    assert errors(heard) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert node.partition("orders", 0) is None
+    assert not node.disk.exists("/data/orders-0")
+    assert not node.disk.exists("/data/orders-1")
+    assert node.groups.deleted_topics == ["orders"]
+
+
+def test_a_topic_made_again_begins_empty() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    node.fill("orders", 3)
+    node.topics.delete(["orders"], lambda _: None)
+    node.made("orders")
+    partition = node.partition("orders", 0)
+    assert partition is not None
+    assert partition.log_end_offset == 0
+
+
+def test_new_partitions_can_be_written_to_when_they_are_answered() -> None:
+    node = StubNode().start()
+    node.made("orders", 1, retention_ms="7")
+    heard: list[Outcome] = []
+    request = [CreatePartitions("orders", 3)]
+    node.topics.create_partitions(request, heard.extend, validate_only=True)
+    assert node.topics.state.partition_count("orders") == 1
+    node.topics.create_partitions(request, heard.extend, validate_only=False)
+    assert errors(heard) == [ErrorCode.NONE, ErrorCode.NONE]
+    partition = node.partition("orders", 2)
+    assert partition is not None
+    assert partition.log.config.retention_ms == 7
+
+
+# -- restarts
+
+
+def test_a_restart_knows_every_topic_and_its_records() -> None:
+    node = StubNode().start()
+    node.made("orders", 2, retention_ms="-1")
+    node.fill("orders", 3, 1)
+    again = node.restarted()
+    assert again.topics.state.topics == node.topics.state.topics
+    assert again.topics.state.settings == node.topics.state.settings
+    partition = again.partition("orders", 1)
+    assert partition is not None
+    assert partition.log_end_offset == 3
+    assert partition.leader_epoch == 0
+    assert partition.log.config.retention_ms == -1
+
+
+def test_an_unclean_start_raises_every_leader_epoch() -> None:
+    node = StubNode().start()
+    node.made("orders", 2)
+    again = node.restarted(clean=False)
+    assert [p.leader_epoch for p in again.topics.state.topics["orders"].partitions] == [1, 1]
+    partition = again.partition("orders", 1)
+    assert partition is not None
+    assert partition.leader_epoch == 1
+    assert again.restarted().topics.state.topics["orders"].partitions[0].leader_epoch == 1
+
+
+def test_a_broker_that_moves_is_found_at_its_new_address() -> None:
+    node = StubNode().start(port=1)
+    node.stop()
+    again = StubNode(disk=node.disk, dice=node.dice)
+    again.start(port=2)
+    endpoint = again.topics.state.endpoint(1)
+    assert endpoint is not None
+    assert endpoint.port == 2
+
+
+def test_a_changed_number_of_internal_partitions_is_refused() -> None:
+    node = StubNode({"offsets.topic.num.partitions": "3"}).start()
+    node.topics.ensure_internal("__consumer_offsets")
+    with pytest.raises(ConfigError, match=r"is 4.*has 3.*offsets\.topic\.num\.partitions=3"):
+        node.restarted(offsets_topic_num_partitions="4")
+
+
+def test_a_log_that_no_topic_claims_is_set_aside() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    stranger = node.layout.claim(TopicPartition("lost", 0), b"another topic id")
+    assert node.disk.exists(stranger)
+    node.restarted()
+    assert not node.disk.exists(stranger)
+    assert node.disk.exists(f"{stranger}-stray")
+
+
+# -- internal topics
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("__consumer_offsets", "offsets.topic.num.partitions"),
+        ("__transaction_state", "transaction.state.log.num.partitions"),
+    ],
+)
+def test_an_internal_topic_is_made_when_it_is_needed(name: str, setting: str) -> None:
+    node = StubNode({setting: "3"}).start()
+    node.topics.ensure_internal(name)
+    node.topics.ensure_internal(name)
+    topic = node.topics.state.topics[name]
+    assert len(topic.partitions) == 3
+    partition = node.partition(name, 2)
+    assert partition is not None
+    assert partition.log.config.is_compacted
+    assert partition.log.config.segment_bytes == 104_857_600
+
+
+def test_the_coordinators_hear_of_their_new_partitions_once() -> None:
+    node = StubNode({"offsets.topic.num.partitions": "2"}).start()
+    node.topics.ensure_internal("__consumer_offsets")
+    assert node.groups.loaded == [0, 1]
+    assert node.transactions.loaded == []
+    # At a start the node itself loads them, when everything is open.
+    assert node.restarted().groups.loaded == []
+
+
+def test_an_internal_topic_has_the_partitions_of_its_setting_whoever_makes_it() -> None:
+    node = StubNode({"offsets.topic.num.partitions": "3"}).start()
+    outcomes = node.create(
+        NewTopic("__consumer_offsets", 4), NewTopic("__consumer_offsets", assignments=[(0, [1])])
+    )
+    assert errors(outcomes) == [ErrorCode.INVALID_PARTITIONS] * 2
+    assert errors(node.create("__consumer_offsets")) == [ErrorCode.NONE]
+    assert node.topics.state.partition_count("__consumer_offsets") == 3
+
+
+def test_a_small_segment_of_an_internal_topic_is_allowed() -> None:
+    node = StubNode({"transaction.state.log.segment.bytes": "1000"}).start()
+    node.topics.ensure_internal("__transaction_state")
+    partition = node.partition("__transaction_state", 0)
+    assert partition is not None
+    assert partition.log.config.segment_bytes == 1000
+
+
+# -- settings
+
+
+def test_a_changed_setting_of_a_topic_is_used_at_once() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    node.made("other")
+    heard: list[ErrorCode] = []
+    node.topics.alter_settings([AlterSettings(2, "orders", {"retention.ms": "5"})], heard.extend)
+    assert heard == [ErrorCode.NONE]
+    orders, other = node.partition("orders", 0), node.partition("other", 0)
+    assert orders is not None
+    assert other is not None
+    assert orders.log.config.retention_ms == 5
+    assert other.log.config.retention_ms == 604_800_000
+
+
+def test_a_changed_setting_of_the_broker_reaches_every_topic_and_the_next_start() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    node.made("own", retention_ms="9")
+    event = AlterSettings(4, "", {"log.retention.ms": "5", "message.max.bytes": "77"})
+    node.topics.alter_settings([event], lambda _: None)
+    for each in (node, node.restarted()):
+        orders, own = each.partition("orders", 0), each.partition("own", 0)
+        assert orders is not None
+        assert own is not None
+        assert (orders.log.config.retention_ms, own.log.config.retention_ms) == (5, 9)
+        assert each.config.message_max_bytes == 77
+
+
+# -- producer ids
+
+
+def allocate(node: StubNode, count: int) -> list[int | None]:
+    heard: list[int | None] = []
+    for _ in range(count):
+        node.topics.allocate_producer_id(heard.append)
+    return heard
+
+
+def test_producer_ids_are_counted_through_the_blocks() -> None:
+    node = StubNode().start()
+    assert allocate(node, 1002) == list(range(1002))
+    assert node.topics.state.next_producer_id == 2000
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_never_gives_an_id_again(clean: bool) -> None:
+    node = StubNode().start()
+    first = allocate(node, 3)
+    second = allocate(node.restarted(clean=clean), 3)
+    assert first == [0, 1, 2]
+    assert second == [1000, 1001, 1002]
+
+
+def test_a_block_is_durable_before_its_first_id_is_given() -> None:
+    node = StubNode({"durability": "fsync"}).start()
+    heard: list[int | None] = []
+    node.topics.allocate_producer_id(heard.append)
+    node.topics.allocate_producer_id(heard.append)
+    assert heard == []
+    node.sync()
+    assert heard == [0, 1]
+    node.disk.crash()
+    node.shard.partitions.clear()
+    again = node.restarted(clean=False)
+    again.topics.allocate_producer_id(heard.append)
+    again.sync()
+    assert heard == [0, 1, 1000]
+
+
+def test_more_may_wait_for_a_block_than_it_has() -> None:
+    node = StubNode({"durability": "fsync"}).start()
+    heard: list[int | None] = []
+    for _ in range(2001):
+        node.topics.allocate_producer_id(heard.append)
+    for _ in range(3):
+        node.sync()
+    assert heard == list(range(2001))
+
+
+# -- durability and a disk that says no
+
+
+def test_nobody_can_write_to_a_topic_that_a_loss_of_power_would_undo() -> None:
+    node = StubNode({"durability": "fsync"}).start()
+    heard: list[Outcome] = []
+    node.topics.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
+    assert "orders" in node.topics.state.topics
+    assert node.partition("orders", 0) is None
+    assert heard == []
+    node.sync()
+    assert node.partition("orders", 0) is not None
+    assert errors(heard) == [ErrorCode.NONE]
+
+
+def test_what_was_answered_survives_a_loss_of_power() -> None:
+    node = StubNode({"durability": "fsync"}).start()
+    node.made("kept", 2, retention_ms="5")
+    node.topics.create([NewTopic("lost", 1)], lambda _: None, validate_only=False)
+    node.disk.crash()
+    node.shard.partitions.clear()
+    again = node.restarted(clean=False)
+    assert sorted(again.topics.state.topics) == ["kept"]
+    assert again.topics.cluster_id == node.topics.cluster_id
+    assert again.topics.state.settings_of(2, "kept") == {"retention.ms": "5"}
+    assert again.topics.state.topics["kept"].partitions[0].leader_epoch == 1
+
+
+def test_a_topic_waits_until_the_deletion_of_its_name_is_durable() -> None:
+    node = StubNode({"durability": "fsync"}).start()
+    node.made("orders")
+    node.fill("orders", 2)
+    heard: list[Outcome] = []
+    node.topics.delete(["orders"], heard.extend)
+    node.topics.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
+    old = node.partition("orders", 0)
+    assert old is not None
+    node.sync()
+    assert errors(heard) == [ErrorCode.NONE], (
+        "the new one is decided on now, and waits for its own records"
+    )
+    assert node.partition("orders", 0) is None
+    node.sync()
+    assert errors(heard) == [ErrorCode.NONE, ErrorCode.NONE]
+    new = node.partition("orders", 0)
+    assert new is not None
+    assert new is not old
+    assert new.log_end_offset == 0
+
+
+def test_many_partitions_are_deleted_over_several_turns_and_a_new_topic_of_the_name_waits_for_all() -> (
+    None
+):
+    node = StubNode().start()
+    node.made("wide", 250)
+    heard: list[Outcome] = []
+    node.topics.delete(["wide"], heard.extend)
+    assert heard == []
+    assert 0 < len(node.shard.partitions) < 250
+    node.topics.create([NewTopic("wide", 3)], heard.extend, validate_only=False)
+    assert heard == []
+    while node.turn():
+        pass
+    assert errors(heard) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert len(node.shard.partitions) == 1 + 3
+
+
+def test_a_setting_that_changes_while_partitions_are_opened_reaches_those_that_come_later() -> None:
+    node = StubNode().start()
+    node.topics.create([NewTopic("wide", 250)], lambda _: None, validate_only=False)
+    change = AlterSettings(TOPIC_RESOURCE, "wide", {"retention.ms": "1234"})
+    node.topics.alter_settings([change], lambda _: None)
+    while node.turn():
+        pass
+    found = {
+        node.shard.partitions[TopicPartition("wide", index)].log.config.retention_ms
+        for index in range(250)
+    }
+    assert found == {1234}
+
+
+def test_a_stop_in_the_middle_of_a_creation_opens_nothing_more_and_the_next_start_has_all() -> None:
+    node = StubNode().start()
+    heard: list[Outcome] = []
+    node.topics.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
+    node.topics.stop()
+    while node.turn():
+        pass
+    assert heard == []
+    again = node.restarted()
+    assert len(again.shard.partitions) == 1 + 250
+
+
+def test_a_topic_that_is_deleted_before_it_was_durable_is_never_opened() -> None:
+    node = StubNode({"durability": "fsync"}).start()
+    node.topics.create([NewTopic("orders", 1)], lambda _: None, validate_only=False)
+    node.topics.delete(["orders"], lambda _: None)
+    node.sync()
+    assert node.partition("orders", 0) is None
+    assert errors(node.create("orders")) == [ErrorCode.NONE]
+    assert node.partition("orders", 0) is not None
+
+
+def test_a_full_disk_refuses_and_changes_nothing() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    before = node.topics.state.version
+    node.disk.fill()
+    heard: list[Outcome] = []
+    node.topics.delete(["orders"], heard.extend)
+    assert errors([*node.create("more"), *heard]) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    assert allocate(node, 1) == [None]
+    with pytest.raises(StorageError):
+        node.topics.ensure_internal("__consumer_offsets")
+    assert node.topics.state.version == before
+    node.disk.empty()
+    assert errors(node.create("more")) == [ErrorCode.NONE]
+    assert allocate(node, 1) == [0]
+
+
+def test_a_partition_that_found_no_room_is_opened_when_there_is_some() -> None:
+    node = StubNode().start()
+    node.refuse_to_open = True
+    node.made("orders", 2)
+    assert node.partition("orders", 0) is None
+    assert len(node.timers) == 1
+    node.fire_timers()
+    assert node.partition("orders", 0) is None
+    node.refuse_to_open = False
+    node.fire_timers()
+    assert node.partition("orders", 0) is not None
+    assert node.partition("orders", 1) is not None
+    assert node.timers == []
+
+
+def test_a_partition_that_found_no_room_is_forgotten_with_its_topic() -> None:
+    node = StubNode().start()
+    node.refuse_to_open = True
+    node.made("orders")
+    node.topics.delete(["orders"], lambda _: None)
+    node.refuse_to_open = False
+    node.fire_timers()
+    assert node.partition("orders", 0) is None
+    assert node.timers == []
+
+
+def test_many_partitions_are_opened_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_effects, "TURN_SECONDS", 0.0)
+    node = StubNode().start()
+    heard: list[Outcome] = []
+    node.topics.create([NewTopic("wide", 250), NewTopic("a")], heard.extend, validate_only=False)
+    open_after = [len(node.shard.partitions) - 1]
+    while node.turn():
+        open_after.append(len(node.shard.partitions) - 1)
+    assert open_after == list(range(100, 252))
+    assert errors(heard) == [ErrorCode.NONE] * 2
+
+
+def test_a_topic_deleted_while_it_is_being_opened_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_effects, "TURN_SECONDS", 0.0)
+    node = StubNode().start()
+    heard: list[Outcome] = []
+    node.topics.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
+    node.topics.delete(["wide"], heard.extend)
+    node.topics.create([NewTopic("wide", 2)], heard.extend, validate_only=False)
+    while node.turn():
+        pass
+    assert errors(heard) == [ErrorCode.NONE] * 3
+    assert len(node.shard.partitions) == 1 + 2
+
+
+def test_who_is_not_the_controller_decides_nothing() -> None:
+    node = StubNode().start()
+    node.topics.controller_id = 2
+    (outcome,) = node.create("orders")
+    assert outcome.error is ErrorCode.NOT_CONTROLLER
+    assert node.topics.state.topics == {}
+
+
+def test_raised_epochs_reach_open_partitions() -> None:
+    node = StubNode().start()
+    node.made("orders", 2)
+    heard: list[ErrorCode] = []
+    node.topics.bump_leader_epochs([TopicPartition("orders", 1)], heard.append)
+    assert heard == [ErrorCode.NONE]
+    untouched, raised = node.partition("orders", 0), node.partition("orders", 1)
+    assert untouched is not None
+    assert raised is not None
+    assert (untouched.leader_epoch, raised.leader_epoch) == (0, 1)
+
+
+def test_topic_ids_look_like_random_uuids_and_never_like_options() -> None:
+    node = StubNode().start()
+    outcomes = node.create(*(f"t{number}" for number in range(100)))
+    ids = [outcome.topic_id for outcome in outcomes]
+    assert len(set(ids)) == 100
+    assert all(each[6] >> 4 == 4 and each[8] >> 6 == 2 for each in ids)
+    assert not any(topic_id_text(each).startswith("-") for each in ids)
+
+
+def test_very_many_topics_of_one_request_are_decided_over_several_turns() -> None:
+    node = StubNode().start()
+    heard: list[Outcome] = []
+    wanted = [NewTopic(f"wide-{number}", 600) for number in range(4)]
+    node.topics.create(wanted, heard.extend, validate_only=False)
+    assert "wide-3" not in node.topics.state.topics
+    node.topics.delete(["wide-0"], heard.extend)  # Before it was opened.
+    node.topics.create([NewTopic("wide-3", 1)], heard.extend, validate_only=False)
+    while node.turn():
+        pass
+    found = {outcome.name: outcome.error for outcome in heard}
+    assert found["wide-1"] == found["wide-2"] == ErrorCode.NONE
+    assert sorted(errors(heard)) == sorted([ErrorCode.NONE] * 5 + [ErrorCode.TOPIC_ALREADY_EXISTS])
+    assert len(node.shard.partitions) == 1 + 600 + 600 + 1

@@ -1,0 +1,468 @@
+"""Creating and deleting topics, partitions and records, in every version that is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from fencepost.wire.forms.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from fencepost.wire.forms.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from fencepost.wire.forms.elect_leaders import ElectLeadersRequest, TopicPartitions
+from fencepost.wire.forms.list_partition_reassignments import ListPartitionReassignmentsRequest
+from tests.broker.controller.topics_stage import Deny, StubNode
+
+pytestmark = pytest.mark.interpreted
+
+
+def versions(api: ApiKey) -> range:
+    return range(API[api].min_version, API[api].max_version + 1)
+
+
+# -- CreateTopics
+
+
+def create(
+    node: StubNode, *topics: CreatableTopic, version: int = 7, validate_only: bool = False
+) -> Any:
+    request = CreateTopicsRequest(topics=list(topics), validate_only=validate_only)
+    return node.ask(ApiKey.CREATE_TOPICS, request, version).topics
+
+
+def topic(
+    name: str = "orders",
+    partitions: int = -1,
+    copies: int = -1,
+    assignments: dict[int, list[int]] | None = None,
+    **settings: str | None,
+) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=copies,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=nodes)
+            for index, nodes in (assignments or {}).items()
+        ],
+        configs=[
+            CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in settings.items()
+        ],
+    )
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
+def test_a_topic_is_created(version: int) -> None:
+    node = StubNode().start()
+    (result,) = create(node, topic(partitions=3, copies=1, retention_ms="5"), version=version)
+    assert (result.name, result.error_code, result.error_message) == ("orders", 0, None)
+    assert node.partition("orders", 2) is not None
+    if version >= 5:
+        assert (result.num_partitions, result.replication_factor) == (3, 1)
+        settings = {each.name: each for each in result.configs}
+        assert len(settings) == 33
+        assert (settings["retention.ms"].value, settings["retention.ms"].config_source) == ("5", 1)
+        assert settings["cleanup.policy"].config_source == 5
+    if version >= 7:
+        assert result.topic_id == node.topics.state.topic_id("orders")
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
+def test_a_refused_topic_comes_with_a_sentence(version: int) -> None:
+    node = StubNode().start()
+    (result,) = create(node, topic("a b"), version=version)
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "'a b'" in result.error_message
+    if version >= 5:
+        assert (result.num_partitions, result.replication_factor, result.configs) == (-1, -1, [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (topic(partitions=0), ErrorCode.INVALID_PARTITIONS),
+        (topic(copies=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic(copies=0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic(assignments={0: [9]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic(assignments={0: [1], 2: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic(partitions=1, assignments={0: [1]}), ErrorCode.INVALID_REQUEST),
+        (topic(nonsense="1"), ErrorCode.INVALID_CONFIG),
+        (topic(retention_ms="abc"), ErrorCode.INVALID_CONFIG),
+        (topic(retention_ms=None), ErrorCode.INVALID_CONFIG),
+        (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (topic(partitions=10_001), ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_what_cannot_be_created_is_refused_as_kafka_refuses_it(
+    wanted: CreatableTopic, error: ErrorCode
+) -> None:
+    node = StubNode().start()
+    for validate_only in (True, False):
+        (result,) = create(node, wanted, validate_only=validate_only)
+        assert result.error_code == error
+        assert result.error_message
+    assert node.topics.state.topics == {}
+
+
+def test_a_manual_assignment_is_taken() -> None:
+    node = StubNode().start()
+    (result,) = create(node, topic(assignments={1: [1], 0: [1]}))
+    assert (result.error_code, result.num_partitions) == (0, 2)
+
+
+def test_a_topic_that_is_named_twice_is_not_created() -> None:
+    node = StubNode().start()
+    results = create(node, topic("twice"), topic("once"), topic("twice"))
+    assert [(r.name, r.error_code) for r in results] == [
+        ("twice", ErrorCode.INVALID_REQUEST),
+        ("once", ErrorCode.NONE),
+    ]
+    assert list(node.topics.state.topics) == ["once"]
+
+
+def test_validation_answers_as_creation_would() -> None:
+    node = StubNode().start()
+    (result,) = create(node, topic(partitions=4, retention_ms="9"), validate_only=True)
+    assert (result.error_code, result.num_partitions, len(result.configs)) == (0, 4, 33)
+    assert node.topics.state.topics == {}
+
+
+def test_who_may_not_create_is_told() -> None:
+    denied = Deny(("CREATE", "CLUSTER", "kafka-cluster"), ("CREATE", "TOPIC", "orders"))
+    node = StubNode(authorizer=denied).start()
+    results = create(node, topic("orders"), topic("mine"))
+    assert [r.error_code for r in results] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
+
+
+def test_who_may_not_see_settings_is_not_told_them() -> None:
+    node = StubNode(authorizer=Deny(("DESCRIBE_CONFIGS", "TOPIC", "orders"))).start()
+    (result,) = create(node, topic("orders"))
+    assert (result.error_code, result.configs) == (0, None)
+    assert result.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (result.num_partitions, result.replication_factor) == (-1, -1)
+
+
+# -- DeleteTopics
+
+
+def delete(node: StubNode, *names: str, version: int = 6) -> Any:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names])
+    return node.ask(ApiKey.DELETE_TOPICS, request, version).responses
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))
+def test_topics_are_deleted_by_name(version: int) -> None:
+    node = StubNode().start()
+    node.made("orders")
+    topic_id = node.topics.state.topic_id("orders")
+    deleted, absent = delete(node, "orders", "absent", version=version)
+    assert (deleted.name, deleted.error_code) == ("orders", ErrorCode.NONE)
+    assert absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if version >= 5:
+        assert (deleted.error_message, bool(absent.error_message)) == (None, True)
+    if version >= 6:
+        assert deleted.topic_id == topic_id
+    assert node.topics.state.topics == {}
+
+
+def test_topics_are_deleted_by_id() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    known = node.topics.state.topic_id("orders") or b""
+    states = [DeleteTopicState(name=None, topic_id=each) for each in (known, b"?" * 16)]
+    request = DeleteTopicsRequest(topics=states)
+    results = node.ask(ApiKey.DELETE_TOPICS, request).responses
+    by_id = {result.topic_id: result for result in results}
+    assert (by_id[known].name, by_id[known].error_code) == ("orders", 0)
+    assert by_id[b"?" * 16].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert by_id[b"?" * 16].name is None
+
+
+def test_a_topic_is_named_by_name_or_id_and_once() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    known = node.topics.state.topic_id("orders") or b""
+    for states in (
+        [DeleteTopicState(name="orders", topic_id=known)],
+        [DeleteTopicState(name=None)],
+        [DeleteTopicState(name="orders"), DeleteTopicState(name=None, topic_id=known)],
+        [DeleteTopicState(name="orders"), DeleteTopicState(name="orders")],
+    ):
+        request = DeleteTopicsRequest(topics=states)
+        (result,) = node.ask(ApiKey.DELETE_TOPICS, request).responses
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert "orders" in node.topics.state.topics
+
+
+def test_a_topic_named_by_name_and_by_id_is_told_with_its_id() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    known = node.topics.state.topic_id("orders") or b""
+    states = [DeleteTopicState(name="orders"), DeleteTopicState(name=None, topic_id=known)]
+    (result,) = node.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states)).responses
+    assert (result.name, result.topic_id) == ("orders", known)
+
+
+def test_internal_topics_are_not_deleted() -> None:
+    node = StubNode().start()
+    node.topics.ensure_internal("__consumer_offsets")
+    (result,) = delete(node, "__consumer_offsets")
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],
+)
+def test_deletion_can_be_turned_off(version: int, error: ErrorCode) -> None:
+    node = StubNode({"delete.topic.enable": "false"}).start()
+    node.made("orders")
+    (result,) = delete(node, "orders", version=version)
+    assert result.error_code == error
+    assert "orders" in node.topics.state.topics
+
+
+def test_who_may_not_delete_is_told() -> None:
+    denied = Deny(("DELETE", "TOPIC", "seen"), ("DESCRIBE", "TOPIC", "unseen"))
+    node = StubNode(authorizer=denied).start()
+    node.made("seen")
+    node.made("unseen")
+    seen, unseen = delete(node, "seen", "unseen")
+    assert seen.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert unseen.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(node.topics.state.topics) == 2
+
+
+# -- CreatePartitions
+
+
+def add_partitions(
+    node: StubNode,
+    *topics: tuple[str, int, list[list[int]] | None],
+    version: int = 3,
+    validate_only: bool = False,
+) -> Any:
+    request = CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(
+                name=name,
+                count=count,
+                assignments=None
+                if nodes is None
+                else [CreatePartitionsAssignment(broker_ids=each) for each in nodes],
+            )
+            for name, count, nodes in topics
+        ],
+        validate_only=validate_only,
+    )
+    return node.ask(ApiKey.CREATE_PARTITIONS, request, version).results
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.CREATE_PARTITIONS))
+def test_partitions_are_added(version: int) -> None:
+    node = StubNode().start()
+    node.made("orders", 2)
+    (result,) = add_partitions(node, ("orders", 4, None), version=version)
+    assert (result.name, result.error_code, result.error_message) == ("orders", 0, None)
+    assert node.partition("orders", 3) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "nodes", "error"),
+    [
+        ("orders", 2, None, ErrorCode.INVALID_PARTITIONS),
+        ("orders", 1, None, ErrorCode.INVALID_PARTITIONS),
+        ("orders", -1, None, ErrorCode.INVALID_PARTITIONS),
+        ("absent", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("orders", 3, [[2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 3, [[1], [1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 3, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 200_000, None, ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_partitions_that_cannot_be_added_are_refused(
+    name: str, count: int, nodes: list[list[int]] | None, error: ErrorCode
+) -> None:
+    node = StubNode().start()
+    node.made("orders", 2)
+    for validate_only in (True, False):
+        (result,) = add_partitions(node, (name, count, nodes), validate_only=validate_only)
+        assert result.error_code == error
+        assert result.error_message
+    assert node.topics.state.partition_count("orders") == 2
+
+
+def test_a_topic_that_is_named_twice_gets_no_partitions() -> None:
+    node = StubNode().start()
+    node.made("orders", 2)
+    (result,) = add_partitions(node, ("orders", 3, None), ("orders", 4, None))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert node.topics.state.partition_count("orders") == 2
+
+
+def test_who_may_not_alter_adds_no_partitions() -> None:
+    node = StubNode(authorizer=Deny(("ALTER", "TOPIC", "orders"))).start()
+    node.made("orders")
+    (result,) = add_partitions(node, ("orders", 3, None))
+    assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+# -- DeleteRecords
+
+
+def delete_records(
+    node: StubNode, offset: int, name: str = "orders", index: int = 0, version: int = 2
+) -> tuple[int, int]:
+    request = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsTopic(
+                name=name,
+                partitions=[DeleteRecordsPartition(partition_index=index, offset=offset)],
+            )
+        ]
+    )
+    (result,) = node.ask(ApiKey.DELETE_RECORDS, request, version).topics
+    (partition,) = result.partitions
+    assert (result.name, partition.partition_index) == (name, index)
+    return partition.error_code, partition.low_watermark
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_RECORDS))
+def test_records_are_deleted_up_to_an_offset(version: int) -> None:
+    node = StubNode().start()
+    node.made("orders")
+    partition = node.fill("orders", 10)
+    assert delete_records(node, 3, version=version) == (0, 3)
+    assert delete_records(node, 1, version=version) == (0, 3)
+    assert delete_records(node, -1, version=version) == (0, 10)
+    assert partition.log_start_offset == 10
+
+
+@pytest.mark.parametrize("offset", [11, -2])
+def test_records_beyond_the_end_cannot_be_deleted(offset: int) -> None:
+    node = StubNode().start()
+    node.made("orders")
+    node.fill("orders", 10)
+    assert delete_records(node, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"),
+    [
+        ("compact", ErrorCode.POLICY_VIOLATION),
+        ("compact,delete", ErrorCode.NONE),
+        ("delete", ErrorCode.NONE),
+        ("", ErrorCode.NONE),
+    ],
+)
+def test_a_compacted_topic_keeps_its_records(policy: str, error: ErrorCode) -> None:
+    node = StubNode().start()
+    node.made("orders", cleanup_policy=policy)
+    node.fill("orders", 2)
+    assert delete_records(node, 1)[0] == error
+
+
+def test_records_of_an_internal_topic_cannot_be_deleted() -> None:
+    node = StubNode().start()
+    node.topics.ensure_internal("__consumer_offsets")
+    assert delete_records(node, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+
+
+def test_records_of_what_is_not_here_cannot_be_deleted() -> None:
+    node = StubNode(authorizer=Deny(("DELETE", "TOPIC", "secret"))).start()
+    node.made("orders")
+    assert delete_records(node, 0, "absent") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert delete_records(node, 0, index=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert delete_records(node, 0, "secret") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+    node.shard.partitions.clear()
+    assert delete_records(node, 0) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+
+# -- DescribeLogDirs
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))
+def test_the_data_directory_is_described(version: int) -> None:
+    node = StubNode().start()
+    node.made("orders", 2)
+    node.made("other")
+    partition = node.fill("orders", 10, 1)
+    asked = [
+        DescribableLogDirTopic(topic="orders", partitions=[1, 1, 9]),
+        DescribableLogDirTopic(topic="absent", partitions=[0]),
+    ]
+    reply = node.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=asked), version)
+    (result,) = reply.results
+    assert (result.error_code, result.log_dir) == (0, "/data")
+    (described,) = result.topics
+    (log,) = described.partitions
+    assert (described.name, log.partition_index, log.offset_lag) == ("orders", 1, 0)
+    assert log.partition_size == partition.log.size_bytes > 0
+    if version >= 4:
+        assert (result.total_bytes, result.usable_bytes) == node.disk.space("/data")
+    everything = node.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), version)
+    assert {t.name: len(t.partitions) for t in everything.results[0].topics} == {
+        "orders": 2,
+        "other": 1,
+    }
+    nothing = node.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=[]), version)
+    assert nothing.results[0].topics == []
+
+
+def test_who_may_not_describe_the_cluster_sees_no_directory() -> None:
+    node = StubNode(authorizer=Deny(("DESCRIBE", "CLUSTER", "kafka-cluster"))).start()
+    reply = node.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))
+    assert (reply.error_code, reply.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+
+# -- elections and reassignments that never are
+
+
+def test_nothing_is_ever_reassigned() -> None:
+    node = StubNode().start()
+    request = ListPartitionReassignmentsRequest(topics=None)
+    reply = node.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, 0)
+    assert (reply.error_code, reply.topics) == (0, [])
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ELECT_LEADERS))
+def test_no_election_is_ever_needed(version: int) -> None:
+    node = StubNode().start()
+    node.made("orders")
+    asked = [TopicPartitions(topic="orders", partitions=[0, 9])]
+    request = ElectLeadersRequest(topic_partitions=asked)
+    reply = node.ask(ApiKey.ELECT_LEADERS, request, version)
+    (result,) = reply.replica_election_results
+    assert [(p.partition_id, p.error_code) for p in result.partition_result] == [
+        (0, ErrorCode.ELECTION_NOT_NEEDED),
+        (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
+def test_an_unknown_kind_of_election_is_refused() -> None:
+    node = StubNode().start()
+    node.made("orders")
+    asked = [TopicPartitions(topic="orders", partitions=[0])]
+    request = ElectLeadersRequest(election_type=7, topic_partitions=asked)
+    reply = node.ask(ApiKey.ELECT_LEADERS, request)
+    assert reply.error_code == ErrorCode.INVALID_REQUEST
+    (result,) = reply.replica_election_results
+    assert result.partition_result[0].error_code == ErrorCode.INVALID_REQUEST

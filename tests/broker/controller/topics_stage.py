@@ -1,0 +1,313 @@
+"""A node without sockets and loop: real logs and partitions on a disk in memory, durability by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from typing import TYPE_CHECKING, Any, cast
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.failures import StorageError, SyncError
+from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
+from fencepost.broker.context import AllowAll, Context
+from fencepost.broker.controller.controller import NewTopic, Outcome, Topics
+from fencepost.broker.settings.config import BrokerConfig
+from fencepost.broker.storage.layout import Layout
+from fencepost.broker.waiting import Parked
+from fencepost.log.config import LogConfig
+from fencepost.log.log import Log
+from fencepost.partition.partition import Partition
+from fencepost.simulation.disk import UnsyncedDisk
+from fencepost.wire.apis import API
+from fencepost.wire.codec import (
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+    read_request_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from fencepost.broker.context import Authorizer
+    from fencepost.broker.node import Node
+    from fencepost.wire.apis import ApiKey
+
+NOW_MS = 1_700_000_000_000
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class CountingDice:
+    """Different bytes at every throw, the same ones in every run."""
+
+    def __init__(self) -> None:
+        self.thrown = 0
+
+    def bytes(self, count: int) -> bytes:
+        self.thrown += 1
+        return hashlib.sha256(str(self.thrown).encode()).digest()[:count]
+
+
+class Coordinator:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.loaded: list[int] = []
+        self.deleted_topics: list[str] = []
+
+    def forgetting(self, names: Collection[str]) -> Iterator[Callable[[], None]]:
+        yield lambda: self.deleted_topics.extend(names)
+
+    def on_topic_created(self, name: str) -> None:
+        """Nothing of an older topic is left."""
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def load(self, index: int, partition: Partition) -> None:
+        self.loaded.append(index)
+
+
+class StubShard:
+    def __init__(self, fsync: bool) -> None:
+        self.fsync = fsync
+        self.partitions: dict[TopicPartition, Partition] = {}
+
+
+class StubFlusher:
+    def written(self, partition: Partition) -> None:
+        """A disk that never loses power needs nothing."""
+
+
+class StubBackground:
+    """Does at once what a thread would do, or when it is told to."""
+
+    def __init__(self, fatal: Callable[[str], None]) -> None:
+        self._fatal = fatal
+        self.is_held = False
+        self.held: list[Callable[[], None]] = []
+        """Each call is one step: the work, or what follows from it."""
+
+    def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        def finish() -> None:
+            try:
+                work()
+            except SyncError as problem:
+                self._fatal(str(problem))
+                return
+            except (OSError, StorageError) as problem:
+                failed = problem
+                self._step(lambda: done(failed))
+                return
+            self._step(lambda: done(None))
+
+        self._step(finish)
+
+    def _step(self, step: Callable[[], None]) -> None:
+        if self.is_held:
+            self.held.append(step)
+        else:
+            step()
+
+    def step(self) -> bool:
+        """The next thing that was held; False when there is none."""
+        if self.held:
+            self.held.pop(0)()
+            return True
+        return False
+
+
+class StubHousekeeping:
+    def retain_soon(self, partition: Partition) -> None:
+        partition.retain(NOW_MS)
+
+
+class StubNode:
+    """What `Topics` and its handlers need of a node."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        disk: UnsyncedDisk | None = None,
+        dice: CountingDice | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self.config = BrokerConfig({"log.dirs": "/data", **(settings or {})})
+        self.node_id = self.config.node_id
+        self.clock = Clock()
+        self.disk = disk or UnsyncedDisk()
+        self.dice = dice or CountingDice()
+        self.authorizer = authorizer or AllowAll()
+        self.layout = Layout(self.disk, self.config.data)
+        self.shard = StubShard(fsync=self.config.durability == "fsync")
+        self.housekeeping = StubHousekeeping()
+        self.flusher = StubFlusher()
+        self.groups = Coordinator()
+        self.transactions = Coordinator()
+        self.fatal_reasons: list[str] = []
+        self.background = StubBackground(self.fatal)
+        self.timers: list[Callable[[], None]] = []
+        self.next_turns: list[Callable[[], None]] = []
+        self.refuse_to_open = False
+        self._waiting: list[tuple[Partition, int, Callable[[], None]]] = []
+        self.topics = Topics(cast("Node", self))
+
+    def start(self, *, host: str = "localhost", port: int = 9092) -> StubNode:
+        self.layout.load()
+        self.topics.load()
+        self.topics.register(host, port)
+        return self
+
+    def stop(self, *, clean: bool = True) -> None:
+        for partition in self.shard.partitions.values():
+            partition.close(clean=clean)
+        if clean:
+            self.layout.save_checkpoints(self.shard.partitions.values())
+            self.layout.mark_clean()
+
+    def restarted(self, *, clean: bool = True, **settings: str) -> StubNode:
+        """The next life on the same disk."""
+        self.stop(clean=clean)
+        given = {**self.config.static, **{k.replace("_", "."): v for k, v in settings.items()}}
+        return StubNode(given, disk=self.disk, dice=self.dice).start()
+
+    def fatal(self, reason: str) -> None:
+        self.fatal_reasons.append(reason)
+
+    # -- what Node offers
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        return self.shard.partitions.get(TopicPartition(topic, index))
+
+    def open_partition(
+        self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
+    ) -> Partition:
+        if self.refuse_to_open:
+            raise StorageError("no room")
+        opened = Log.open(
+            self.disk,
+            self.layout.claim(name, topic_id),
+            config,
+            now_ms=NOW_MS,
+            clean=self.layout.clean,
+            recovery_point=self.layout.recovery_point(name),
+            log_start_offset=self.layout.log_start_offset(name),
+        )
+        fsync = self.shard.fsync
+        partition = Partition(name, topic_id, leader_epoch, opened, durable_at_append=not fsync)
+        self.shard.partitions[name] = partition
+        return partition
+
+    def open_metadata_log(self) -> Partition:
+        name = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+        return self.open_partition(name, bytes(15) + b"\x01", 0, LogConfig())
+
+    def close_partition(self, name: TopicPartition, *, delete: bool) -> None:
+        partition = self.shard.partitions.pop(name, None)
+        if partition is not None:
+            partition.close(clean=not delete)
+        if delete:
+            self.layout.delete(name)
+
+    def when_durable(
+        self, partition: Partition, end_offset: int, callback: Callable[[], None]
+    ) -> None:
+        if not self.shard.fsync or partition.high_watermark >= end_offset:
+            callback()
+        else:
+            self._waiting.append((partition, end_offset, callback))
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> None:
+        (self.timers if delay_ms else self.next_turns).append(callback)
+
+    def turn(self) -> bool:
+        """One turn of the loop; False when there was nothing to do in it."""
+        turns, self.next_turns = self.next_turns, []
+        for callback in turns:
+            callback()
+        return bool(turns)
+
+    def fire_timers(self) -> None:
+        """The time of every timer has come."""
+        timers, self.timers = self.timers, []
+        for callback in timers:
+            callback()
+
+    def sync(self) -> None:
+        """The disk has everything; whoever waited goes on."""
+        waiting, self._waiting = self._waiting, []
+        for partition, end_offset, _ in waiting:
+            durable = partition.log.sync()
+            assert durable >= end_offset
+            partition.advance_high_watermark(durable)
+        for _, _, callback in waiting:
+            callback()
+
+    # -- what tests say
+
+    def context(self, version: int = 99) -> Context:
+        return Context(cast("Node", self), version, "test", "127.0.0.1")
+
+    def create(self, *topics: NewTopic | str, validate_only: bool = False) -> list[Outcome]:
+        wanted = [NewTopic(each) if isinstance(each, str) else each for each in topics]
+        heard: list[Outcome] = []
+        self.topics.create(wanted, heard.extend, validate_only=validate_only)
+        if self.shard.fsync:
+            self.sync()
+        while self.turn():
+            pass
+        return heard
+
+    def made(self, name: str, partition_count: int = 1, **settings: str) -> None:
+        given = [(key.replace("_", "."), value) for key, value in settings.items()]
+        (outcome,) = self.create(NewTopic(name, partition_count, settings=given))
+        assert outcome.error is ErrorCode.NONE, outcome.message
+
+    def fill(self, topic: str, count: int, index: int = 0) -> Partition:
+        partition = self.partition(topic, index)
+        assert partition is not None
+        for number in range(count):
+            partition.append_records([(b"key", b"%d" % number)], NOW_MS)
+        return partition
+
+    def ask(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
+        """What a client of that version gets: everything passes through the bytes of the wire."""
+        version = API[api].max_version if version is None else version
+        sent = b"".join(encode_request(api, version, 7, "test", request))
+        frame = memoryview(bytearray(sent))[4:]
+        header = read_request_header(frame)
+        form = decode_request(api, version, frame, header.body_offset)
+        handler = importlib.import_module(f"fencepost.broker.handlers.{api.name.lower()}")
+        handled = handler.handle(form, self.context(version))
+        # A request that is worked off in turns is not done in one where the machine is slow.
+        while isinstance(handled, Parked) and not handled.answered and self.turn():
+            pass
+        reply = answer_of(handled)
+        answered = b"".join(encode_response(api, version, 7, reply))
+        _, response = decode_response(api, version, memoryview(answered)[4:])
+        return response
+
+
+def answer_of(reply: object) -> Any:
+    if isinstance(reply, Parked):
+        assert reply.answered, "the answer is still waiting"
+        return reply.reply
+    return reply
+
+
+class Deny:
+    """Allows everything but what it was told."""
+
+    def __init__(self, *denied: tuple[str, str, str]) -> None:
+        self._denied = set(denied)
+
+    def authorize(
+        self, principal: str, operation: str, resource_type: str, resource_name: str
+    ) -> bool:
+        return (operation, resource_type, resource_name) not in self._denied

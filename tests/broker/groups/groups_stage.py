@@ -1,0 +1,165 @@
+"""A node that coordinates groups: real partitions on a disk in memory, a clock and timers turned by hand."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition, coordinator_partition
+from fencepost.broker.groups.coordinator import Groups
+from fencepost.broker.transactions.markers import EndMarker, append_marker
+from fencepost.broker.waiting import Parked
+from fencepost.wire.codec import encode_response
+from tests.broker.controller.topics_stage import NOW_MS, StubNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fencepost.broker.node import Node
+    from fencepost.coordinator.metadata.state import MetadataState
+    from fencepost.wire.apis import ApiKey
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self.time_ms = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+class Timer:
+    """One timer; those of the same time ring in the order in which they were set."""
+
+    def __init__(self, due_ms: float, number: int, callback: Callable[[], None]) -> None:
+        self.due_ms = due_ms
+        self.number = number
+        self.callback = callback
+        self.cancelled = False
+
+    def __lt__(self, other: Timer) -> bool:
+        return (self.due_ms, self.number) < (other.due_ms, other.number)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Asked(NamedTuple):
+    """What the transaction coordinator was asked."""
+
+    name: TopicPartition
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    add: bool
+
+
+class Verifier:
+    """A transaction coordinator that says what it was told to, at once or when the test wants."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.error = ErrorCode.NONE
+        self.answers_later = False
+        self.waiting: list[Callable[[ErrorCode], None]] = []
+
+    def load(self, index: int, partition: object) -> None:
+        """Topics announces partitions of `__transaction_state` too."""
+
+    def verify(
+        self,
+        name: TopicPartition,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        add: bool,
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        self.asked.append(Asked(name, transactional_id, producer_id, producer_epoch, add))
+        if self.answers_later:
+            self.waiting.append(done)
+        else:
+            done(self.error)
+
+
+class GroupNode(StubNode):
+    """A node with the real group coordinator."""
+
+    groups: Groups  # type: ignore[assignment]
+    transactions: Verifier  # type: ignore[assignment]
+    clock: HandClock  # type: ignore[assignment]
+
+    def __init__(self, settings: Mapping[str, str] | None = None, **fields: Any) -> None:
+        super().__init__({"offsets.topic.num.partitions": "3", **(settings or {})}, **fields)
+        self.clock = HandClock()
+        self.transactions = Verifier()
+        self.groups = Groups(cast("Node", self))
+        self._timers: list[Timer] = []
+        self._numbers = itertools.count()
+
+    @property
+    def metadata(self) -> MetadataState:
+        return self.topics.state
+
+    def steady_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def begin(self) -> GroupNode:
+        """Starts with the topics that the tests speak of; `__consumer_offsets` has been asked for."""
+        self.start()
+        self.made("orders", 3)
+        self.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+        return self
+
+    def again(self, **fields: Any) -> GroupNode:
+        """The next life on the same disk, after whatever befell this one."""
+        node = GroupNode({**self.config.static}, disk=self.disk, dice=self.dice, **fields)
+        node.clock.time_ms = self.clock.time_ms
+        node.start()
+        for index in range(node.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)):
+            partition = node.partition(CONSUMER_OFFSETS_TOPIC, index)
+            assert partition is not None
+            node.groups.load(index, partition)
+        return node
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:  # type: ignore[override]
+        timer = Timer(self.clock.time_ms + delay_ms, next(self._numbers), callback)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def advance(self, milliseconds: int) -> None:
+        """Time passes, and timers ring when theirs has come."""
+        until_ms = self.clock.time_ms + milliseconds
+        while self._timers and self._timers[0].due_ms <= until_ms:
+            timer = heapq.heappop(self._timers)
+            self.clock.time_ms = max(self.clock.time_ms, int(timer.due_ms))
+            if not timer.cancelled:
+                timer.callback()
+        self.clock.time_ms = until_ms
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def send(self, api: ApiKey, handle: Callable[..., object], request: Any, version: int) -> Any:
+        """Sends a request; its reply if there is one yet, else the Parked. Every reply must fit its version."""
+        reply = handle(request, self.context(version))
+        if isinstance(reply, Parked):
+            if reply.holds_followers:
+                self.advance(0)  # A request that takes several turns of the loop gets them.
+            if not reply.answered:
+                return reply
+            reply = reply.reply
+        encode_response(api, version, 1, reply)
+        return reply
+
+    def end_transaction(self, group_id: str, producer_id: int, epoch: int, *, commit: bool) -> None:
+        """Writes the marker into the partition of a group."""
+        count = self.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
+        index = coordinator_partition(group_id, count)
+        marker = EndMarker(producer_id, epoch, commit, 0, 0)
+        error, _, _ = append_marker(cast("Node", self), CONSUMER_OFFSETS_TOPIC, index, marker)
+        assert error is ErrorCode.NONE

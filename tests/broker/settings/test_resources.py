@@ -1,0 +1,338 @@
+"""ACLs, quotas, the quorum, and the settings of groups, client metrics and loggers, over the wire."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.handlers import incremental_alter_configs
+from fencepost.broker.settings.loggers import logger_names
+from fencepost.wire.apis import API, ApiKey
+from fencepost.wire.forms.create_acls import AclCreation, CreateAclsRequest
+from fencepost.wire.forms.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from fencepost.wire.forms.describe_acls import DescribeAclsRequest
+from fencepost.wire.forms.describe_client_quotas import DescribeClientQuotasRequest
+from fencepost.wire.forms.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from fencepost.wire.forms.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from fencepost.wire.forms.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+)
+from fencepost.wire.forms.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from fencepost.wire.forms.list_config_resources import ListConfigResourcesRequest
+from tests.broker.controller.topics_stage import NOW_MS, Deny, StubNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.interpreted
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE = 0, 1
+TIMEOUT = "consumer.session.timeout.ms"
+CLUSTER = ("CLUSTER", "kafka-cluster")
+
+
+@pytest.fixture
+def node() -> StubNode:
+    return StubNode().start()
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """Loggers belong to the process: what a test does to them is undone."""
+    logger = logging.getLogger("fencepost")
+    before = logger.level
+    yield
+    logger.setLevel(before)
+
+
+def describe(node: StubNode, kind: int, name: str) -> Any:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name)
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    (result,) = node.ask(ApiKey.DESCRIBE_CONFIGS, request).results
+    return result
+
+
+def values(node: StubNode, kind: int, name: str) -> dict[str, str | None]:
+    return {row.name: row.value for row in describe(node, kind, name).configs}
+
+
+def alter(
+    node: StubNode,
+    kind: int,
+    name: str,
+    *changes: tuple[str, int, str | None],
+    validate_only: bool = False,
+) -> ErrorCode:
+    configs = [AlterableConfig(name=n, config_operation=o, value=v) for n, o, v in changes]
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    (result,) = node.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).responses
+    assert (result.error_code == 0) == (result.error_message is None)
+    return ErrorCode(result.error_code)
+
+
+# -- ACLs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_client_that_asks_for_acls_learns_that_there_are_none(
+    node: StubNode, version: int
+) -> None:
+    described = node.ask(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest(), version)
+    assert described.error_code == ErrorCode.SECURITY_DISABLED
+    assert "Authorizer" in described.error_message
+    creation = CreateAclsRequest(creations=[AclCreation(), AclCreation()])
+    created = node.ask(ApiKey.CREATE_ACLS, creation, version).results
+    assert [each.error_code for each in created] == [ErrorCode.SECURITY_DISABLED] * 2
+    deletion = DeleteAclsRequest(filters=[DeleteAclsFilter(), DeleteAclsFilter()])
+    deleted = node.ask(ApiKey.DELETE_ACLS, deletion, version).filter_results
+    assert [each.error_code for each in deleted] == [ErrorCode.SECURITY_DISABLED] * 2
+    assert [each.matching_acls for each in deleted] == [[], []]
+
+
+def test_a_client_may_ask_for_acls_before_it_hears_of_them() -> None:
+    """As in Kafka: the right to ask comes first, the word about the authorizer second."""
+    node = StubNode(authorizer=Deny(("DESCRIBE", *CLUSTER), ("ALTER", *CLUSTER))).start()
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert node.ask(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest()).error_code == refused
+    creation = CreateAclsRequest(creations=[AclCreation()])
+    assert node.ask(ApiKey.CREATE_ACLS, creation).results[0].error_code == refused
+    deletion = DeleteAclsRequest(filters=[DeleteAclsFilter()])
+    assert node.ask(ApiKey.DELETE_ACLS, deletion).filter_results[0].error_code == refused
+
+
+# -- the quorum -----------------------------------------------------------------------------------------------
+
+
+def quorum(node: StubNode, version: int = 2) -> Any:
+    asked = TopicData(
+        topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)]
+    )
+    return node.ask(ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=[asked]), version)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_the_one_voter_has_all_of_the_metadata(node: StubNode, version: int) -> None:
+    node.made("orders")
+    reply = quorum(node, version)
+    ((partition,),) = [topic.partitions for topic in reply.topics]
+    (voter,) = partition.current_voters
+    assert (partition.leader_id, voter.replica_id, partition.observers) == (1, 1, [])
+    assert partition.high_watermark == voter.log_end_offset > 0
+    assert voter.last_caught_up_timestamp == (NOW_MS if version else -1)
+    assert [each.node_id for each in reply.nodes] == ([1] if version == 2 else [])
+    if version == 2:
+        ((listener,),) = [each.listeners for each in reply.nodes]
+        assert (listener.host, listener.port) == ("localhost", 9092)
+
+
+def test_the_high_watermark_of_the_quorum_waits_for_the_disk() -> None:
+    node = StubNode({"durability": "fsync"}).start()
+    before = quorum(node).topics[0].partitions[0].high_watermark
+    resource = AlterConfigsResource(
+        resource_type=GROUP,
+        resource_name="g",
+        configs=[AlterableConfig(name=TIMEOUT, config_operation=SET, value="50000")],
+    )
+    parked = incremental_alter_configs.handle(
+        IncrementalAlterConfigsRequest(resources=[resource]), node.context()
+    )
+    heard: list[object] = []
+    parked.when_answered(heard.append)
+    partition = quorum(node).topics[0].partitions[0]
+    assert heard == []
+    assert partition.high_watermark == before < partition.current_voters[0].log_end_offset
+    node.sync()
+    partition = quorum(node).topics[0].partitions[0]
+    assert len(heard) == 1
+    assert partition.high_watermark == partition.current_voters[0].log_end_offset
+
+
+def test_who_may_not_describe_the_cluster_sees_no_quorum() -> None:
+    node = StubNode(authorizer=Deny(("DESCRIBE", *CLUSTER))).start()
+    reply = quorum(node)
+    assert (reply.error_code, reply.topics) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
+
+
+# -- settings of groups and client metrics --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "default"),
+    [
+        (GROUP, TIMEOUT, "50000", "45000"),
+        (CLIENT_METRICS, "interval.ms", "60000", "300000"),
+    ],
+)
+def test_settings_are_kept_over_a_restart_and_taken_away_again(
+    node: StubNode, kind: int, key: str, value: str, default: str
+) -> None:
+    assert values(node, kind, "one")[key] == default
+    assert alter(node, kind, "one", (key, SET, value)) is ErrorCode.NONE
+    for later in (node, node.restarted(clean=False)):
+        assert values(later, kind, "one")[key] == value
+        assert values(later, kind, "another")[key] == default
+        assert listed(later, kind) == [("one", kind)]
+    assert alter(later, kind, "one", (key, DELETE, None)) is ErrorCode.NONE
+    assert values(later, kind, "one")[key] == default
+    assert listed(later, kind) == []
+
+
+def test_a_setting_of_a_group_without_effect_is_said_to_have_none(
+    node: StubNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.NONE
+    assert caplog.messages == [
+        f"group g: {TIMEOUT} has no effect: the consumer protocol of KIP-848 is not served"
+    ]
+
+
+def test_settings_of_the_broker_stand_behind_those_of_a_group() -> None:
+    """They have no effect either, but a file made for Kafka decides what a group shows and may set."""
+    node = StubNode(
+        {"group.consumer.session.timeout.ms": "70000", "group.consumer.max.session.timeout.ms": "x"}
+    ).start()
+    assert values(node, GROUP, "g")[TIMEOUT] == "70000"
+    assert alter(node, GROUP, "g", (TIMEOUT, SET, "60001")) is ErrorCode.INVALID_CONFIG
+    node = StubNode({"group.consumer.max.session.timeout.ms": "90000"}).start()
+    assert alter(node, GROUP, "g", (TIMEOUT, SET, "90001")) is ErrorCode.INVALID_CONFIG
+    assert alter(node, GROUP, "g", (TIMEOUT, SET, "90000")) is ErrorCode.NONE
+    (row,) = [each for each in describe(node, GROUP, "g").configs if each.name == TIMEOUT]
+    assert [(each.name, each.value) for each in row.synonyms] == [
+        (TIMEOUT, "90000"),
+        (f"group.{TIMEOUT}", "45000"),
+    ]
+
+
+def test_a_change_of_a_group_leaves_the_logs_of_topics_alone(node: StubNode) -> None:
+    node.made("orders")
+    partition = node.partition("orders", 0)
+    assert partition is not None
+    before = partition.log.config
+    assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.NONE
+    assert partition.log.config is before
+
+
+@pytest.mark.parametrize("pattern", ["(" * 3_900, "a{99999999999999}", "a" * 4_001, "[" * 500])
+def test_a_pattern_that_costs_too_much_is_refused(node: StubNode, pattern: str) -> None:
+    change = ("match", SET, f"client_id={pattern}")
+    assert alter(node, CLIENT_METRICS, "one", change) is ErrorCode.INVALID_CONFIG
+
+
+def test_a_full_disk_keeps_the_old_settings_of_a_group(node: StubNode) -> None:
+    node.disk.fill()
+    assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert listed(node, GROUP) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "denied", "error"),
+    [
+        (GROUP, ("GROUP", "one"), ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (CLIENT_METRICS, CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (LOGGER, CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ],
+)
+def test_who_may_not_see_or_change_settings_is_told(
+    kind: int, denied: tuple[str, str], error: ErrorCode
+) -> None:
+    guard = Deny(("DESCRIBE_CONFIGS", *denied), ("ALTER_CONFIGS", *denied))
+    node = StubNode(authorizer=guard).start()
+    result = describe(node, kind, "one")
+    assert (result.error_code, result.configs) == (error, [])
+    assert alter(node, kind, "one", ("root", SET, "DEBUG")) is error
+
+
+# -- lists ----------------------------------------------------------------------------------------------------
+
+
+def listed(node: StubNode, *types: int, version: int = 1) -> list[tuple[str, int]]:
+    request = ListConfigResourcesRequest(resource_types=list(types))
+    reply = node.ask(ApiKey.LIST_CONFIG_RESOURCES, request, version)
+    assert reply.error_code == ErrorCode.NONE
+    return [(each.resource_name, each.resource_type) for each in reply.config_resources]
+
+
+def test_everything_that_has_settings_is_listed(node: StubNode) -> None:
+    node.made("orders")
+    alter(node, GROUP, "g", (TIMEOUT, SET, "50000"))
+    alter(node, CLIENT_METRICS, "m", ("interval.ms", SET, "60000"))
+    everything = [("orders", TOPIC), ("1", BROKER), ("1", LOGGER), ("m", CLIENT_METRICS)]
+    assert listed(node) == [*everything, ("g", GROUP)]
+    assert listed(node, GROUP, TOPIC) == [("orders", TOPIC), ("g", GROUP)]
+    assert listed(node, version=0) == [("m", CLIENT_METRICS)]
+
+
+def test_who_may_not_describe_the_settings_of_the_cluster_gets_no_list() -> None:
+    node = StubNode(authorizer=Deny(("DESCRIBE_CONFIGS", *CLUSTER))).start()
+    refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    reply = node.ask(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest())
+    assert (reply.error_code, reply.config_resources) == (refused, [])
+    quotas = node.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest())
+    assert (quotas.error_code, quotas.entries) == (refused, None)
+
+
+def test_there_are_neither_quotas_nor_credentials(node: StubNode) -> None:
+    for version in range(API[ApiKey.DESCRIBE_CLIENT_QUOTAS].max_version + 1):
+        quotas = node.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest(), version)
+        assert (quotas.error_code, quotas.entries) == (ErrorCode.NONE, [])
+    everybody = DescribeUserScramCredentialsRequest(users=None)
+    reply = node.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, everybody)
+    assert (reply.error_code, reply.results) == (ErrorCode.NONE, [])
+
+
+# -- loggers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("levels")
+def test_a_level_that_is_set_decides_what_is_logged(
+    node: StubNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "fencepost.broker.controller.controller"
+    assert name in values(node, LOGGER, "1")
+    assert alter(node, LOGGER, "1", ("root", SET, "ERROR"), (name, SET, "DEBUG")) is ErrorCode.NONE
+    caplog.clear()
+    logging.getLogger(name).debug("heard")
+    logging.getLogger("fencepost.broker.node").warning("not heard")
+    assert caplog.messages == ["heard"]
+    assert alter(node, LOGGER, "1", (name, DELETE, "no level")) is ErrorCode.NONE
+    assert set(values(node, LOGGER, "1").values()) == {"ERROR"}
+
+
+@pytest.mark.usefixtures("levels")
+@pytest.mark.parametrize(
+    ("level", "number"),
+    [("TRACE", 5), ("DEBUG", 10), ("INFO", 20), ("WARN", 30), ("ERROR", 40), ("FATAL", 50)],
+)
+def test_kafkas_levels_are_those_of_python(node: StubNode, level: str, number: int) -> None:
+    assert alter(node, LOGGER, "1", ("root", SET, level)) is ErrorCode.NONE
+    assert logging.getLogger("fencepost").level == number
+    assert values(node, LOGGER, "1")["root"] == level
+
+
+@pytest.mark.usefixtures("levels")
+def test_loggers_of_the_program_around_the_broker_are_left_alone(node: StubNode) -> None:
+    outside = logging.getLogger("an.application")
+    before = logging.root.level
+    assert "an.application" not in logger_names()
+    assert alter(node, LOGGER, "1", ("an.application", SET, "DEBUG")) is ErrorCode.INVALID_CONFIG
+    assert alter(node, LOGGER, "1", ("root", SET, "DEBUG")) is ErrorCode.NONE
+    assert (outside.level, logging.root.level) == (logging.NOTSET, before)
+
+
+@pytest.mark.usefixtures("levels")
+def test_a_level_is_not_set_where_another_is_refused_or_only_looked_at(node: StubNode) -> None:
+    before = values(node, LOGGER, "1")
+    changes: list[tuple[str, int, str | None]] = [("root", SET, "FATAL"), ("nobody", SET, "INFO")]
+    assert alter(node, LOGGER, "1", *changes) is ErrorCode.INVALID_CONFIG
+    assert alter(node, LOGGER, "1", changes[0], validate_only=True) is ErrorCode.NONE
+    assert alter(node, LOGGER, "2", changes[0]) is ErrorCode.INVALID_REQUEST
+    assert values(node, LOGGER, "1") == before

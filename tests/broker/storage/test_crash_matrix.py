@@ -1,0 +1,576 @@
+"""The process or the power dies at every disk call of what a broker does by itself: producers, transactions and readers go on.
+
+Method: a broker with transactions open, committed and aborted, and with producers in the middle of their sequences, is brought to
+a point where housekeeping has something to do. From a copy of that disk each story runs again and again, and ends at its n-th
+disk call, for every n: by a kill (what was written stays) or by a loss of power (what was synced stays). Then the broker is started
+again and everything that clients rely on is checked:
+
+- the live producers go on with their next sequence, the open transactions are ended by their owners;
+- coordinator and partitions agree: nothing stays open, the last stable offset reaches the high watermark;
+- what was acknowledged is read, once and in order, unless its retention is over; what was aborted or deleted is not.
+
+In `os` mode a loss of power may take acknowledged records, from each log others. Then producers initialise their ids again, nothing
+stays open, what is written from now on is read, and what is left is in order and shows nothing that was aborted or half written.
+
+The second half lets each call fail once instead, and goes on with the same broker.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.simulation.disk import UnsyncedDisk
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.broker.controller.topics_stage import CountingDice
+from tests.broker.node_stage import DiedError, Stage
+from tests.broker.raw import ClosedError
+from tests.broker.requests import batch_of, create_topic, create_topics, produce
+from tests.log.batches import SeededDice
+from tests.transactions.requests import init_request
+from tests.transactions.wire import (
+    NONE,
+    RETRIABLE,
+    TV1,
+    TV2,
+    WireProducer,
+    committed_offset,
+    consume,
+)
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+AN_HOUR_MS = 3_600_000
+SETTINGS = {
+    "log.retention.check.interval.ms": "1000000000",
+    "log.cleaner.backoff.ms": "1000000000",
+    "log.flush.offset.checkpoint.interval.ms": "1000000000",
+    "producer.id.expiration.check.interval.ms": "100000000",
+    "producer.id.expiration.ms": "1000000000",
+    "transaction.max.timeout.ms": "100000000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000000000",
+    "transaction.state.log.segment.bytes": "600",
+    "offsets.topic.segment.bytes": "600",
+}
+SMALL = {"internal.segment.bytes": "300"}
+LONG_MS = 90_000_000
+TRIES = 100
+"""A second lies between two of them: more than any disk of these tests fails."""
+IDEMPOTENT: dict[str, Any] = {"producer_id": 4_000_000, "epoch": 0}
+
+
+class Clients:
+    """Everybody who works with the broker, what they were told, and what they do not know."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.a = WireProducer(stage, "a", TV1)
+        self.b = WireProducer(stage, "b", TV2)
+        self.written = 0
+        self.history: list[tuple[str, bytes]] = []
+        """Of topic t: what became of each value, in the order of the log: committed, aborted, unsure."""
+        self.fresh: list[bytes] = []
+        """Committed values that no retention may have taken."""
+        self.keys: dict[bytes, set[bytes]] = {}
+        """Of topic c: the values that a key may have."""
+        self.start_offset = 0
+        self.group_offset = -1
+        """The offset that group g committed last, in a transaction."""
+        self.open_of_b: list[bytes] = []
+        self.b_is_ending = False
+
+    def move_to(self, stage: Stage) -> None:
+        self.stage = stage
+        self.a.client = self.b.client = stage
+
+    def value(self, who: str) -> bytes:
+        return b"%s %d" % (who.encode(), len(self.history) + self.written)
+
+    # -- the idempotent producer
+
+    def write(self) -> None:
+        """Until it is acknowledged, as every client does; the value is unsure meanwhile."""
+        value = b"p %d" % self.written
+        self.history.append(("unsure", value))
+        place = len(self.history) - 1
+        self.try_write(value)
+        self.history[place] = ("committed", value)
+        self.fresh.append(value)
+        self.written += 1
+
+    def try_write(self, value: bytes) -> None:
+        for _ in range(TRIES):
+            now_ms = self.stage.clock.now_ms()
+            batch = batch_of(value, sequence=self.written, timestamp_ms=now_ms, **IDEMPOTENT)
+            outcome = produce(self.stage, "t", batch)
+            if outcome.error_code == NONE:
+                return
+            assert outcome.error_code == ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode(
+                outcome.error_code
+            )
+            self.stage.advance(1_000)
+        raise AssertionError("the disk is well again, and the write is still refused")
+
+    # -- transactions
+
+    def transaction(self, producer: WireProducer, *, commit: bool) -> None:
+        """One whole transaction over both topics and a group, tried again as a client does."""
+        name = producer.transactional_id
+        value = self.value(name)
+        self.history.append(("unsure", value))
+        place = len(self.history) - 1
+        key = b"k %s" % name.encode()
+        if commit:
+            self.keys.setdefault(key, set()).add(value)
+        self.insist(producer, lambda: self._send(producer, "t", value, None))
+        self.insist(producer, lambda: self._send(producer, "c", value, key))
+        producer.send_offsets("g", {("t", 0): place})
+        self.insist(producer, lambda: producer.end(commit=commit))
+        self.history[place] = ("committed" if commit else "aborted", value)
+        if commit:
+            self.fresh.append(value)
+            self.keys[key] = {value}
+            self.group_offset = place
+
+    def _send(self, producer: WireProducer, topic: str, value: bytes, key: bytes | None) -> int:
+        if producer.protocol.adds_explicitly and (error := producer.add_one(topic)) != NONE:
+            return error
+        now_ms = self.stage.clock.now_ms()
+        return int(producer.produce(topic, value, key=key, timestamp_ms=now_ms).error_code)
+
+    def insist(self, producer: WireProducer, attempt: Callable[[], int]) -> None:
+        passing = RETRIABLE | {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS}
+        for _ in range(TRIES):
+            error = attempt()
+            if error == NONE:
+                return
+            assert error in passing, (producer.transactional_id, ErrorCode(error))
+            self.stage.advance(1_000)
+        raise AssertionError("the disk is well again, and the request is still refused")
+
+    def begin_b(self) -> None:
+        """Leaves a transaction open."""
+        value = self.value("open")
+        self.history.append(("open", value))
+        self.open_of_b = [value]
+        self.b.produce("t", value, timestamp_ms=self.stage.clock.now_ms())
+        key = b"open"
+        self.keys.setdefault(key, set()).add(value)
+        self.b.produce("c", value, key=key, timestamp_ms=self.stage.clock.now_ms())
+
+    # -- what must hold
+
+    def go_on(self) -> None:
+        """After a restart: everybody repeats what he does not know the outcome of, and goes on."""
+        self.stage.advance(1_000)
+        if self.history and self.history[-1][0] == "unsure" and self.history[-1][1][:2] == b"p ":
+            place = len(self.history) - 1
+            self.try_write(self.history[-1][1])
+            self.history[place] = ("committed", self.history[-1][1])
+            self.fresh.append(self.history[-1][1])
+            self.written += 1
+        self.write()
+        self.insist(self.b, lambda: int(self.b.produce("t", b"open too").error_code))
+        self.insist(self.b, lambda: self.b.end(commit=True))
+        self.history = [
+            ("committed" if kind == "open" else kind, value) for kind, value in self.history
+        ]
+        self.history.append(("committed", b"open too"))
+        self.a.initialise()  # Whatever it has open is aborted.
+        for producer in (self.a, self.b):
+            self.transaction(producer, commit=False)
+            self.transaction(producer, commit=True)
+
+    def check(self) -> None:
+        self.agree(self.stage)
+        seen = [v for v in consume(self.stage, "t", offset=self.log_start("t")).values if v]
+        aborted = {value for kind, value in self.history if kind == "aborted"}
+        assert not aborted & set(seen)
+        assert len(seen) == len(set(seen)), "a record was read twice"
+        sure = [value for kind, value in self.history if kind == "committed"]
+        unsure = {value for kind, value in self.history if kind == "unsure"}
+        known = [value for value in seen if value not in unsure]
+        assert known == [v for v in sure if v in set(known)], "the order has changed"
+        assert set(known) >= set(self.fresh), "an acknowledged record is gone"
+        assert self.log_start("t") >= self.start_offset, "what was deleted came back"
+        assert committed_offset(self.stage, "g", "t") == self.group_offset
+        table: dict[bytes, bytes] = {}
+        for record in consume(self.stage, "c", offset=self.log_start("c")).records:
+            if record.key is not None and record.value is not None:
+                table[record.key] = record.value
+        for key, values in self.keys.items():
+            assert table.get(key) in values, key
+
+    def log_start(self, topic: str) -> int:
+        partition = self.stage.node.partition(topic, 0)
+        assert partition is not None
+        return partition.log_start_offset
+
+    @staticmethod
+    def agree(stage: Stage) -> None:
+        """Coordinator and partitions say the same: nothing is open."""
+        stage.settle()
+        for coordinator in stage.node.transactions.coordinators():
+            assert not coordinator.state.open, "the coordinator has something open"
+        for name, partition in stage.node.shard.partitions.items():
+            assert len(partition.open_txns) == 0, name
+            assert partition.last_stable_offset == partition.high_watermark, name
+
+
+# -- stories ---------------------------------------------------------------------------------------------
+
+
+def roll(clients: Clients) -> None:
+    for _ in range(4):
+        clients.write()
+
+
+def transactions(clients: Clients) -> None:
+    clients.transaction(clients.a, commit=True)
+    clients.transaction(clients.a, commit=False)
+
+
+def keep_house(clients: Clients, what: str) -> None:
+    """One round of what the broker does by itself."""
+    housekeeping = clients.stage.node.housekeeping
+    done: list[int] = []
+
+    def start() -> None:
+        housekeeping._step(what, getattr(housekeeping, what)(), lambda: done.append(1))
+
+    clients.stage.loop.call_soon(start)
+    for _ in range(100):
+        clients.stage.settle()
+        if done or clients.stage.fatal or clients.stage.problems:
+            return
+        clients.stage.advance(1)
+    raise AssertionError(f"{what} does not come to its end")
+
+
+def retention(clients: Clients) -> None:
+    """Everything is too old, and goes."""
+    clients.fresh.clear()
+    clients.stage.advance(2 * AN_HOUR_MS)
+    keep_house(clients, "_retain")
+    clients.write()
+
+
+def some_retention(clients: Clients) -> None:
+    """What was written first is too old, and what was written last is not."""
+    clients.fresh.clear()
+    clients.stage.advance(AN_HOUR_MS * 2 / 3)
+    for _ in range(4):
+        clients.write()
+    clients.stage.advance(AN_HOUR_MS * 2 / 3)
+    keep_house(clients, "_retain")
+
+
+def delete_records(clients: Clients) -> None:
+    partition = clients.stage.node.partition("t", 0)
+    assert partition is not None
+    wanted = partition.high_watermark
+    asked = DeleteRecordsPartition(partition_index=0, offset=wanted)
+    topic = DeleteRecordsTopic(name="t", partitions=[asked])
+    clients.fresh.clear()
+    for _ in range(TRIES):
+        reply = clients.stage.call(ApiKey.DELETE_RECORDS, 2, DeleteRecordsRequest(topics=[topic]))
+        error = reply.topics[0].partitions[0].error_code
+        if error == NONE:
+            break
+        assert error == ErrorCode.KAFKA_STORAGE_ERROR
+        clients.stage.advance(1_000)
+    else:
+        raise AssertionError("the disk is well again, and nothing can be deleted")
+    clients.start_offset = wanted
+    clients.stage.settle()
+    clients.write()
+
+
+def compaction(clients: Clients) -> None:
+    clients.transaction(clients.a, commit=True)
+    keep_house(clients, "_compact")
+
+
+def checkpoint(clients: Clients) -> None:
+    clients.write()
+    keep_house(clients, "_checkpoint")
+
+
+def delete_topic(clients: Clients) -> None:
+    stage = clients.stage
+    stage.call(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(topics=[DeleteTopicState(name="d")]))
+    stage.settle()
+    create_topics(stage, "d", partitions=2)
+    clients.write()
+
+
+STORIES: tuple[Callable[[Clients], None], ...] = (
+    roll,
+    transactions,
+    retention,
+    some_retention,
+    delete_records,
+    compaction,
+    checkpoint,
+    delete_topic,
+)
+
+
+@cache
+def prepared(durability: str) -> tuple[UnsyncedDisk, Clients, int]:
+    """A disk on which a broker was killed, and its clients."""
+    stage = Stage(durability=durability, settings=SETTINGS).start()
+    create_topic(stage, "t", settings={**SMALL, "retention.ms": str(AN_HOUR_MS)})
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    create_topic(stage, "c", settings={**SMALL, **compacted})
+    create_topic(stage, "d", 2)
+    clients = Clients(stage)
+    clients.a.initialise(timeout_ms=LONG_MS)
+    clients.b.initialise(timeout_ms=LONG_MS)
+    for number in range(3):
+        clients.transaction(clients.a, commit=True)
+        clients.write()
+        clients.transaction(clients.b, commit=number > 0)
+        clients.transaction(clients.a, commit=False)
+    produce(stage, "d", batch_of(b"doomed"))
+    clients.begin_b()
+    clients.write()
+    clients.write()
+    now_ms = stage.clock.now_ms()
+    stage.advance(2_000)
+    stage.kill()
+    return stage.disk, clients, now_ms + 2_000
+
+
+def started(durability: str) -> Clients:
+    """A broker and clients of its own, as they were prepared."""
+    disk, clients, now_ms = prepared(durability)
+    mine = Clients.__new__(Clients)
+    mine.__dict__.update(
+        copy.deepcopy(
+            {k: v for k, v in vars(clients).items() if k not in "stage" and k not in ("a", "b")}
+        )
+    )
+    mine.a, mine.b = clients.a.twin(), clients.b.twin()
+    stage = Stage(
+        durability=durability,
+        settings=SETTINGS,
+        disk=copy.deepcopy(disk),
+        now_ms=now_ms + 1,
+        dice=copy.deepcopy(clients.stage.dice),
+    ).start()
+    mine.move_to(stage)
+    stage.advance(1_500)
+    return mine
+
+
+EVERY_CALL = bool(os.environ.get("FENCEPOST_EVERY_CALL"))
+"""Then nothing is left out, and the whole takes minutes; otherwise each story has one crash for each kind of disk call."""
+
+
+def some_of(kinds: Sequence[str]) -> Sequence[int]:
+    """Numbers of calls: of each kind that a story makes one, and the call after the last one, which never comes."""
+    if EVERY_CALL:
+        return range(1, len(kinds) + 2)
+    chosen = {len(kinds) + 1}
+    for turn, kind in enumerate(sorted(set(kinds))):
+        places = [number for number, each in enumerate(kinds, start=1) if each == kind]
+        chosen.add(places[(len(places) * (1 + turn % 3)) // 4])
+    return sorted(chosen)
+
+
+def calls_of(story: Callable[[Clients], None], durability: str) -> list[str]:
+    """The kinds of the disk calls that a story makes, in their order."""
+    clients = started(durability)
+    kinds = clients.stage.disk.kinds = []
+    story(clients)
+    clients.stage.advance(2_000)
+    clients.stage.disk.kinds = None
+    clients.stage.abandon()
+    return kinds
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("crash", ["kill", "lose_power"])
+def test_after_a_crash_at_any_disk_call_everybody_goes_on(
+    story: Callable[[Clients], None], durability: str, crash: str
+) -> None:
+    for call in some_of(calls_of(story, durability)):
+        clients = started(durability)
+        stage = clients.stage
+        stage.disk.lose_power_at(call)
+        try:
+            story(clients)
+            stage.advance(2_000)
+        except Exception:  # noqa: BLE001 - the process is dead: nothing that fails after that means anything.
+            assert stage.disk._power_lost_at is not None
+            assert stage.disk.calls >= stage.disk._power_lost_at, "it failed while all was well"
+        is_lossy = (durability, crash) == ("os", "lose_power")
+        if crash == "kill":
+            stage.kill()
+        else:
+            stage.lose_power(CountingDice() if call % 2 else None)
+        again = stage.again()
+        clients.move_to(again)
+        try:
+            if is_lossy:
+                go_on_after_a_loss(clients)
+            else:
+                clients.go_on()
+                clients.check()
+            assert clients.stage.fatal == again.fatal == []
+        except Exception as problem:
+            raise AssertionError(
+                f"{story.__name__}, {crash} at call {call}: {problem!r}"
+            ) from problem
+        clients.stage.abandon()
+
+
+def go_on_after_a_loss(clients: Clients) -> None:
+    """Records may be gone. What is left agrees: nothing stays open, no id is stuck, nothing aborted is shown."""
+    stage = clients.stage
+    stage.advance(1_000)
+    assert clients.b.end(commit=True) != NONE, "half a transaction was committed"
+    for producer in (clients.a, clients.b):
+        producer.initialise(timeout_ms=LONG_MS)
+    check_what_is_left(clients)
+    written = [write_as_somebody_new(clients), write_after_the_loss(clients)]
+    for producer in (clients.a, clients.b):
+        clients.transaction(producer, commit=False)
+        clients.transaction(producer, commit=True)
+        written.append(clients.history[-1][1])
+    for _ in range(2):
+        check_what_is_left(clients)
+        seen = consume(clients.stage, "t", offset=clients.log_start("t")).values
+        assert set(written) <= set(seen), "an acknowledged record is gone"
+        clients.move_to(clients.stage.kill().again())
+
+
+def check_what_is_left(clients: Clients) -> None:
+    stage = clients.stage
+    Clients.agree(stage)
+    never = {value for kind, value in clients.history if kind in ("aborted", "open")}
+    for topic in ("t", "c"):
+        seen = consume(stage, topic, offset=clients.log_start(topic)).values
+        assert not never & set(seen), f"{topic} shows what was aborted"
+        assert len(seen) == len(set(seen)), "a record was read twice"
+        order = [value for _, value in clients.history if value in set(seen)]
+        assert topic == "c" or [v for v in seen if v in set(order)] == order, (
+            "the order has changed"
+        )
+
+
+def write_as_somebody_new(clients: Clients) -> bytes:
+    """An idempotent producer that nobody has heard of: its first batch is not taken for a repetition."""
+    stage = clients.stage
+    reply = stage.call(ApiKey.INIT_PRODUCER_ID, 5, init_request(None))
+    known = {
+        producer.producer_id
+        for partition in stage.node.shard.partitions.values()
+        for producer in partition.producers
+    }
+    assert reply.producer_id not in known
+    now_ms = stage.clock.now_ms()
+    batch = batch_of(
+        b"new", sequence=0, producer_id=reply.producer_id, epoch=0, timestamp_ms=now_ms
+    )
+    assert produce(stage, "t", batch).error_code == NONE
+    clients.history.append(("committed", b"new"))
+    return b"new"
+
+
+def write_after_the_loss(clients: Clients) -> bytes:
+    """The old idempotent producer goes on, or hears of the gap and begins again with the next epoch."""
+    now_ms = clients.stage.clock.now_ms()
+    given = {"timestamp_ms": now_ms, "producer_id": IDEMPOTENT["producer_id"]}
+    batch = batch_of(b"after", sequence=clients.written + 1, epoch=0, **given)
+    told = produce(clients.stage, "t", batch).error_code
+    if told != NONE:
+        assert told == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode(told)
+        batch = batch_of(b"after", sequence=0, epoch=1, **given)
+        assert produce(clients.stage, "t", batch).error_code == NONE
+    clients.history.append(("committed", b"after"))
+    return b"after"
+
+
+@pytest.mark.parametrize("seed", range(200 if EVERY_CALL else 12))
+def test_after_a_loss_of_power_that_takes_any_tails_everybody_goes_on(seed: int) -> None:
+    clients = started("os")
+    dice = random.Random(seed)
+    for _ in range(dice.randrange(1, 9)):
+        what = dice.randrange(6)
+        if what == 0:
+            clients.write()
+        elif what == 1:
+            keep_house(clients, "_checkpoint")
+        else:
+            clients.transaction(clients.a, commit=what % 2 == 0)
+    stage = clients.stage
+    clients.move_to(stage.lose_power(SeededDice(seed)).again())
+    go_on_after_a_loss(clients)
+    clients.stage.abandon()
+
+
+def test_a_start_that_dies_while_it_settles_a_loss_of_power_is_done_again() -> None:
+    for call in range(1, 400, 1 if EVERY_CALL else 23):
+        clients = started("os")
+        transactions(clients)
+        lost = clients.stage.lose_power(SeededDice(call))
+        lost.disk.lose_power_at(call)
+        try:
+            lost.again().kill()
+        except Exception:  # noqa: BLE001 - the process is dead: how it fails means nothing.
+            lost.disk.kill()
+        clients.move_to(lost.again())
+        go_on_after_a_loss(clients)
+        clients.stage.abandon()
+
+
+# -- calls that fail once ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("failure", ["EIO", "ENOSPC", "short write"])
+def test_after_one_failed_disk_call_the_same_broker_goes_on_or_says_why_not(
+    story: Callable[[Clients], None], durability: str, failure: str
+) -> None:
+    error = errno.EIO if failure == "EIO" else errno.ENOSPC
+    for call in some_of(calls_of(story, durability)):
+        clients = started(durability)
+        stage = clients.stage
+        stage.disk.fail_call(call, error, short=failure == "short write")
+        try:
+            try:
+                story(clients)
+                stage.advance(2_000)
+            except (DiedError, ClosedError):
+                assert stage.fatal, "a connection was cut although the broker lives"
+            stage.disk.heal()
+            if stage.fatal:
+                assert "sync" in stage.fatal[0], stage.fatal
+                clients.move_to(stage.kill().again())
+            clients.go_on()
+            clients.check()
+            clients.move_to(clients.stage.kill().again())
+            clients.stage.advance(1_000)
+            clients.check()
+            assert clients.stage.fatal == []
+        except Exception as problem:
+            raise AssertionError(f"{story.__name__}, call {call} failed: {problem!r}") from problem
+        clients.stage.abandon()

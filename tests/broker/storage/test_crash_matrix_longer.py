@@ -1,0 +1,191 @@
+"""Beyond one crash and one failed call: disks that fail for a while, calls of one kind, and starts that do not come to their end.
+
+Method: the stories and the clients of the crash matrix. What a client hears must be true; a broker goes on when the disk is
+well again, or stops with a message that names the sync or the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from fencepost.base.failures import FencepostError
+from fencepost.simulation.disk import PowerLost
+from tests.broker.controller.topics_stage import CountingDice
+from tests.broker.node_stage import DiedError, Stage
+from tests.broker.raw import ClosedError
+from tests.broker.storage.test_crash_matrix import (
+    EVERY_CALL,
+    STORIES,
+    Clients,
+    calls_of,
+    go_on_after_a_loss,
+    roll,
+    some_of,
+    started,
+    transactions,
+)
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+SOME_CALLS: Final = 50
+SOME_SPELLS: Final = ((1, 12), (4, 1))
+"""The first call that fails, and how many do."""
+KINDS: Final = {
+    "reads": (errno.EIO, ("read", "view", "read_file", "size")),
+    "opens": (errno.EMFILE, ("open", "read_file", "list_dir", "sync_dir", "remove_tree")),
+    "not permitted": (errno.EACCES, ("open", "read_file", "list_dir", "exists")),
+    "read-only": (
+        errno.EROFS,
+        ("rename", "remove", "make_dir", "append", "truncate", "remove_tree"),
+    ),
+    "renames": (errno.EIO, ("rename",)),
+    "removals": (errno.EACCES, ("remove", "remove_tree")),
+    "names": (errno.EIO, ("sync_dir",)),
+    "truncations": (errno.EIO, ("truncate",)),
+}
+
+
+def suffer(clients: Clients, story: Callable[[Clients], None]) -> None:
+    """The story runs on a disk that fails and gets well, then everybody goes on with what is left of the broker."""
+    stage = clients.stage
+    try:
+        story(clients)
+        stage.advance(2_000)
+    except (DiedError, ClosedError):
+        assert stage.fatal, "a connection was cut although the broker lives"
+    stage.disk.heal()
+    if stage.fatal:
+        assert "sync" in stage.fatal[0], stage.fatal
+        clients.move_to(stage.kill().again())
+    else:
+        stage.advance(10_000)
+    clients.go_on()
+    clients.check()
+    clients.move_to(clients.stage.kill().again())
+    clients.stage.advance(1_000)
+    clients.check()
+    assert clients.stage.fatal == []
+    clients.stage.abandon()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("failure", ["EIO", "ENOSPC"])
+def test_a_disk_that_fails_for_a_while_and_gets_well_loses_nothing(
+    story: Callable[[Clients], None], durability: str, failure: str
+) -> None:
+    error = errno.EIO if failure == "EIO" else errno.ENOSPC
+    kinds = () if failure == "EIO" else ("append", "make_dir", "rename")
+    for call in some_of(calls_of(story, durability))[:: 1 if EVERY_CALL else 4]:
+        clients = started(durability)
+        clients.stage.disk.fail_for_a_while(call, SOME_CALLS, error, kinds=kinds)
+        try:
+            suffer(clients, story)
+        except Exception as problem:
+            raise AssertionError(f"{story.__name__}, from call {call} on: {problem!r}") from problem
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("failure", KINDS)
+def test_calls_of_one_kind_that_fail_lose_nothing(
+    story: Callable[[Clients], None], durability: str, failure: str
+) -> None:
+    error, kinds = KINDS[failure]
+    every = [(first, count) for first in range(1, 40) for count in (1, 12)]
+    for first, count in every if EVERY_CALL else SOME_SPELLS:
+        clients = started(durability)
+        clients.stage.disk.fail_for_a_while(first, count, error, kinds=kinds)
+        try:
+            suffer(clients, story)
+        except Exception as problem:
+            raise AssertionError(
+                f"{story.__name__}, {failure} {first} to {first + count - 1}: {problem!r}"
+            ) from problem
+
+
+# -- starts that do not come to their end --------------------------------------------------------------------
+
+
+def calls_of_a_start(stage: Stage) -> list[str]:
+    """Their kinds, in their order."""
+    kinds = stage.disk.kinds = []
+    again = stage.again()
+    again.advance(2_000)
+    stage.disk.kinds = None
+    again.kill()
+    return kinds
+
+
+def crashed(durability: str, crash: str, call: int) -> Clients:
+    """Clients whose broker died in the middle of a transaction, and is not started again yet."""
+    clients = started(durability)
+    clients.stage.disk.lose_power_at(call)
+    try:
+        roll(clients)
+        transactions(clients)
+    except Exception:  # noqa: BLE001 - the process is dead: how it fails means nothing.
+        pass
+    stage = clients.stage
+    stage.kill() if crash == "kill" else stage.lose_power(CountingDice())
+    return clients
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("first", ["kill", "lose_power"])
+@pytest.mark.parametrize("second", ["kill", "lose_power"])
+def test_a_start_after_a_crash_that_crashes_too_is_done_again(
+    durability: str, first: str, second: str
+) -> None:
+    calls = calls_of_a_start(crashed(durability, first, 60).stage)
+    for call in some_of(calls):
+        clients = crashed(durability, first, 60)
+        dead = clients.stage
+        dead.disk.lose_power_at(call)
+        with contextlib.suppress(PowerLost, FencepostError):
+            half = dead.again()
+            half.advance(2_000)
+            half.abandon()
+        dead.disk.kill() if second == "kill" else dead.disk.crash(CountingDice())
+        try:
+            clients.move_to(dead.again())
+            if durability == "os" and "lose_power" in (first, second):
+                go_on_after_a_loss(clients)
+            else:
+                clients.go_on()
+                clients.check()
+        except Exception as problem:
+            raise AssertionError(f"{first}, then {second} at call {call}: {problem!r}") from problem
+        clients.stage.abandon()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+@pytest.mark.parametrize("failure", ["EIO", "EMFILE", "ENOSPC", "EROFS"])
+def test_a_start_on_a_disk_that_fails_once_serves_everything_or_is_refused_and_done_again(
+    durability: str, failure: str
+) -> None:
+    calls = calls_of_a_start(crashed(durability, "kill", 60).stage)
+    for call in some_of(calls):
+        clients = crashed(durability, "kill", 60)
+        dead = clients.stage
+        dead.disk.fail_for_a_while(call, 1, getattr(errno, failure))
+        try:
+            try:
+                again = dead.again()
+                again.advance(10_000)
+            except FencepostError:
+                dead.disk.kill()
+                again = dead.again()
+            if again.fatal:
+                again = again.kill().again()
+            clients.move_to(again)
+            clients.go_on()
+            clients.check()
+        except Exception as problem:
+            raise AssertionError(f"{failure} at call {call} of a start: {problem!r}") from problem
+        clients.stage.abandon()

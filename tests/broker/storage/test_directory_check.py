@@ -1,0 +1,116 @@
+"""`fencepost check`: a sound directory is called sound, and whatever is changed in it is named with what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fencepost.broker.storage.directory_check import DirectoryCheck, Finding
+from fencepost.broker.storage.directory_lock import DirectoryLock
+from fencepost.cli.app import app
+from tests.broker.node_stage import FOLDER, Stage
+from tests.broker.requests import batch_of, create_topic, produce
+from tests.transactions.wire import TV1, TV2, WireProducer
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+def worked(durability: str = "os") -> Stage:
+    """A broker that was used for everything it has files for."""
+    stage = Stage(durability=durability).start()
+    create_topic(stage, "t", settings={"internal.segment.bytes": "20000"})
+    for number in range(60):
+        produce(stage, "t", batch_of(b"x" * 1000 + b"%d" % number))
+    for name, protocol in (("a", TV1), ("b", TV2)):
+        producer = WireProducer(stage, name, protocol).initialise()
+        for commit in (True, False):
+            producer.send("t", b"value")
+            producer.send_offsets("g", {("t", 0): 1})
+            producer.end(commit=commit)
+    stage.advance(2_000)
+    return stage
+
+
+def found(stage: Stage) -> list[Finding]:
+    return list(DirectoryCheck(stage.disk, FOLDER, lambda what: None).run())
+
+
+def content(stage: Stage, folder: str = FOLDER) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for name in stage.disk.list_dir(folder):
+        try:
+            files[f"{folder}/{name}"] = stage.disk.read_file(f"{folder}/{name}")
+        except FileNotFoundError:
+            files |= content(stage, f"{folder}/{name}")
+    return files
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+def test_a_directory_in_which_nothing_was_changed_is_sound_and_stays_as_it_is(ending: str) -> None:
+    stage = worked()
+    getattr(stage, ending)()
+    before = content(stage)
+    assert found(stage) == []
+    assert content(stage) == before
+
+
+def test_every_kind_of_file_that_rots_is_named() -> None:
+    stage = worked()
+    stage.stop()
+    files = content(stage)
+    for path, data in files.items():
+        name = path.removeprefix(FOLDER + "/")
+        if not data or name.startswith("."):
+            continue
+        for spoiled in (bytes(len(data)), data[: len(data) // 2] + b"\xff" * 9):
+            stage.disk.write_file(path, spoiled, sync=True)
+            named = [finding.file for finding in found(stage)]
+            folder = name.partition("/")[0]
+            wanted = {name, folder, name.replace(".timeindex", ".index")}
+            assert wanted & set(named), f"{name}: {named}"
+            stage.disk.write_file(path, data, sync=True)
+    assert found(stage) == []
+
+
+def test_a_torn_tail_is_a_note_and_no_damage() -> None:
+    stage = worked()
+    stage.kill()
+    path = next(
+        p for p in sorted(content(stage), reverse=True) if "/t-0/" in p and p.endswith(".log")
+    )
+    stage.disk.write_file(path, stage.disk.read_file(path) + b"torn", sync=True)
+    (note,) = found(stage)
+    assert not note.is_damage
+    assert "torn tail of 4 bytes" in note.problem
+
+
+def test_the_command_tells_people_and_programs_and_refuses_a_directory_in_use(
+    tmp_path: Path,
+) -> None:
+    stage = worked()
+    stage.stop()
+    for path, data in content(stage).items():
+        target = tmp_path / path.removeprefix(FOLDER + "/")
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(data)
+    run = CliRunner().invoke
+    sound = run(app, ["check", str(tmp_path)])
+    assert (sound.exit_code, "is sound" in sound.output) == (0, True)
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    changed = bytearray(log.read_bytes())
+    changed[500] ^= 1
+    log.write_bytes(changed)
+    spoiled = run(app, ["check", str(tmp_path)])
+    assert spoiled.exit_code == 1
+    assert "offsets 0 to 0" in spoiled.output
+    told = json.loads(run(app, ["check", "--json", str(tmp_path)]).output)
+    assert [(each["kind"], each["file"]) for each in told] == [("damage", f"t-0/{0:020d}.log")]
+    assert not os.path.exists(tmp_path / ".lock")
+    lock = DirectoryLock(str(tmp_path))
+    with pytest.raises(Exception, match="in use by a broker"):
+        run(app, ["check", str(tmp_path)], catch_exceptions=False)
+    lock.release()

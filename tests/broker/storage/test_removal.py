@@ -1,0 +1,72 @@
+"""Folders of deleted partitions: all of them go, in this life or the next, whichever of them the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fencepost.broker.storage.removal import REMOVED_AT_ONCE, Removal
+from fencepost.simulation.disk import UnsyncedDisk
+from tests.broker.virtual_loop import VirtualLoop
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+class StubbornDisk(UnsyncedDisk):
+    """Removes everything but one folder."""
+
+    stubborn = ""
+
+    def remove_tree(self, path: str) -> None:
+        if path == self.stubborn:
+            raise OSError(errno.EIO, "stubborn")
+        super().remove_tree(path)
+
+
+def with_folders(count: int) -> tuple[StubbornDisk, list[str]]:
+    disk = StubbornDisk()
+    folders = [f"/data/t-{number}.1-delete" for number in range(count)]
+    for folder in folders:
+        disk.make_dir(folder)
+    return disk, folders
+
+
+def test_more_folders_than_one_job_takes_are_all_removed() -> None:
+    disk, folders = with_folders(3 * REMOVED_AT_ONCE + 1)
+    loop = VirtualLoop()
+    removal = Removal(disk)
+    removal.start(loop, folders[:-1])
+    removal.add(folders[-1:])
+    loop.settle()
+    assert disk.list_dir("/data") == []
+    loop.close()
+
+
+def test_a_folder_that_the_disk_refuses_keeps_no_other() -> None:
+    disk, folders = with_folders(2 * REMOVED_AT_ONCE)
+    disk.stubborn = folders[3]
+    loop = VirtualLoop()
+    removal = Removal(disk)
+    removal.start(loop, folders)
+    loop.settle()
+    assert disk.list_dir("/data") == ["t-3.1-delete"]
+    disk.stubborn = ""
+    removal.add(folders[3:4])
+    loop.settle()
+    assert disk.list_dir("/data") == []
+    loop.close()
+
+
+def test_what_a_stop_leaves_is_removed_by_the_next_start() -> None:
+    disk, folders = with_folders(3 * REMOVED_AT_ONCE)
+    loop = VirtualLoop()
+    removal = Removal(disk)
+    removal.start(loop, folders)
+    loop.run_until_complete(removal.stop())
+    left = disk.list_dir("/data")
+    assert 0 < len(left) < len(folders)
+    Removal(disk).start(loop, [f"/data/{name}" for name in left])
+    loop.settle()
+    assert disk.list_dir("/data") == []
+    loop.close()

@@ -1,0 +1,277 @@
+"""The scrub: what has rotted below the recovery point is reported after a start, and nothing else is disturbed."""
+
+from __future__ import annotations
+
+import errno
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.system import SystemDisk
+from fencepost.broker.storage.scrub import START_DELAY_MS, Reading
+from fencepost.log.open_segments import OpenSegments
+from fencepost.log.segment import Segment
+from tests.broker.conftest import Complaints
+from tests.broker.node_stage import FOLDER, Stage
+from tests.broker.requests import batch_of, create_topic, fetch, produce
+from tests.broker.storage.test_damaged_coordinators import (
+    ONE,
+    TRANSACTIONS,
+    committed,
+    fenced,
+    initialise,
+    offset_of_group,
+    places,
+    segments,
+)
+from tests.broker.storage.test_damaged_directory import SMALL_SEGMENTS, flip, read_around, written
+from tests.transactions.wire import NONE
+
+SEGMENT = f"{FOLDER}/t-0/{0:020d}.log"
+
+
+def scrubbed(stage: Stage) -> Stage:
+    """The next life, until its scrub is done."""
+    again = stage.again()
+    again.advance(START_DELAY_MS + 60_000)
+    return again
+
+
+def about(lines: list[str], word: str) -> list[str]:
+    return [line for line in lines if word in line]
+
+
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_a_flipped_bit_in_an_old_segment_is_reported_after_the_start_with_what_to_do(
+    ending: str, durability: str, complaints: Complaints
+) -> None:
+    stage = written(durability)
+    stage.advance(70_000)
+    getattr(stage, ending)()
+    flip(stage, SEGMENT, 200)
+    again = scrubbed(stage)
+    (line,) = about(complaints(), "t-0/")
+    for part in (SEGMENT, "offsets 2 to 2", "CORRUPT_MESSAGE", "DeleteRecords", "fencepost repair"):
+        assert part in line
+    (summary,) = about(complaints(), "scrub:")
+    assert "1 damaged, 0 unreadable" in summary
+    values, refused = read_around(again, "t", 100)
+    assert refused == [2]
+    assert len(values) == 99
+    again.loop.call_soon(again.node.scrub._begin)  # The next pass says it in its summary alone.
+    again.advance(60_000)
+    assert len(about(complaints(), "They are kept")) == 1
+    assert len(about(complaints(), "scrub:")) == 2
+    again.stop()
+
+
+def test_every_region_of_a_batch_is_looked_at(complaints: Complaints) -> None:
+    stage = written("os", records=30)
+    stage.stop()
+    whole = stage.disk.read_file(SEGMENT)
+    unnoticed = 0
+    for place in [each for each in places(whole) if each < 160]:
+        flip(stage, SEGMENT, place)
+        before = len(about(complaints(), SEGMENT))
+        again = scrubbed(stage)
+        unnoticed += len(about(complaints(), SEGMENT)) == before
+        values, refused = read_around(again, "t", 30)
+        assert len(values) + len(refused) == 30
+        again.stop()
+        flip(stage, SEGMENT, place)
+    assert unnoticed == 3  # The leader epoch of each batch, which nothing covers.
+
+
+def test_a_sound_directory_is_not_complained_about(complaints: Complaints) -> None:
+    stage = scrubbed(written("os").kill())
+    stage.stop()
+    scrubbed(stage).stop()
+    assert about(complaints(), "scrub") == []
+
+
+@pytest.mark.parametrize("what", ["missing", "cut"])
+def test_a_file_that_is_missing_or_short_in_the_middle_is_reported(
+    what: str, complaints: Complaints
+) -> None:
+    stage = written("os")
+    stage.advance(70_000)
+    stage.kill()
+    path = segments(stage, f"{FOLDER}/t-0")[2]
+    if what == "missing":
+        stage.disk.remove(path)
+    else:
+        stage.disk.write_file(path, stage.disk.read_file(path)[:250], sync=True)
+    again = scrubbed(stage)
+    assert len(about(complaints(), "fail their check")) == 1
+    first = int(re.findall(r"offsets (\d+) to", about(complaints(), "fail their check")[0])[0])
+    assert fetch(again, "t", first).error_code == ErrorCode.CORRUPT_MESSAGE
+    again.stop()
+
+
+def test_a_segment_that_cannot_be_read_is_reported_and_the_others_are_read(
+    complaints: Complaints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = written("os")
+    stage.stop()
+    flip(stage, segments(stage, f"{FOLDER}/t-0")[3], 200)
+    real = Reading.run
+
+    def run(self: Reading) -> None:
+        if self._path == SEGMENT:
+            self.problem = OSError(errno.EIO, "Input/output error")
+        else:
+            real(self)
+
+    monkeypatch.setattr(Reading, "run", run)
+    again = scrubbed(stage)
+    assert "Input/output error" in about(complaints(), f"{SEGMENT} cannot be read")[0]
+    assert "1 damaged, 1 unreadable" in about(complaints(), "scrub:")[0]
+    assert produce(again, "t", batch_of(b"next")).error_code == NONE
+    again.stop()
+
+
+@pytest.mark.parametrize("event", ["retention", "compaction", "roll", "deletion"])
+@pytest.mark.parametrize("when", range(0, 40, 4))
+def test_segments_that_change_under_the_scrub_are_no_damage(
+    event: str, when: int, complaints: Complaints
+) -> None:
+    from fencepost.wire.apis import ApiKey
+    from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    stage = Stage(durability="os").start()
+    policy = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    settings = {**SMALL_SEGMENTS, **(policy if event == "compaction" else {})}
+    create_topic(stage, "t", settings=settings)
+    for number in range(100):
+        produce(stage, "t", batch_of(b"%d" % number, key=b"%d" % (number % 3)))
+    stage.stop()
+    again = stage.again()
+    again.run(_sleep(START_DELAY_MS - 1))
+    again.run(_sleep(1 + when))
+    partition = again.node.partition("t", 0)
+    assert partition is not None
+    if event == "retention":
+        partition.delete_before(60)
+        again.node.housekeeping.retain_soon(partition)
+    elif event == "compaction":
+        steps = again.node.housekeeping._compact_one(partition)
+        for sync in steps:
+            if sync is not None:
+                sync.run()
+    elif event == "roll":
+        for number in range(50):
+            produce(again, "t", batch_of(b"%d" % number, key=b"k"))
+    else:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
+        again.call(ApiKey.DELETE_TOPICS, 6, request)
+    again.advance(60_000)
+    assert complaints() == []
+    again.stop()
+
+
+def _sleep(milliseconds: float) -> Any:
+    import asyncio
+
+    return asyncio.sleep(milliseconds / 1000)
+
+
+def test_a_coordinator_saves_its_state_when_its_log_rots_under_it(complaints: Complaints) -> None:
+    stage, zombie = fenced()
+    stage.stop()
+    again = stage.again()
+    again.settle()
+    flip(again, segments(again, TRANSACTIONS)[0], 100)  # After the load, before the scrub.
+    again.advance(START_DELAY_MS + 10_000)
+    assert about(complaints(), TRANSACTIONS)
+    again.kill()
+    again = again.again()
+    again.settle()
+    zombie.client = again
+    assert zombie.add_one("t") == ErrorCode.PRODUCER_FENCED
+    assert initialise(again, "a") == NONE
+    again.stop()
+
+
+def test_groups_whose_log_rots_under_them_are_served_and_their_future_is_told(
+    complaints: Complaints,
+) -> None:
+    stage = committed()
+    stage.stop()
+    again = stage.again()
+    again.settle()
+    flip(again, segments(again, f"{FOLDER}/__consumer_offsets-0")[0], 70)
+    again.advance(START_DELAY_MS + 10_000)
+    assert about(complaints(), "will not be after the next start")
+    assert offset_of_group(again) == (0, 5)
+    again.stop()
+
+
+def test_damage_goes_with_its_segment_when_retention_removes_it() -> None:
+    stage = written("os")
+    stage.stop()
+    flip(stage, SEGMENT, 200)
+    again = scrubbed(stage)
+    partition = again.node.partition("t", 0)
+    assert partition is not None
+    assert len(partition.log.segments[0].damage) == 1
+    partition.delete_before(50)
+    again.node.housekeeping.retain_soon(partition)
+    again.advance(1_000)
+    assert partition.log.is_sound
+    assert fetch(again, "t", 50).error_code == NONE
+    again.stop()
+
+
+def test_a_log_with_damage_is_not_compacted_and_loses_nothing() -> None:
+    stage = Stage(durability="os").start()
+    settings = {
+        **SMALL_SEGMENTS,
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    create_topic(stage, "t", settings=settings)
+    for number in range(50):
+        produce(stage, "t", batch_of(b"%d" % number, key=b"k"))
+    stage.stop()
+    flip(stage, SEGMENT, 200)
+    again = scrubbed(stage)
+    values, refused = read_around(again, "t", 50)
+    assert len(values) + len(refused) == 50
+    again.stop()
+
+
+def test_a_stop_ends_the_reading_of_a_large_segment(tmp_path: Path) -> None:
+    class Stopping:
+        is_stopped = False
+        reads = 0
+
+        def pause(self, seconds: float) -> None:
+            self.reads += 1
+            self.is_stopped = self.reads == 3
+
+    path = tmp_path / f"{0:020d}.log"
+    batch = bytes(batch_of(b"x" * 1000))
+    path.write_bytes(batch * 1000)
+    segment = Segment(SystemDisk(), str(tmp_path), 0, OpenSegments(), size_bytes=len(batch) * 1000)
+    segment.next_offset = 1000
+    scrub = Stopping()
+    reading = Reading(SystemDisk(), segment, scrub)  # type: ignore[arg-type]
+    thread = threading.Thread(target=reading.run)
+    thread.start()
+    thread.join()
+    assert (scrub.reads, reading.found, reading.problem) == (3, None, None)
+
+
+def test_a_node_stops_in_the_middle_of_a_pass() -> None:
+    stage = written("os")
+    stage.stop()
+    again = stage.again(settings={**stage._given, **ONE})
+    again.run(_sleep(START_DELAY_MS + 5))
+    again.stop()
+    assert again.problems == []
+    assert again.fatal == []

@@ -1,0 +1,229 @@
+"""Checkpoints of a coordinator: a load that begins with one reads little, and ends in the same state."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.transactions import checkpoint as transaction_checkpoint
+from fencepost.broker.transactions.checkpoint import checkpoint_path
+from fencepost.coordinator.txn.apply import fold
+from fencepost.records.coordinator_checkpoint import decode_checkpoint, encode_checkpoint
+from fencepost.records.transaction_log import encode_key, encode_value
+from tests.broker.transactions.shell import ShellNode
+
+pytestmark = pytest.mark.interpreted
+
+COORDINATOR_LOG = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
+
+pairs = st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=80)), max_size=20)
+
+
+@given(st.integers(0, 2**62), pairs)
+def test_a_checkpoint_comes_back_as_it_was_written(
+    offset: int, found: list[tuple[bytes, bytes]]
+) -> None:
+    assert decode_checkpoint(encode_checkpoint(offset, found)) == (offset, found)
+
+
+@given(pairs, st.data())
+def test_a_checkpoint_that_was_cut_or_changed_is_worth_nothing(
+    found: list[tuple[bytes, bytes]], data: st.DataObject
+) -> None:
+    whole = encode_checkpoint(7, found)
+    assert decode_checkpoint(whole[: data.draw(st.integers(0, len(whole) - 1))]) is None
+    position = data.draw(st.integers(0, len(whole) - 1))
+    changed = bytearray(whole)
+    changed[position] ^= 1 << data.draw(st.integers(0, 7))
+    assert decode_checkpoint(bytes(changed)) is None
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_checkpoint, "LEAST_RECORDS", 10)
+    monkeypatch.setattr(transaction_checkpoint, "MOST_RECORDS", 20)
+    monkeypatch.setattr(transaction_checkpoint, "WORTH_SAVING_AT_CLOSE", 5)
+
+
+def busy(transactions: int, *, fsync: bool = False) -> ShellNode:
+    """A node that has committed so many transactions of one id, and left one open."""
+    node = ShellNode(fsync=fsync)
+    node.load()
+    node.init()
+    node.sync_all()
+    for _ in range(transactions):
+        node.add(9_000, 0)
+        node.sync_all()
+        node.end(9_000, 0)
+        node.sync_all()
+    node.add(9_000, 0, {"t": (3,)})
+    node.sync_all()
+    return node
+
+
+def path(node: ShellNode) -> str:
+    return checkpoint_path(node.partitions[COORDINATOR_LOG])
+
+
+def entries_read(node: ShellNode, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Where a load begins to read the log, from now on."""
+    starts: list[int] = []
+    partition_class = type(node.partitions[COORDINATOR_LOG])
+    real = partition_class.whole_entries
+
+    def entries(self: object, from_offset: int = 0) -> object:
+        starts.append(from_offset)
+        return real(self, from_offset)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(partition_class, "whole_entries", entries)
+    return starts
+
+
+def assert_loads_like_the_log(node: ShellNode) -> None:
+    node.load()
+    loaded = node.transactions.coordinators()[0].state
+    assert loaded == fold(node.partitions[COORDINATOR_LOG].entries())
+
+
+def test_a_load_reads_only_what_is_after_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = busy(4)
+    node.pass_time(0)
+    assert node.disk.exists(path(node))
+    node.add(9_000, 0, {"t": (2,)})
+    again = node.restart()
+    starts = entries_read(again, monkeypatch)
+    again.load()
+    assert starts == [14]
+    assert again.txn().partitions == {"t": (2, 3)}
+
+
+def test_a_state_with_many_ids_is_saved_more_rarely() -> None:
+    node = ShellNode()
+    node.load()
+    for number in range(12):
+        node.init(f"id-{number}")
+    node.pass_time(0)
+    assert node.disk.exists(path(node))
+    keeper = node.transactions.coordinators()[0].checkpoint
+    assert keeper.unsaved == 0
+    for number in range(11):
+        node.init(f"id-{number}")
+    node.pass_time(0)
+    assert keeper.unsaved == 11
+    node.init("id-0")
+    node.pass_time(0)
+    assert keeper.unsaved == 0
+
+
+@pytest.mark.parametrize("transactions", [0, 1, 3, 4, 10])
+def test_a_load_with_a_checkpoint_ends_where_the_log_ends(transactions: int) -> None:
+    node = busy(transactions)
+    node.pass_time(0)
+    again = node.restart()
+    assert_loads_like_the_log(again)
+
+
+def test_what_was_prepared_in_a_checkpoint_is_finished() -> None:
+    node = busy(4)
+    node.fail_appends(TopicPartition("t", 3), times=1_000)
+    node.end(9_000, 0)
+    node.pass_time(0)
+    node.transactions.unload(0)
+    again = node.restart()
+    again.load()
+    assert again.markers("t", 3) == [(True, 0, 0)]
+
+
+def test_an_id_that_has_expired_does_not_come_back_with_an_old_checkpoint() -> None:
+    node = busy(4)
+    node.end(9_000, 0)
+    node.pass_time(0)
+    node.now_ms += 604_800_000
+    node.transactions.clock.expire(node.transactions.coordinators()[0])
+    again = node.restart()
+    again.load()
+    assert again.transactions.coordinators()[0].state.transactions == {}
+
+
+def test_a_damaged_checkpoint_is_deleted_and_the_log_is_read() -> None:
+    node = busy(4)
+    node.pass_time(0)
+    data = node.disk.read_file(path(node))
+    node.disk.write_file(path(node), data[:-1] + b"?", sync=True)
+    again = node.restart()
+    assert_loads_like_the_log(again)
+    again.transactions.close()
+
+
+def test_a_checkpoint_that_is_ahead_of_its_log_is_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    node = busy(1)
+    node.disk.write_file(path(node), encode_checkpoint(1_000, [(b"x", b"y")]), sync=True)
+    again = node.restart()
+    assert_loads_like_the_log(again)
+    assert "does not fit its log" in caplog.text
+    assert not again.disk.exists(path(again))
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 1_000])
+def test_nothing_that_only_a_checkpoint_ahead_of_its_log_knows_is_served(ahead: int) -> None:
+    """The power went, and took the end of the log; the records that follow it now are others."""
+    node = busy(1)
+    log = node.partitions[COORDINATOR_LOG]
+    ghost = encode_key("ghost"), encode_value(node.txn())
+    node.disk.write_file(
+        path(node), encode_checkpoint(log.log_end_offset + ahead, [ghost]), sync=True
+    )
+    again = node.restart()
+    assert_loads_like_the_log(again)
+    assert set(again.transactions.coordinators()[0].state.transactions) == {"a"}
+    for _ in range(ahead % 10):
+        again.init("b")
+    third = again.restart(power_lost=True)
+    assert_loads_like_the_log(third)
+
+
+def test_a_checkpoint_at_the_very_end_of_its_log_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = busy(1)
+    log = node.partitions[COORDINATOR_LOG]
+    saved = encode_key("saved"), encode_value(node.txn())
+    node.disk.write_file(path(node), encode_checkpoint(log.log_end_offset, [saved]), sync=True)
+    again = node.restart()
+    again.load()
+    assert set(again.transactions.coordinators()[0].state.transactions) == {"saved"}
+
+
+def test_a_checkpoint_waits_until_what_it_stands_for_is_durable() -> None:
+    node = busy(2, fsync=True)
+    node.add(9_000, 0, {"t": (1,)})
+    node.add(9_000, 0, {"t": (1, 2)}, version=2)
+    node.pass_time(0)
+    assert not node.disk.exists(path(node))
+    node.sync()
+    assert node.disk.exists(path(node))
+
+
+def test_a_partition_that_was_given_away_is_not_written_to() -> None:
+    node = busy(4)
+    del node.partitions[COORDINATOR_LOG]
+    node.pass_time(0)
+    assert not node.disk.exists(f"/{COORDINATOR_LOG}/coordinator-checkpoint")
+
+
+def test_a_close_saves_what_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = busy(2)
+    node.transactions.close()
+    again = node.restart()
+    starts = entries_read(again, monkeypatch)
+    again.load()
+    assert starts == [8]
+
+
+def test_a_disk_that_refuses_a_checkpoint_costs_nothing_but_time() -> None:
+    node = busy(4)
+    node.disk.fill()
+    node.pass_time(0)
+    node.disk.empty()
+    again = node.restart()
+    assert_loads_like_the_log(again)

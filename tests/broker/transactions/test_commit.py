@@ -1,0 +1,360 @@
+"""A commit from request to answer, through real partitions: order, durability, and what fails on the way."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.broker.transactions.ending import (
+    ABORT_POINTS,
+    COMMIT_POINTS,
+    END_TXN_WAIT_MS,
+    Ending,
+)
+from fencepost.broker.transactions.markers import MarkerRun
+from fencepost.coordinator.txn.events import Reply
+from fencepost.coordinator.txn.states import State
+from tests.broker.transactions.shell import Broken, ShellNode
+
+pytestmark = pytest.mark.interpreted
+
+COORDINATOR_LOG = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
+NONE = ErrorCode.NONE
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def begun(
+    *, fsync: bool = False, partitions: dict[str, tuple[int, ...]] | None = None
+) -> ShellNode:
+    """A node whose id `a` has an open transaction of producer 9000 at epoch 0."""
+    node = ShellNode(fsync=fsync)
+    node.load()
+    node.init()
+    node.sync_all()
+    node.add(9_000, 0, partitions)
+    node.sync_all()
+    assert node.txn().state == State.ONGOING
+    node.points.clear()
+    return node
+
+
+@pytest.mark.parametrize(("commit", "points"), [(True, COMMIT_POINTS), (False, ABORT_POINTS)])
+def test_an_end_passes_every_point_in_its_order(commit: bool, points: tuple[str, ...]) -> None:
+    node = begun()
+    assert node.end(9_000, 0, commit=commit).error is NONE
+    assert node.points == list(points)
+
+
+def test_an_end_of_several_partitions_names_each_marker() -> None:
+    node = begun(partitions={"t": (0, 1, 2)})
+    node.end(9_000, 0)
+    assert node.points.count(COMMIT_POINTS.marker_appended) == 3
+
+
+def test_markers_reach_every_partition_and_the_next_transaction_can_begin_at_once() -> None:
+    node = begun(partitions={"t": (0, 1)})
+    assert node.end(9_000, 0).error is NONE
+    assert node.markers("t", 0) == [(True, 0, 0)]
+    assert node.markers("t", 1) == [(True, 0, 0)]
+    assert node.txn().state == State.COMPLETE_COMMIT
+    assert node.add(9_000, 0).error is NONE
+
+
+@pytest.mark.parametrize("fsync", [False, True])
+def test_a_finished_transaction_leaves_nothing_for_the_garbage_collector(fsync: bool) -> None:
+    """Ten thousand commits a second would keep it busy, and everybody waits while it runs."""
+    node = begun(fsync=fsync, partitions={"t": (0, 1)})
+    gc.collect()
+    gc.disable()
+    try:
+        node.end(9_000, 0)
+        node.sync_all()
+        assert node.txn().state == State.COMPLETE_COMMIT
+        node.timers.clear()  # A loop forgets a timer that was called off; this list keeps it.
+        kinds = (Ending, MarkerRun)
+        assert [found for found in gc.get_objects() if isinstance(found, kinds)] == []
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_markers_carry_the_epoch_of_the_prepare_record(version: int) -> None:
+    node = begun()
+    node.end(9_000, 0, version=version)
+    assert node.markers() == [(True, version // 2, 0)]
+
+
+def test_nothing_is_answered_before_it_is_durable() -> None:
+    node = ShellNode(fsync=True)
+    node.load()
+    init = node.init()
+    assert not init.replies
+    node.sync()
+    assert init.reply == Reply(NONE, 9_000, 0)
+    add = node.add(9_000, 0)
+    assert not add.replies
+    node.sync()
+    assert add.error is NONE
+
+
+def test_each_step_of_an_end_waits_for_the_one_before_to_be_durable() -> None:
+    node = begun(fsync=True)
+    end = node.end(9_000, 0)
+    assert node.markers() == []
+    node.sync()
+    assert node.markers() == [(True, 0, 0)]
+    assert node.txn().state == State.PREPARE_COMMIT
+    node.sync()
+    assert node.txn().state == State.COMPLETE_COMMIT
+    assert not end.replies
+    node.sync()
+    assert end.error is NONE
+
+
+def test_whoever_meets_an_end_that_runs_is_told_to_come_again() -> None:
+    node = begun(fsync=True)
+    node.end(9_000, 0)
+    for _ in range(2):
+        assert node.init().error is CONCURRENT
+        assert node.add(9_000, 0).error is CONCURRENT
+        assert node.end(9_000, 0).error is CONCURRENT
+        node.sync()
+    node.sync()
+    assert node.end(9_000, 0).error is NONE
+
+
+def test_whoever_meets_an_append_that_is_not_durable_is_told_to_come_again() -> None:
+    node = ShellNode(fsync=True)
+    node.load()
+    node.init()
+    assert node.init().error is CONCURRENT
+    node.sync()
+    assert node.txn().producer_epoch == 0
+
+
+def test_offsets_are_settled_before_the_answer() -> None:
+    node = begun(partitions={CONSUMER_OFFSETS_TOPIC: (1,)})
+    node.end(9_000, 0, commit=False)
+    ((index, entry),) = node.settled
+    assert index == 1
+    assert entry.marker is not None
+    assert (entry.offset, entry.producer_id, entry.marker.commit) == (0, 9_000, False)
+
+
+def test_case_50_a_group_coordinator_that_loads_gets_its_marker_later() -> None:
+    node = begun(partitions={CONSUMER_OFFSETS_TOPIC: (1,), "t": (0,)})
+    node.groups_loading.add(1)
+    end = node.end(9_000, 0)
+    assert not end.replies
+    assert node.markers() == [(True, 0, 0)]
+    assert node.markers(CONSUMER_OFFSETS_TOPIC, 1) == []
+    node.groups_loading.clear()
+    node.pass_time(100)
+    assert end.error is NONE
+    assert len(node.settled) == 1
+
+
+def test_while_markers_are_written_a_description_shows_where_they_are_missing() -> None:
+    node = begun(partitions={CONSUMER_OFFSETS_TOPIC: (1,), "t": (0,)})
+    node.groups_loading.add(1)
+    node.end(9_000, 0)
+    found = node.transactions.describe("a")
+    assert found.state == "PrepareCommit"
+    assert found.partitions == {CONSUMER_OFFSETS_TOPIC: (1,)}
+
+
+def test_an_end_whose_markers_take_long_is_answered_with_the_decision() -> None:
+    node = begun()
+    node.fail_appends(TopicPartition("t", 0), times=1_000)
+    end = node.end(9_000, 0)
+    node.pass_time(END_TXN_WAIT_MS - 1)
+    assert not end.replies
+    node.pass_time(1)
+    assert end.error is NONE
+    assert node.txn().state == State.PREPARE_COMMIT
+    assert node.end(9_000, 0).error is CONCURRENT
+
+
+def test_markers_go_on_after_the_answer_and_a_retry_succeeds_then() -> None:
+    node = begun()
+    node.fail_appends(TopicPartition("t", 0), times=60)
+    end = node.end(9_000, 0)
+    node.pass_time(END_TXN_WAIT_MS)
+    assert end.error is NONE
+    node.pass_time(2_000)
+    assert node.txn().state == State.COMPLETE_COMMIT
+    assert node.end(9_000, 0).error is NONE
+
+
+def test_case_46_kafka_9749_a_partition_whose_disk_fails_gets_its_marker_later() -> None:
+    node = begun(partitions={"t": (0, 1)})
+    node.fail_appends(TopicPartition("t", 0), times=3)
+    end = node.end(9_000, 0)
+    assert node.markers("t", 1) == [(True, 0, 0)]
+    assert not end.replies
+    node.pass_time(300)
+    assert end.error is NONE
+    assert node.markers("t", 0) == [(True, 0, 0)]
+    assert node.markers("t", 1) == [(True, 0, 0)]
+
+
+def test_case_46_a_partition_that_another_node_leads_gets_its_marker_later() -> None:
+    node = begun()
+    elsewhere = node.partitions.pop(TopicPartition("t", 0))
+    end = node.end(9_000, 0)
+    node.pass_time(500)
+    assert not end.replies
+    node.partitions[elsewhere.name] = elsewhere
+    node.pass_time(100)
+    assert end.error is NONE
+
+
+def test_case_46_a_deleted_topic_needs_no_marker() -> None:
+    node = begun(partitions={"gone": (0,), "t": (0,)})
+    assert node.end(9_000, 0).error is NONE
+    assert node.markers() == [(True, 0, 0)]
+    assert node.txn().state == State.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize(("epoch", "coordinator_epoch"), [(0, 7), (1, 0)])
+def test_case_46_a_partition_with_a_newer_owner_stops_the_run_and_the_transaction_stays_prepared(
+    epoch: int, coordinator_epoch: int
+) -> None:
+    node = begun(partitions={"t": (0, 1, 2)})
+    node.partitions[TopicPartition("t", 1)].append_marker(
+        9_000,
+        epoch,
+        commit=False,
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=0,
+        now_ms=1,
+    )
+    node.fail_appends(TopicPartition("t", 2), times=1)
+    end = node.end(9_000, 0)
+    assert end.error is NONE, "the decision stands, and there is nothing to wait for"
+    node.pass_time(END_TXN_WAIT_MS)
+    assert node.txn().state == State.PREPARE_COMMIT
+    assert node.end(9_000, 0).error is CONCURRENT
+    assert node.markers("t", 0) == [(True, 0, 0)]
+    assert node.markers("t", 1) == [(False, epoch, coordinator_epoch)]
+    assert node.markers("t", 2) == [], "nothing is tried again"
+    assert node.transactions.describe("a").partitions == {"t": (1, 2)}
+
+
+def test_case_32_a_disk_that_refuses_the_prepare_record_leaves_everything_as_it_was() -> None:
+    node = begun()
+    node.fail_appends(COORDINATOR_LOG, times=1)
+    assert node.end(9_000, 0).error is ErrorCode.NOT_COORDINATOR
+    assert node.txn().state == State.ONGOING
+    assert node.markers() == []
+    assert node.end(9_000, 0).error is NONE
+
+
+def test_case_32_a_record_that_is_too_large_is_refused() -> None:
+    node = begun()
+    names = {f"topic-{number}" + "x" * 200: (0,) for number in range(6_000)}
+    assert node.add(9_000, 0, names).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert node.txn().partitions == {"t": (0,)}
+    assert node.end(9_000, 0).error is NONE
+
+
+def test_a_disk_that_refuses_the_complete_record_is_asked_again() -> None:
+    node = begun(fsync=True)
+    end = node.end(9_000, 0)
+    node.sync()
+    node.fail_appends(COORDINATOR_LOG, times=2)
+    node.sync()
+    assert node.txn().state == State.PREPARE_COMMIT
+    assert node.add(9_000, 0).error is CONCURRENT
+    node.pass_time(200)
+    node.sync_all()
+    assert end.error is NONE
+    assert node.markers() == [(True, 0, 0)]
+
+
+def test_case_47_a_complete_record_is_written_once() -> None:
+    node = begun(partitions={"t": (0, 1, 2, 3)})
+    node.end(9_000, 0)
+    assert node.states().count(State.COMPLETE_COMMIT) == 1
+
+
+def test_a_fence_answers_with_the_decision_and_the_abort_goes_on() -> None:
+    node = begun()
+    node.fail_appends(TopicPartition("t", 0), times=1)
+    assert node.init().error is CONCURRENT
+    assert node.init().error is CONCURRENT
+    node.pass_time(100)
+    assert node.markers() == [(False, 1, 0)]
+    assert node.init().reply == Reply(NONE, 9_000, 2)
+
+
+def test_case_1_a_producer_without_an_id_gets_fresh_ones_and_nothing_is_logged() -> None:
+    node = ShellNode()
+    node.load()
+    replies: list[Reply] = []
+    node.transactions.fresh_producer_id(replies.append)
+    node.transactions.fresh_producer_id(replies.append)
+    assert replies == [Reply(NONE, 9_000, 0), Reply(NONE, 9_001, 0)]
+    assert node.states() == []
+
+
+def test_kafka_14417_without_a_producer_id_the_client_is_told_to_come_again() -> None:
+    node = ShellNode()
+    node.load()
+    node.allocation_fails = True
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert node.init().error is loading
+    replies: list[Reply] = []
+    node.transactions.fresh_producer_id(replies.append)
+    assert replies[0].error is loading
+    assert node.states() == []
+
+
+def test_two_producers_that_wait_for_a_producer_id_get_two_epochs_of_one_id() -> None:
+    node = ShellNode()
+    node.load()
+    node.held_allocations = []
+    first, second = node.init(), node.init()
+    assert not first.replies
+    for release in node.held_allocations:
+        release()
+    assert first.reply == Reply(NONE, 9_000, 0)
+    assert second.reply == Reply(NONE, 9_000, 1)
+
+
+def test_case_31_an_exhausted_epoch_takes_one_producer_id_through_the_service() -> None:
+    node = begun()
+    state = node.transactions.coordinators()[0].state
+    state.transactions["a"].producer_epoch = 32_766
+    end = node.end(9_000, 32_766, version=2)
+    assert end.reply == Reply(NONE, 9_001, 0)
+    assert node.end(9_000, 32_766, version=2).reply == Reply(NONE, 9_001, 0)
+    assert node.allocations == 2
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("point", range(len(COMMIT_POINTS)))
+@pytest.mark.parametrize("fsync", [False, True])
+def test_killed_at_any_point_of_an_end_the_outcome_is_what_the_prepare_record_says(
+    commit: bool, point: int, fsync: bool
+) -> None:
+    names = COMMIT_POINTS if commit else ABORT_POINTS
+    node = begun(fsync=fsync, partitions={"t": (0, 1), CONSUMER_OFFSETS_TOPIC: (0,)})
+    node.stop_at = names[point]
+    with pytest.raises(Broken):
+        node.end(9_000, 0, commit=commit)
+        node.sync_all()
+    again = node.restart()
+    again.load()
+    again.sync_all()
+    if names[point] == names.before_prepare:
+        assert again.txn().state == State.ONGOING
+        return
+    assert again.txn().state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    for topic, index in (("t", 0), ("t", 1), (CONSUMER_OFFSETS_TOPIC, 0)):
+        found = again.markers(topic, index)
+        assert found, f"{topic}-{index} has no marker"
+        assert {outcome for outcome, _, _ in found} == {commit}

@@ -1,0 +1,266 @@
+"""What a start settles after a stop that was not clean: producer ids, and offsets of transactions that nobody ends."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+
+import pytest
+
+from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC
+from fencepost.broker.storage.layout import SESSION, Layout
+from fencepost.broker.transactions.reconciliation import SKIPPED_IDS
+from fencepost.simulation.disk import PowerLost, UnsyncedDisk, UnsyncedFile
+from fencepost.wire.apis import ApiKey
+from tests.broker.node_stage import FOLDER, Stage
+from tests.broker.requests import batch_of, create_topic, produce
+from tests.transactions.requests import init_request
+from tests.transactions.wire import NONE, TV1, TV2, WireProducer, consume
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+def fresh_id(stage: Stage) -> int:
+    reply = stage.call(ApiKey.INIT_PRODUCER_ID, 5, init_request(None))
+    assert reply.error_code == NONE
+    return int(reply.producer_id)
+
+
+def sync(stage: Stage, topic: str) -> None:
+    for name, partition in stage.node.shard.partitions.items():
+        if name.topic == topic and partition.log_end_offset > 0:
+            partition.log.sync()
+            stage.disk.sync_dir(stage.node.layout.folder_of(name))
+    stage.node.layout.sync_names()
+
+
+def test_an_id_is_not_handed_out_twice_though_the_metadata_log_lost_its_block() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "t")
+    stage = stage.kill().again()  # Which syncs the metadata log; the block comes after it.
+    first = fresh_id(stage)
+    assert (
+        produce(stage, "t", batch_of(b"old", producer_id=first, epoch=0, sequence=0)).error_code
+        == NONE
+    )
+    sync(stage, "t")
+    stage = stage.lose_power().again()
+    assert consume(stage, "t").values == [b"old"]
+    second = fresh_id(stage)
+    assert second > first + SKIPPED_IDS
+    assert (
+        produce(stage, "t", batch_of(b"new", producer_id=second, epoch=0, sequence=0)).error_code
+        == NONE
+    )
+    assert consume(stage, "t").values == [b"old", b"new"]
+    stage.abandon()
+
+
+def test_after_a_kill_ids_go_on_above_those_that_partitions_know() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "t")
+    for number, producer_id in enumerate((5_000, 2**63 - 1)):
+        batch = batch_of(b"%d" % number, producer_id=producer_id, epoch=0, sequence=0)
+        assert produce(stage, "t", batch).error_code == NONE
+    stage = stage.kill().again()
+    assert fresh_id(stage) == 5_001
+    stage.abandon()
+
+
+@pytest.mark.parametrize("protocol", [TV1, TV2])
+def test_offsets_of_a_transaction_that_no_coordinator_knows_are_aborted(protocol: object) -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "t")
+    other = WireProducer(stage, "other", TV2).initialise()
+    other.send("t", b"x")
+    other.send_offsets("g", {("t", 0): 1})
+    other.commit()
+    stage = stage.kill().again()
+    producer = WireProducer(stage, "a", protocol).initialise()  # type: ignore[arg-type]
+    producer.send("t", b"lost")
+    producer.send_offsets("g", {("t", 0): 5})
+    sync(stage, "t")
+    sync(stage, CONSUMER_OFFSETS_TOPIC)
+    stage = stage.lose_power().again()
+    for partition in stage.node.shard.partitions.values():
+        assert len(partition.open_txns) == 0
+        assert partition.last_stable_offset == partition.high_watermark
+    producer.client = stage
+    assert producer.end(commit=True) != NONE
+    producer.initialise()
+    producer.send("t", b"again")
+    producer.send_offsets("g", {("t", 0): 6})
+    producer.commit()
+    assert b"lost" not in consume(stage, "t").values
+    assert consume(stage, "t").values[-1] == b"again"
+    stage.abandon()
+
+
+def test_a_transaction_goes_on_after_the_death_of_the_process_alone() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "t")
+    producer = WireProducer(stage, "a", TV2).initialise()
+    producer.send("t", b"first")
+    producer.client = stage = stage.kill().again()
+    producer.send("t", b"second")
+    producer.commit()
+    assert consume(stage, "t").values == [b"first", b"second"]
+    stage.abandon()
+
+
+# -- the mode in which the data was written decides, not that of the start ---------------------------------
+
+
+class RefusingDisk(UnsyncedDisk):
+    """Opens no file below one folder."""
+
+    refused = "nothing"
+
+    def open(self, path: str, *, create: bool = False) -> UnsyncedFile:
+        if path.startswith(self.refused):
+            raise OSError(errno.EIO, "refused")
+        return super().open(path, create=create)
+
+
+def open_transaction_that_lost_its_coordinator(
+    disk: UnsyncedDisk | None = None,
+) -> tuple[Stage, WireProducer]:
+    """Records of an open transaction are on the disk; the log of the coordinator has lost it with the power."""
+    stage = Stage(durability="os", disk=disk).start()
+    create_topic(stage, "t")
+    WireProducer(stage, "other", TV2).initialise()
+    stage = stage.kill().again()
+    producer = WireProducer(stage, "a", TV2).initialise()
+    producer.send("t", b"lost")
+    sync(stage, "t")
+    return stage.lose_power(), producer
+
+
+def pinned(stage: Stage) -> list[object]:
+    return [
+        name
+        for name, partition in stage.node.shard.partitions.items()
+        if len(partition.open_txns) or partition.last_stable_offset != partition.high_watermark
+    ]
+
+
+def test_data_of_os_mode_is_reconciled_by_a_start_in_fsync_mode() -> None:
+    stage, producer = open_transaction_that_lost_its_coordinator()
+    stage = stage.again(durability="fsync")
+    assert not pinned(stage)
+    assert fresh_id(stage) > SKIPPED_IDS
+    producer.client = stage
+    assert producer.end(commit=True) != NONE
+    producer.initialise()
+    producer.send("t", b"again")
+    producer.commit()
+    assert consume(stage, "t").values == [b"again"]
+    stage.abandon()
+
+
+def test_a_start_in_fsync_mode_that_dies_leaves_the_reconciliation_to_the_next() -> None:
+    for number in itertools.count(1, 9):
+        stage, _ = open_transaction_that_lost_its_coordinator()
+        stage.disk.lose_power_at(number)
+        try:
+            stage.again(durability="fsync").abandon()
+        except PowerLost:
+            has_ended = False
+        else:
+            has_ended = True
+        stage.disk.crash()
+        stage = stage.again(durability="fsync")
+        assert not pinned(stage), number
+        stage.abandon()
+        if has_ended:
+            return
+
+
+def test_a_partition_that_could_not_be_opened_keeps_its_directory_in_os_mode() -> None:
+    disk = RefusingDisk()
+    stage, _ = open_transaction_that_lost_its_coordinator(disk)
+    disk.refused = f"{FOLDER}/t-0"
+    stage = stage.again(durability="fsync")
+    assert stage.node.partition("t", 0) is None
+    disk.refused = "nothing"
+    stage = stage.kill().again(durability="fsync")
+    assert stage.node.partition("t", 0) is not None
+    assert not pinned(stage)
+    stage.abandon()
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_data_of_fsync_mode_is_left_alone_by_any_start(durability: str) -> None:
+    stage = Stage(durability="fsync").start()
+    create_topic(stage, "t")
+    producer = WireProducer(stage, "a", TV2).initialise()
+    producer.send("t", b"first")
+    producer.client = stage = stage.lose_power().again(durability=durability)
+    producer.send("t", b"second")
+    producer.commit()
+    assert consume(stage, "t").values == [b"first", b"second"]
+    stage.abandon()
+
+
+def test_what_a_reconciliation_in_fsync_mode_wrote_survives_a_loss_of_power() -> None:
+    stage, _ = open_transaction_that_lost_its_coordinator()
+    stage = stage.again(durability="fsync")
+    stage.disk.lose_power_at(1)  # At once: nothing that is still under way comes to its end.
+    stage = stage.lose_power().again(durability="fsync")
+    assert not pinned(stage)
+    stage.abandon()
+
+
+def test_the_first_start_in_os_mode_says_so_before_it_writes_anything() -> None:
+    stage = Stage(durability="fsync").start()
+    create_topic(stage, "t")
+    stage.stop()
+    disk = stage.disk
+    stage = stage.again(durability="os")
+    disk.lose_power_at(1)  # At once: what is not on the disk by now is lost.
+    stage.lose_power()
+    layout = Layout(disk, FOLDER)
+    layout.load()
+    assert layout.lost_power
+    assert not layout.is_synced
+
+
+def test_data_is_that_of_os_mode_from_the_first_start_in_it() -> None:
+    stage = Stage(durability="fsync").start()
+    create_topic(stage, "t")
+    WireProducer(stage, "other", TV2).initialise()
+    stage.stop()
+    stage = stage.again(durability="os")
+    producer = WireProducer(stage, "a", TV2).initialise()
+    producer.send("t", b"lost")
+    sync(stage, "t")
+    stage = stage.lose_power().again(durability="fsync")
+    assert not pinned(stage)
+    stage.abandon()
+
+
+def test_what_os_mode_left_in_memory_is_on_the_disk_when_a_start_in_fsync_mode_has_ended() -> None:
+    stage = Stage(durability="os").start()
+    create_topic(stage, "t", settings={"segment.ms": "1"})
+    producer = WireProducer(stage, "a", TV2).initialise()
+    for number in range(30):
+        producer.send("t", b"%d" % number)
+        producer.commit()
+        stage.advance(1000)
+    producer.send("t", b"open")
+    written = stage.node.partition("t", 0)
+    assert written is not None
+    assert len(written.log.segments) > 3
+    producer.client = stage = stage.kill().again(durability="fsync")
+    producer.client = stage = stage.lose_power().again(durability="fsync")
+    producer.commit()
+    assert consume(stage, "t").values == [b"%d" % number for number in range(30)] + [b"open"]
+    stage.abandon()
+
+
+def test_a_directory_that_does_not_say_how_it_was_written_is_reconciled() -> None:
+    stage, _ = open_transaction_that_lost_its_coordinator()
+    stage.disk.write_file(f"{FOLDER}/{SESSION}", b"power 0", sync=True)  # As version 1 of it did.
+    stage = stage.again(durability="fsync")
+    assert not pinned(stage)
+    stage.abandon()

@@ -1,0 +1,176 @@
+"""A broker inside the test, and queries that write to the ledger in it, without Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from fencepost.base.ids import TopicPartition
+from fencepost.broker.node import Node
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster, connect
+from fencepost.client.transactions import ProducerIdentity
+from fencepost.records.builder import build_batch
+from fencepost.records.opened import Record
+from fencepost.spark.sink.ledger.keeper import LedgerKeeper
+from fencepost.spark.sink.ledger.ledger import LedgerEntry, Page, encode_entry
+from fencepost.spark.sink.ledger.reader import read_page
+from fencepost.spark.sink.ledger.record import append_record
+from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, partition_of
+from fencepost.spark.sink.micro_batch import Moment
+from fencepost.spark.sink.origins import SourceUse
+from fencepost.spark.sink.producer import DriverProducer
+from fencepost.spark.sink.settings import read_settings
+from fencepost.testing.embedded import Broker
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+
+OURS = SourceUse(are_ours=True, commits=True)
+
+
+def enter(
+    keeper: LedgerKeeper,
+    identity: ProducerIdentity,
+    moment: Moment,
+    before: Page,
+    *,
+    open_ms: int = 1,
+    beside: TopicPartition | None = None,
+    **how: Any,
+) -> Page:
+    """Enters a batch as the sink does after the rows, or with a row in the same request."""
+    entering = keeper.entering(identity, moment, before, **{"sources": OURS} | how)
+    opened_ms = time.time_ns() // 1_000_000 - open_ms
+    if beside is not None:
+        entering.begin()
+        entering.settle()
+        with keeper.cluster.writer(identity) as writer:
+            row = build_batch(
+                [Record(value=b"row")],
+                timestamp_ms=1,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=0,
+                transactional=True,
+            )
+            writer.put(beside, row)
+            writer.put(entering.place, entering.seal(opened_ms))
+            writer.flush()
+        entering.sent()
+    return entering.finish(opened_ms)
+
+
+class PlayedMoment(Moment):
+    """A batch of a query that reads topics, or something else."""
+
+    def __init__(self, query_id: str, batch_id: int, ends: str = "", starts: str = "") -> None:
+        super().__init__(query_id, "run", batch_id)
+        self._played = {"endOffsets": ends, "startOffsets": starts}
+
+    def _offsets(self, which: str) -> tuple[str, ...]:
+        return (self._played[which],) if self._played[which] else ()
+
+
+class Home:
+    """The cluster in which the ledger is."""
+
+    def __init__(self, broker: Broker | None, cluster: Cluster, topic: str = LEDGER_TOPIC) -> None:
+        self.broker = broker
+        self.cluster = cluster
+        self.topic = topic
+
+    def create(self, partitions: int = 2, **configs: str) -> None:
+        """The ledger's topic with few partitions, so that queries meet in one."""
+        settings = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
+        settings |= {name.replace("_", "."): value for name, value in configs.items()}
+        self.cluster.create_topics([NewTopic(self.topic, partitions, 1, settings)])
+
+    def add_partitions(self, count: int) -> None:
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=self.topic, count=count, assignments=None)],
+            timeout_ms=30_000,
+        )
+        reply = self.cluster.ask(ApiKey.CREATE_PARTITIONS, request)
+        assert [result.error_code for result in reply.results] == [0]
+        while len(self.cluster.metadata([self.topic]).topics[self.topic].partitions) != count:
+            pass
+
+    def delete(self) -> None:
+        """The topic is gone when this returns; Apache Kafka takes writes for a moment longer than it says."""
+        self.cluster.delete_topics([self.topic])
+        while self.cluster.find_topic(self.topic) is not None:
+            pass
+
+    def keeper(self, transactional_id: str) -> LedgerKeeper:
+        keeper = LedgerKeeper(self.cluster.options, transactional_id, self.topic)
+        keeper.prepare()
+        return keeper
+
+    def producer(self, transactional_id: str) -> DriverProducer:
+        """A driver that has just fenced everybody else."""
+        options = {"kafka.default.api.timeout.ms": "10000"}
+        servers = str(self.cluster.options.bootstrap[0])
+        return DriverProducer(transactional_id, read_settings(servers, options))
+
+    def begin(self, transactional_id: str, version: int = 2) -> ProducerIdentity:
+        identity = self.cluster.init_producer_id(transactional_id)
+        return replace(identity, transaction_version=version)
+
+    def place_of(self, transactional_id: str) -> TopicPartition:
+        count = len(self.cluster.metadata([self.topic]).topics[self.topic].partitions)
+        return TopicPartition(self.topic, partition_of(transactional_id, count))
+
+    def write(
+        self,
+        identity: ProducerIdentity,
+        batch_id: int,
+        query_id: str = "q",
+        *,
+        serial: int | None = None,
+        place: TopicPartition | None = None,
+    ) -> None:
+        """A record in an open transaction."""
+        assert identity.transactional_id is not None
+        serial = batch_id + 1 if serial is None else serial
+        entry = LedgerEntry(query_id, batch_id, serial=serial)
+        where = place or self.place_of(identity.transactional_id)
+        append_record(self.cluster, identity, where, encode_entry(entry))
+
+    def commit(self, transactional_id: str, batch_id: int, query_id: str = "q") -> None:
+        """A whole transaction, which a driver of its own writes."""
+        identity = self.begin(transactional_id)
+        self.write(identity, batch_id, query_id)
+        self.cluster.end_txn(identity, commit=True)
+
+    def page(self, transactional_id: str, *, fenced: bool = True) -> Page:
+        return read_page(self.cluster, transactional_id, self.topic, fenced=fenced)
+
+    def read(self, transactional_id: str, query_id: str = "q") -> Page:
+        """What a driver finds that comes now, after its fence."""
+        return self.keeper(transactional_id).read(query_id, self.producer(transactional_id))
+
+    def batch_in(self, transactional_id: str, *, fenced: bool = True) -> int | None:
+        """The last batch that the ledger knows."""
+        entry = self.page(transactional_id, fenced=fenced).entry
+        return None if entry is None else entry.batch_id
+
+    def compact(self) -> None:
+        """Everything that may be compacted, now."""
+        assert self.broker is not None
+        self.broker.call(run_compaction)
+
+
+@contextmanager
+def embedded_home(config: Mapping[str, Any] | None = None) -> Iterator[Home]:
+    with Broker(config=config) as broker, connect(broker.bootstrap_servers) as cluster:
+        yield Home(broker, cluster)
+
+
+def run_compaction(node: Node) -> None:
+    """One round over every compacted log, as the housekeeping runs it."""
+    for sync in node.housekeeping._compact():
+        if sync is not None:
+            sync.run()

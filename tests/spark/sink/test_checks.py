@@ -1,0 +1,244 @@
+"""What would break the promise is refused before the first batch. The session is played, so no Java is needed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fencepost.base.failures import ConfigError
+from fencepost.base.ids import TopicPartition
+from fencepost.client.failures import RetriesExhausted
+from fencepost.spark.failures import SinkRefused, sentence_of
+from fencepost.spark.sink.checks import check_ledger, check_session, check_timeout, claim_id
+from fencepost.spark.sink.ledger.ledger import Batch, LedgerEntry, Page, Permits
+from fencepost.spark.sink.settings import read_settings
+
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
+
+from pyspark.errors import PySparkAttributeError
+
+from fencepost.spark.sink import job
+from fencepost.spark.sink.ledger.keeper import LedgerKeeper
+from fencepost.spark.sink.micro_batch import Moment
+from fencepost.spark.sink.sink import TransactionalSink
+
+
+def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
+    """As much of a SparkSession as the checks look at."""
+    values = {name.replace("_", "."): value for name, value in conf.items()}
+    jvm = SimpleNamespace(
+        resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: None),
+        maxNumConcurrentTasks=lambda profile: slots,
+    )
+    context = SimpleNamespace(
+        _conf=values,
+        master="local[2]",
+        pythonExec="python3",
+        _jsc=SimpleNamespace(sc=lambda: jvm),
+    )
+    return SimpleNamespace(version=version, sparkContext=context)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        session(spark_network_crypto_enabled="true"),
+        session(spark_network_crypto_enabled="True"),
+        session(spark_authenticate_enableSaslEncryption="true"),
+    ],
+)
+def test_rows_take_no_plain_socket_where_spark_encrypts(given: Any) -> None:
+    rows: Any = SimpleNamespace(sparkSession=given)
+    nothing_else_is_asked: Any = None
+    assert job._run_direct(rows, nothing_else_is_asked) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (session("4.1.1"), "needs Spark 4.2"),
+        (session(spark_speculation="true"), r"spark\.speculation is true"),
+        (session(spark_speculation="True"), r"spark\.speculation is true"),
+        (session(spark_dynamicAllocation_enabled="true"), r"dynamicAllocation\.enabled is true"),
+        (session(spark_dynamicAllocation_enabled=" TRUE"), r"dynamicAllocation\.enabled is true"),
+        (session(slots=0), "at least one free core"),
+    ],
+)
+def test_a_session_that_cannot_keep_the_promise_is_refused(
+    given: Any, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTORS_PATIENCE_SECONDS", 0.0)
+    with pytest.raises(SinkRefused, match=named):
+        check_session(given)
+
+
+def test_executors_that_are_on_their_way_are_waited_for() -> None:
+    given = session()
+    answers = iter([0, 0, 2])
+    given.sparkContext._jsc.sc().maxNumConcurrentTasks = lambda profile: next(answers)
+    check_session(given)
+    assert next(answers, None) is None
+
+
+def test_workers_of_this_machine_run_the_drivers_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    given = session()
+    check_session(given)
+    assert given.sparkContext.pythonExec != "python3"
+
+
+class ConnectSession:
+    """As much of a session of Spark Connect as the sink meets: tried on a real one, which needs grpc."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise PySparkAttributeError(
+            errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": name}
+        )
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    sink = TransactionalSink("localhost:9092", transactional_id="id", topic="out")
+    rows: Any = SimpleNamespace(sparkSession=ConnectSession())
+    with pytest.raises(SinkRefused, match="Spark Connect"):
+        sink(rows, 0)
+
+
+class Alive:
+    """The engine's object of a query that runs, or has stopped."""
+
+    def __init__(self, active: bool) -> None:
+        self.active = active
+
+    def isActive(self) -> bool:  # noqa: N802
+        return self.active
+
+
+def test_two_live_queries_cannot_share_a_transactional_id() -> None:
+    settings = read_settings("localhost:9092", {})
+    engine = Alive(active=True)
+    claim_id("shared", settings, Moment("one", "r", 0, engine))
+    claim_id("shared", settings, Moment("one", "s", 5))
+    claim_id("shared", settings, Moment("one", "s", 6, engine))
+    with pytest.raises(SinkRefused, match="give each query its own transactional_id"):
+        claim_id("shared", settings, Moment("two", "r", 0))
+    engine.active = False
+    claim_id("shared", settings, Moment("two", "r", 0))
+
+
+class PlayedKeeper(LedgerKeeper):
+    """A ledger as it is now, as it is when everything is settled, and the state of the transactional id."""
+
+    def __init__(
+        self, now: LedgerEntry | None, settled: LedgerEntry | None = None, state: str = ""
+    ) -> None:
+        super().__init__(read_settings("localhost:9092", {}).client, "id")
+        self._now, self._settled, self._state = now, settled, state
+
+    @property
+    def patience_seconds(self) -> float:
+        return 0.0
+
+    def look(self, query_id: str, *, stable: bool) -> Page:
+        entry = self._settled if stable else self._now
+        if entry == OFFSETS_UNSETTLED:
+            raise RetriesExhausted("OffsetFetch", 60_000, "UNSTABLE_OFFSET_COMMIT")
+        if entry == UNSETTLED:
+            return Page(PLACE, self._now, is_settled=False)
+        return Page(None if entry is None else PLACE, entry)
+
+    def state_of_id(self) -> str | None:
+        return self._state or None
+
+
+PLACE = TopicPartition("fencepost-ledger", 0)
+UNSETTLED = LedgerEntry("somebody who has not ended its transaction", 0)
+OFFSETS_UNSETTLED = LedgerEntry("somebody of an older version", 0)
+
+
+@pytest.mark.parametrize(
+    ("keeper", "batch", "named"),
+    [
+        (PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("p", 3)), 0, "belongs to query p"),
+        (PlayedKeeper(LedgerEntry("q", 7), LedgerEntry("q", 8)), 4, "hold batch 8 of this query"),
+        (PlayedKeeper(None, None), 4, "has no ledger of this transactional_id"),
+        (PlayedKeeper(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
+    ],
+)
+def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
+    keeper: PlayedKeeper, batch: int, named: str
+) -> None:
+    with pytest.raises(SinkRefused, match=named):
+        check_ledger(keeper, "id", Batch("q", batch))
+
+
+@pytest.mark.parametrize(
+    ("keeper", "batch"),
+    [
+        # Committed, and the markers were on their way.
+        (PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
+        (PlayedKeeper(None, LedgerEntry("q", 3)), 4),
+        (PlayedKeeper(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
+        # A driver has died with an entry of its own in an open transaction: the fence will end it.
+        (PlayedKeeper(LedgerEntry("p", 3), UNSETTLED), 0),
+        (PlayedKeeper(LedgerEntry("p", 3), OFFSETS_UNSETTLED), 0),
+        # A driver has died before its first commit.
+        (PlayedKeeper(None, None, "Empty"), 0),
+        (PlayedKeeper(None, None, "Ongoing"), 0),
+        (PlayedKeeper(None, None, "CompleteAbort"), 0),
+        (PlayedKeeper(None, None), 0),
+    ],
+)
+def test_what_the_fence_may_still_change_is_not_refused_before_it(
+    keeper: PlayedKeeper, batch: int
+) -> None:
+    check_ledger(keeper, "id", Batch("q", batch))
+
+
+def test_a_query_that_may_skip_batches_is_not_let_in_without_its_ledger() -> None:
+    """The first batch that has rows may come late; but where the id has committed something, a ledger is missing."""
+    permits = Permits(may_skip=True)
+    check_ledger(PlayedKeeper(None, None), "id", Batch("q", 7), permits=permits)
+    check_ledger(PlayedKeeper(None, None, "Empty"), "id", Batch("q", 7), permits=permits)
+    lost = PlayedKeeper(None, None, "CompleteCommit")
+    with pytest.raises(SinkRefused, match="Whether batch 7 is in the topics cannot be known"):
+        check_ledger(lost, "id", Batch("q", 7), permits=permits)
+
+
+def test_who_adopts_is_not_asked_whether_a_ledger_was_lost() -> None:
+    keeper = PlayedKeeper(None, None, "CompleteCommit")
+    check_ledger(keeper, "id", Batch("q", 0), permits=Permits(adopt=True))
+
+
+def test_a_stateful_query_that_adopts_is_refused_before_the_owner_is_fenced() -> None:
+    keeper = PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("p", 3))
+    batch = Batch("q", 0, is_stateful=True)
+    with pytest.raises(SinkRefused, match="allow_empty_state=True"):
+        check_ledger(keeper, "id", batch, permits=Permits(adopt=True))
+    check_ledger(keeper, "id", batch, permits=Permits(adopt=True, allow_empty_state=True))
+
+
+def test_a_timeout_below_the_last_batches_is_refused_and_says_how_to_forget_them() -> None:
+    settings = read_settings("localhost:9092", {"kafka.transaction.timeout.ms": "100"})
+    check_timeout("id", settings, None)
+    check_timeout("id", settings, LedgerEntry("q", 3, recent_ms=(99, 7)))
+    with pytest.raises(SinkRefused, match="`fencepost ledger forget --durations id`"):
+        check_timeout("id", settings, LedgerEntry("q", 3, recent_ms=(100, 7)))
+
+
+def test_a_ledger_where_the_rows_go_is_a_mistake() -> None:
+    for topic, ledger in [("fencepost-ledger", None), ("mine", "mine")]:
+        with pytest.raises(ConfigError, match="rows cannot go there"):
+            TransactionalSink(
+                "localhost:9092", transactional_id="id", topic=topic, ledger_topic=ledger
+            )
+
+
+def test_what_a_task_said_is_found_in_what_spark_makes_of_it() -> None:
+    text = (
+        "Job aborted\n  File x\nfencepost.spark.failures.RowRefused: a row has no topic: fill it\n"
+        "\tat org.apache.spark.Foo\nSQLSTATE: 39000"
+    )
+    assert sentence_of(RuntimeError(text)) == "a row has no topic: fill it"
+    assert sentence_of(RuntimeError("other\n\tat somewhere\nend")) == "other\nend"

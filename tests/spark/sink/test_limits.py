@@ -1,0 +1,106 @@
+"""How large batches are for topics that take only small ones."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fencepost.client.failures import refusal
+from fencepost.spark.failures import BatchTooLarge, RowRefused
+from fencepost.spark.sink import limits
+from fencepost.spark.sink.limits import TopicLimits
+from fencepost.spark.sink.settings import read_settings
+
+
+class PlayedCluster:
+    """A cluster whose topics have these settings."""
+
+    def __init__(self, **values: int) -> None:
+        self.values = values
+        self.asked = 0
+
+    def describe_configs(self, resource: Any, topic: str, names: Any) -> dict[str, Any]:
+        self.asked += 1
+        if topic not in self.values:
+            raise refusal("DescribeConfigs", 29)
+        return {"max.message.bytes": SimpleNamespace(value=str(self.values[topic]))}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> PlayedCluster:
+    played = PlayedCluster(small=5_000)
+    monkeypatch.setattr(limits, "cluster_of", lambda options: played)
+    return played
+
+
+def limits_with(**options: Any) -> TopicLimits:
+    return TopicLimits(
+        read_settings("h:1", {f"kafka.{k.replace('_', '.')}": v for k, v in options.items()})
+    )
+
+
+def test_batches_fit_into_what_the_topic_says_and_it_is_asked_once(cluster: PlayedCluster) -> None:
+    found = limits_with()
+    assert [found.batch_bytes("small") for _ in range(3)] == [5_000 - 61] * 3
+    assert cluster.asked == 1
+    assert found.batch_bytes("secret") == found.batch_bytes(None) == 1_000_000
+    assert limits_with(batch_size=300).batch_bytes("small") == 300
+    # What compression may add to rows that it cannot make smaller.
+    assert limits_with(compression_type="lz4").batch_bytes("small") < 5_000 - 61
+
+
+def test_a_topic_that_may_not_be_asked_is_learned_by_halves(cluster: PlayedCluster) -> None:
+    found = limits_with()
+    sizes = []
+    size, takes = 1_000_000, 1_000
+    while size > takes:
+        found.learn(BatchTooLarge("secret", 10, size))
+        size = found.batch_bytes("secret") + 61
+        sizes.append(size)
+    assert sizes[0] == 500_000
+    assert takes / 2 < size <= takes
+    assert found.batch_bytes(None) == size - 61
+    assert found.batch_bytes("small") == 5_000 - 61
+
+
+def test_a_limit_that_was_lowered_meanwhile_is_asked_for_again(cluster: PlayedCluster) -> None:
+    found = limits_with()
+    assert found.batch_bytes("small") == 5_000 - 61
+    cluster.values["small"] = 2_000
+    found.learn(BatchTooLarge("small", 10, 4_900))
+    assert found.batch_bytes("small") == 2_000 - 61
+    # Whatever the topic says: what was refused must become smaller, or we would go on for ever.
+    before = found.batch_bytes("small")
+    for _ in range(20):
+        found.learn(BatchTooLarge("small", 2, 2_100))
+        assert found.batch_bytes("small") < before or before == 1
+        before = found.batch_bytes("small")
+    assert before == 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "words"),
+    [
+        (
+            "small",
+            "'small' does not take .* 9000 bytes: .* max.message.bytes of the topic, which is 5000",
+        ),
+        ("secret", r"9000 bytes: it is larger than max.message.bytes of the topic\. Raise"),
+    ],
+)
+def test_a_record_that_is_too_large_by_itself_is_refused(
+    cluster: PlayedCluster, topic: str, words: str
+) -> None:
+    with pytest.raises(RowRefused, match=words):
+        limits_with().learn(BatchTooLarge(topic, 1, 9_000))
+
+
+def test_what_a_task_said_of_a_batch_is_found_in_what_spark_makes_of_it() -> None:
+    problem = BatchTooLarge("a.topic-1", 12, 3456)
+    text = f"Traceback\nfencepost.spark.failures.BatchTooLarge: {problem}\n\tat org.apache"
+    found = BatchTooLarge.found_in(text)
+    assert found is not None
+    assert (found.topic, found.records, found.size_bytes) == ("a.topic-1", 12, 3456)
+    assert BatchTooLarge.found_in("Traceback") is None

@@ -1,0 +1,88 @@
+"""Which run of which query calls the sink."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
+
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.sink.micro_batch import Moment, read_moment
+
+
+class Text(str):
+    """A string as the JVM would give one."""
+
+    __slots__ = ()
+
+    def toString(self) -> str:  # noqa: N802
+        return str(self)
+
+
+class PlayedRun:
+    """The engine's object of one run of a query."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.active = True
+
+    def isActive(self) -> bool:  # noqa: N802
+        return self.active
+
+    def runId(self) -> Text:  # noqa: N802
+        return Text(self.run_id)
+
+
+class PlayedEngine:
+    """A session whose thread belongs to a query."""
+
+    def __init__(self, query_id: str | None) -> None:
+        self.query_id = query_id
+        self.run = PlayedRun("first")
+        self.searches = 0
+
+    def session(self) -> Any:
+        context = SimpleNamespace(
+            getLocalProperty=lambda name: self.query_id,
+            _jvm=SimpleNamespace(
+                java=SimpleNamespace(util=SimpleNamespace(UUID=SimpleNamespace(fromString=str)))
+            ),
+        )
+        queries = SimpleNamespace(get=self._find)
+        shared = SimpleNamespace(activeStreamingQueries=lambda: queries)
+        java_session = SimpleNamespace(sharedState=lambda: shared)
+        return SimpleNamespace(sparkContext=context, _jsparkSession=java_session)
+
+    def _find(self, query_id: str) -> PlayedRun:
+        self.searches += 1
+        return self.run
+
+
+def test_the_run_of_a_query_is_looked_for_once() -> None:
+    engine = PlayedEngine("q")
+    first = read_moment(engine.session(), 0)
+    second = read_moment(engine.session(), 1, first)
+    assert first.run == second.run == ("q", "first")
+    assert (second.batch_id, engine.searches) == (1, 1)
+
+
+def test_a_query_that_was_started_again_is_another_run() -> None:
+    engine = PlayedEngine("q")
+    first = read_moment(engine.session(), 0)
+    engine.run.active = False
+    engine.run = PlayedRun("second")
+    assert read_moment(engine.session(), 1, first).run == ("q", "second")
+
+
+def test_another_query_is_not_taken_for_the_one_before() -> None:
+    engine = PlayedEngine("q")
+    before = Moment("other", "run", 3, PlayedRun("run"))
+    assert read_moment(engine.session(), 4, before).run == ("q", "first")
+
+
+def test_outside_of_a_streaming_query_the_sink_is_refused() -> None:
+    with pytest.raises(SinkRefused, match="outside of a streaming query"):
+        read_moment(PlayedEngine(None).session(), 0)

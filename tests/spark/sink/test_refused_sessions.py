@@ -1,0 +1,61 @@
+"""Goal: in a session that could not keep the promise the query is refused with a sentence, and loses nothing by it.
+
+Method: real sessions with each setting that breaks it, one after the other. Then the same queries are started from their
+checkpoints in a session as it should be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fencepost.client.blocking import Cluster
+from tests.spark.conftest import Sessions, on_spark, read_values
+from tests.spark.pipeline import Pipeline, numbered
+
+pytestmark = on_spark(300)
+
+REFUSED = {
+    "spark.speculation is true: a second copy of a task must never write. Set it to false": (
+        "local[2]",
+        {"spark.speculation": "true"},
+    ),
+    "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then: set it to false": (
+        "local[2]",
+        {"spark.dynamicAllocation.enabled": "true"},
+    ),
+    # A cluster whose executors never come.
+    "no executor that can run a task came within 0 s: the write stage needs at least one free core": (
+        "local-cluster[0,1,1024]",
+        {},
+    ),
+}
+
+
+def test_sessions_that_cannot_keep_the_promise_refuse_and_lose_nothing(
+    sessions: Sessions,
+    bootstrap: str,
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTORS_PATIENCE_SECONDS", 0.2)
+    # Settings of the first session of a process are those of its Java machine, and so of all later ones.
+    sessions.session("local[2]")
+    pipelines = []
+    for number, (sentence, (master, settings)) in enumerate(REFUSED.items()):
+        session = sessions.session(master, settings)
+        pipeline = Pipeline(session, bootstrap, tmp_path / str(number), new_topic())
+        pipeline.add(numbered(number))
+        failure = pipeline.run()
+        assert failure is not None
+        assert sentence in failure
+        assert read_values(cluster, pipeline.topic) == []
+        pipelines.append(pipeline)
+    for number, pipeline in enumerate(pipelines):
+        pipeline.spark = sessions.session("local[2]")
+        assert pipeline.run() is None
+        assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(number))

@@ -1,0 +1,625 @@
+"""The sink in a real Spark, local mode. A crash is an exception that nobody handles: the transaction stays open."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.base.ids import TopicPartition, topic_id_text
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster, connect
+from fencepost.client.failures import ProducerFenced
+from fencepost.client.partitioner import partition_for_key
+from fencepost.records.opened import Record
+from fencepost.spark.failures import SinkRefused
+from fencepost.spark.sink.ledger.former import decode_former, encode_former, source_offsets
+from fencepost.spark.sink.ledger.ledger import group_of
+from fencepost.spark.sink.ledger.reader import read_page
+from fencepost.spark.sink.ledger.record import append_record
+from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, partition_of
+from fencepost.spark.sink.sink import TransactionalSink
+from fencepost.testing.embedded import Broker
+from fencepost.wire.apis import ApiKey
+from tests.spark import chaos
+from tests.spark.conftest import BrokerProcess, on_spark, read_values
+from tests.spark.pipeline import Pipeline, finish, numbered
+from tools.processes import free_port
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fencepost.broker.node import Node
+
+pytestmark = on_spark()
+
+
+class Crash(Exception):  # noqa: N818
+    """What a test raises where a driver would die."""
+
+
+def crash_at(step: str, batch_id: int) -> Callable[[str, int], None]:
+    def on_step(reached: str, number: int) -> None:
+        if (reached, number) == (step, batch_id):
+            raise Crash(f"died at {step!r}")
+
+    return on_step
+
+
+def test_every_row_is_written_once_to_the_partition_of_its_key(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    pipeline.add(numbered(1))
+    sink = pipeline.sink()
+    assert pipeline.run(sink) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+    for partition in range(3):
+        for record in cluster.records(TopicPartition(pipeline.topic, partition)):
+            assert record.key is not None
+            assert partition_for_key(record.key, 3) == partition
+    receipt = sink.last_receipt
+    assert receipt is not None
+    assert receipt.account is not None
+    assert (receipt.batch_id, receipt.account.records) == (1, 40)
+    page = read_page(cluster, sink.transactional_id)
+    place = partition_of(sink.transactional_id, 16)
+    assert page.place == TopicPartition(LEDGER_TOPIC, place)
+    assert page.entry is not None
+    assert (page.entry.batch_id, page.entry.is_stateful) == (1, False)
+
+
+@pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])
+@pytest.mark.parametrize("arrived", [True, False], ids=["arrived", "lost"])
+def test_an_unknown_outcome_of_end_txn_is_settled_by_asking(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arrived: bool,
+    version: int,
+) -> None:
+    """Every answer to one EndTxn is lost until the client gives up; the request itself may have had its effect."""
+    chaos.speak_by_name(monkeypatch)
+    with Broker() as broker, connect(broker.bootstrap_servers) as cluster:
+        cluster.create_topics([NewTopic("out", 3, 1)])
+        pipeline = Pipeline(spark, broker.bootstrap_servers, tmp_path, "out", f"id-tv{version}")
+        pipeline.add(numbered(0), numbered(1))
+        steps: list[str] = []
+
+        def cut(step: str, batch_id: int) -> None:
+            steps.append(step)
+            if (step, batch_id) == ("ending", 1) and steps.count("settling") == 0:
+                broker.call(lambda node: _cut_every_answer(node, arrived))
+
+        # Short, because it is how long the client goes on asking.
+        options = {"kafka.default.api.timeout.ms": "2000"}
+        assert pipeline.run(pipeline.sink(on_step=cut, options=options)) is None
+        assert steps.count("settling") == 1
+        assert steps.count("writing") == (2 if arrived else 3)
+        assert sorted(read_values(cluster, "out")) == sorted(numbered(0) + numbered(1))
+
+
+def test_an_unknown_outcome_is_not_settled_against_a_successor(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with Broker() as broker, connect(broker.bootstrap_servers) as cluster:
+        cluster.create_topics([NewTopic("out", 3, 1)])
+        pipeline = Pipeline(spark, broker.bootstrap_servers, tmp_path, "out")
+        pipeline.add(numbered(0))
+        successors: list[Any] = []
+
+        def succeed(step: str, batch_id: int) -> None:
+            if step == "ending":
+                broker.call(lambda node: node.faults.drop(ApiKey.END_TXN, effect=False))
+                successors.append(cluster.init_producer_id(pipeline.transactional_id))
+
+        failure = pipeline.run(pipeline.sink(on_step=succeed))
+        assert failure is not None
+        assert "was taken over by another query" in failure
+        # It has its id still.
+        with cluster.writer(successors[0]) as writer:
+            writer.write_records(TopicPartition("out", 0), [Record(value=b"successor")])
+            writer.flush()
+        cluster.end_txn(successors[0], commit=True)
+        assert read_values(cluster, "out") == ["successor"]
+
+
+def _cut_every_answer(node: Node, arrived: bool) -> None:
+    """All EndTxn of the epoch that comes next; the first one of them takes effect, or none does."""
+    epochs: list[int] = []
+
+    def fits(request: Any) -> bool:
+        epochs.append(request.producer_epoch)
+        return bool(request.producer_epoch == epochs[0])
+
+    node.faults.drop(ApiKey.END_TXN, effect=arrived, fits=fits)
+    for _ in range(100):
+        node.faults.drop(ApiKey.END_TXN, effect=False, fits=fits)
+
+
+def test_a_stateful_query_that_repeats_a_batch_keeps_its_state(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    def counted(lines: DataFrame) -> DataFrame:
+        return (
+            lines.groupBy("value")
+            .count()
+            .selectExpr("value AS key", "concat(value, '=', count) AS value")
+        )
+
+    pipeline.add(["x", "y", "x"])
+    assert pipeline.run(pipeline.sink(on_step=crash_at("ended", 0)), counted, "update") is not None
+    pipeline.add(["x"])
+    assert pipeline.run(pipeline.sink(), counted, "update") is None
+    assert sorted(read_values(cluster, pipeline.topic)) == ["x=2", "x=3", "y=1"]
+
+
+def test_a_second_producer_with_the_same_id_stops_the_first(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+
+    def take_over(step: str, batch_id: int) -> None:
+        if step == "written":
+            cluster.init_producer_id(pipeline.transactional_id)
+
+    failure = pipeline.run(pipeline.sink(on_step=take_over))
+    assert failure is not None
+    assert "was taken over by another query" in failure
+    assert read_values(cluster, pipeline.topic) == []
+
+
+def test_an_executor_that_wakes_up_late_cannot_write(pipeline: Pipeline, cluster: Cluster) -> None:
+    pipeline.add(numbered(0))
+    sink = pipeline.sink()
+    borrowed: list[Any] = []
+
+    def remember(df: DataFrame, batch_id: int) -> None:
+        sink(df, batch_id)
+        assert sink._standing is not None
+        borrowed.append(sink._standing.producer.identity)
+
+    assert pipeline.run(remember) is None
+    pipeline.add(numbered(1))
+    assert pipeline.run() is None
+    with cluster.writer(borrowed[0]) as zombie:
+        zombie.write_records(TopicPartition(pipeline.topic, 0), [Record(value=b"zombie")])
+        with pytest.raises(ProducerFenced):
+            zombie.flush()
+    assert "zombie" not in read_values(cluster, pipeline.topic)
+
+
+def test_a_new_checkpoint_is_refused_unless_it_is_adopted(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    shutil.rmtree(pipeline.checkpoint)
+    failure = pipeline.run()
+    assert failure is not None
+    assert "either two queries use one id, or the checkpoint is new" in failure
+    assert len(read_values(cluster, pipeline.topic)) == 40
+    assert pipeline.run(pipeline.sink(adopt=True)) is None
+    assert len(read_values(cluster, pipeline.topic)) == 80
+
+
+def delete_ledger(pipeline: Pipeline, cluster: Cluster) -> None:
+    cluster.delete_topics([ledger_of(pipeline)])
+
+
+def ledger_of(pipeline: Pipeline) -> str:
+    """A topic of its own, for a test that deletes it."""
+    return f"{pipeline.topic}-ledger"
+
+
+def at(step: str, batch_id: int, act: Callable[[], None]) -> Callable[[str, int], None]:
+    """Acts once, when the batch first comes to this step; later attempts come there as well."""
+    has_acted = False
+
+    def on_step(reached: str, number: int) -> None:
+        nonlocal has_acted
+        if (reached, number) == (step, batch_id) and not has_acted:
+            has_acted = True
+            act()
+
+    return on_step
+
+
+def test_a_ledger_that_is_deleted_while_the_query_is_stopped_is_missed(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    own = {"ledger_topic": ledger_of(pipeline)}
+    pipeline.add(numbered(0))
+    assert pipeline.run(pipeline.sink(**own)) is None
+    delete_ledger(pipeline, cluster)
+    pipeline.add(numbered(1))
+    for _ in range(2):
+        failure = pipeline.run(pipeline.sink(**own))
+        assert failure is not None
+        assert "the cluster has no ledger of this transactional_id" in failure
+        assert "adopt=True" in failure
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+    assert pipeline.run(pipeline.sink(adopt=True, **own)) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_a_first_batch_whose_ledger_is_deleted_is_not_written_again(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    """Spark repeats it, because the driver died before Spark heard of its end."""
+    own = {"ledger_topic": ledger_of(pipeline)}
+    pipeline.add(numbered(0))
+    assert pipeline.run(pipeline.sink(on_step=crash_at("ended", 0), **own)) is not None
+    delete_ledger(pipeline, cluster)
+    for _ in range(2):
+        failure = pipeline.run(pipeline.sink(**own))
+        assert failure is not None
+        assert "seen a committed transaction of this id, but has no ledger of it" in failure
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+
+
+def test_a_ledger_that_is_deleted_while_the_query_runs_is_written_again(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    own = {"ledger_topic": ledger_of(pipeline)}
+    pipeline.add(numbered(0), numbered(1))
+    delete = at("writing", 1, lambda: delete_ledger(pipeline, cluster))
+    assert pipeline.run(pipeline.sink(on_step=delete, **own)) is None
+    pipeline.add(numbered(2))
+    assert pipeline.run(pipeline.sink(**own)) is None
+    expected = numbered(0) + numbered(1) + numbered(2)
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+def test_a_query_whose_ledger_is_deleted_from_under_its_transaction_is_refused_after_a_crash(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    own = {"ledger_topic": ledger_of(pipeline)}
+    pipeline.add(numbered(0), numbered(1))
+
+    def on_step(step: str, batch_id: int) -> None:
+        if (step, batch_id) == ("entered", 1):
+            delete_ledger(pipeline, cluster)
+        crash_at("ended", 1)(step, batch_id)
+
+    assert pipeline.run(pipeline.sink(on_step=on_step, **own)) is not None
+    failure = pipeline.run(pipeline.sink(**own))
+    assert failure is not None
+    assert "the cluster has no ledger of this transactional_id" in failure
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_a_topic_that_rows_went_to_may_be_deleted_without_the_ledger(
+    pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    """With a topic column any topic may come first; the ledger depends on none of them."""
+    first, second = pipeline.topic, new_topic()
+
+    def to(topic: str) -> Callable[[DataFrame], DataFrame]:
+        return lambda lines: lines.selectExpr("value", f"'{topic}' AS topic")
+
+    pipeline.add(numbered(0))
+    assert pipeline.run(pipeline.sink(topic=None), to(first)) is None
+    cluster.delete_topics([first])
+    pipeline.add(numbered(1))
+    assert pipeline.run(pipeline.sink(topic=None), to(second)) is None
+    assert sorted(read_values(cluster, second)) == sorted(numbered(1))
+
+
+def test_a_query_without_a_row_yet_is_started_again(pipeline: Pipeline, cluster: Cluster) -> None:
+    def nothing_yet(lines: DataFrame) -> DataFrame:
+        return lines.where("value NOT LIKE '0-%'").selectExpr(
+            "value", f"'{pipeline.topic}' AS topic"
+        )
+
+    for batch in range(2):
+        pipeline.add(numbered(batch))
+        assert pipeline.run(pipeline.sink(topic=None), nothing_yet) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1))
+
+
+def test_rows_for_the_topic_of_the_ledger_are_refused_and_never_seen(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(["x"])
+    failure = pipeline.run(
+        pipeline.sink(topic=None),
+        lambda lines: lines.selectExpr("value AS key", "value", f"'{LEDGER_TOPIC}' AS topic"),
+    )
+    assert failure is not None
+    assert "which holds the ledger" in failure
+    assert read_page(cluster, "x", fenced=False).entry is None
+
+
+def test_an_old_ledger_is_continued_and_an_older_version_finds_none(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    """As if an older version had written batch 0, and then this one came."""
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    page = read_page(cluster, pipeline.transactional_id)
+    assert page.entry is not None
+    identity = cluster.init_producer_id(pipeline.transactional_id)
+    append_record(cluster, identity, page.place or TopicPartition("", 0), None)
+    old_place = TopicPartition(pipeline.topic, 0)
+    offsets = {old_place: encode_former(page.entry)}
+    cluster.txn_offset_commit(identity, group_of(pipeline.transactional_id), offsets)
+    cluster.end_txn(identity, commit=True)
+    pipeline.add(numbered(1))
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+    left = cluster.offset_fetch(group_of(pipeline.transactional_id))
+    assert decode_former(left[old_place]) is None
+
+
+def test_a_transaction_timeout_that_the_brokers_do_not_allow_is_named(pipeline: Pipeline) -> None:
+    pipeline.add(numbered(0))
+    failure = pipeline.run(pipeline.sink(options={"kafka.transaction.timeout.ms": "99000000"}))
+    assert failure is not None
+    assert "lower kafka.transaction.timeout.ms of the sink, or raise transaction.max" in failure
+
+
+def test_a_transaction_timeout_below_the_longest_batch_is_refused(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    pipeline.add(numbered(1))
+    failure = pipeline.run(pipeline.sink(options={"kafka.transaction.timeout.ms": "1"}))
+    assert failure is not None
+    assert "raise kafka.transaction.timeout.ms; or, where batches are smaller now" in failure
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_brokers_that_are_down_are_named_and_nothing_is_lost(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(numbered(0))
+    wrong = TransactionalSink(
+        f"127.0.0.1:{free_port()}",
+        transactional_id=pipeline.transactional_id,
+        topic=pipeline.topic,
+        options={"kafka.default.api.timeout.ms": "500"},
+    )
+    failure = pipeline.run(wrong)
+    assert failure is not None
+    assert f"the cluster at {wrong.settings.client.bootstrap[0]} does not answer" in failure
+    assert "Start its brokers, or correct the first argument of the sink" in failure
+    assert pipeline.run() is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+
+
+def test_a_sink_outside_of_a_stream_says_how_it_is_used(spark: SparkSession) -> None:
+    sink = TransactionalSink("localhost:9092", transactional_id="x", topic="t")
+    with pytest.raises(SinkRefused, match=r"writeStream\.foreachBatch\(TransactionalSink"):
+        sink(spark.range(1).selectExpr("cast(id AS string) AS value"), 0)
+
+
+def test_nulls_are_tombstones(pipeline: Pipeline, cluster: Cluster) -> None:
+    pipeline.add(["a", "b"])
+
+    def shape(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value AS key", "if(value = 'a', value, NULL) AS value")
+
+    assert pipeline.run(shape=shape) is None
+    pipeline.add(["c"])
+    assert (
+        pipeline.run(shape=lambda lines: lines.selectExpr("value AS key", "NULL AS value")) is None
+    )
+    found = {
+        record.key: record.value
+        for partition in range(3)
+        for record in cluster.records(TopicPartition(pipeline.topic, partition))
+    }
+    assert found == {b"a": b"a", b"b": None, b"c": None}
+
+
+def test_several_topics_and_headers_share_one_transaction(
+    pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    other = new_topic(2)
+    pipeline.add(numbered(0, 20))
+
+    def split(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr(
+            f"if(value like '%5', '{other}', '{pipeline.topic}') AS topic",
+            "value",
+            "1 AS partition",
+            "array(named_struct('key', 'h', 'value', cast(value AS binary))) AS headers",
+        )
+
+    sink = pipeline.sink(topic=None, options={"kafka.compression.type": "zstd"})
+    assert pipeline.run(sink, split) is None
+    assert sorted(read_values(cluster, other)) == ["0-15", "0-5"]
+    records = list(cluster.records(TopicPartition(pipeline.topic, 1)))
+    assert len(records) == 18
+    assert all(record.headers == (("h", record.value),) for record in records)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "named"),
+    [
+        (["value AS body"], "no column 'value'"),
+        (["1.5 AS value"], "the column 'value' is decimal"),
+        (["value", "'nowhere' AS topic"], "the cluster has no topic 'nowhere'"),
+        (["value", "CAST(NULL AS string) AS topic", "'k' AS key"], "key b'k' has no topic"),
+        (["value", "9 AS partition"], "wants partition 9 of topic"),
+        (["value", "-1 AS partition"], "wants partition -1 of topic"),
+        (["value", "'1' AS partition"], "the column 'partition' is string, and must be int"),
+        (["value", "'x' AS headers"], "the column 'headers' is string"),
+        (["repeat(value, 1000000) AS value"], "kafka.max.request.size allows"),
+    ],
+)
+def test_rows_that_cannot_be_written_fail_the_query_with_a_sentence_and_write_nothing(
+    pipeline: Pipeline, cluster: Cluster, expressions: list[str], named: str
+) -> None:
+    pipeline.add(["good"])
+    sink = pipeline.sink(topic=None if "topic" in str(expressions) else pipeline.topic)
+    failure = pipeline.run(sink, lambda lines: lines.selectExpr(*expressions))
+    assert failure is not None
+    assert named in failure
+    assert read_values(cluster, pipeline.topic) == []
+
+
+@pytest.mark.parametrize(
+    ("configs", "expressions", "named"),
+    [
+        (
+            {"max.message.bytes": "2000"},
+            ["repeat(value, 5000) AS value"],
+            "bytes: it is larger than max.message.bytes of the topic, which is 2000",
+        ),
+        ({"cleanup.policy": "compact"}, ["value"], "-0: the topic does not take such rows"),
+    ],
+)
+def test_rows_that_the_brokers_refuse_fail_the_query_with_a_sentence_and_nothing_is_seen(
+    pipeline: Pipeline,
+    cluster: Cluster,
+    configs: dict[str, str],
+    expressions: list[str],
+    named: str,
+) -> None:
+    strict = f"{pipeline.topic}-strict"
+    cluster.create_topics([NewTopic(strict, 1, 1, configs=configs)])
+    pipeline.add(["good"])
+    failure = pipeline.run(
+        pipeline.sink(topic=strict), lambda lines: lines.selectExpr(*expressions)
+    )
+    assert failure is not None
+    assert strict in failure
+    assert named in failure
+    assert read_values(cluster, strict) == []
+
+
+@pytest.mark.parametrize("way", ["few", "direct", "shuffled"])
+@pytest.mark.parametrize("may_ask", [True, False], ids=["asked", "learned"])
+def test_batches_become_as_small_as_the_topic_wants_them(
+    pipeline: Pipeline,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    may_ask: bool,
+) -> None:
+    from fencepost.spark.sink import job, limits
+
+    if not may_ask:
+        monkeypatch.setattr(limits, "_ask", lambda *_: None)
+    for other in {"few", "direct", "shuffled"} - {way, "shuffled"}:
+        if (way, other) != ("few", "direct"):
+            monkeypatch.setattr(job, f"_run_{other}", lambda rows, plan: None)
+    small = f"{pipeline.topic}-small"
+    cluster.create_topics([NewTopic(small, 2, 1, configs={"max.message.bytes": "3000"})])
+    pipeline.add(numbered(0), numbered(1, 400))
+    sink = pipeline.sink(topic=small, max_attempts=1)
+    assert pipeline.run(sink, lambda lines: lines.selectExpr("repeat('v', 100) AS value")) is None
+    assert read_values(cluster, small) == ["v" * 100] * 440
+
+
+@pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])
+def test_a_job_that_fails_after_writing_is_aborted_and_tried_again(
+    pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    chaos.speak_by_name(monkeypatch)
+    pipeline.transactional_id += f"-tv{version}"
+    marker = str(pipeline.folder / "failed-once")
+    chaos.in_tasks(monkeypatch, chaos.FailOnce(marker))
+    pipeline.add(numbered(0))
+    assert pipeline.run() is None
+    assert Path(marker).exists()
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+
+
+def test_large_batches_take_the_compiled_path_and_arrive_whole(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    pipeline.add(["x"])
+
+    def many(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("explode(sequence(1, 50000)) AS n").selectExpr(
+            "cast(n AS string) AS key", "cast(n AS string) AS value"
+        )
+
+    assert pipeline.run(pipeline.sink(options={"kafka.compression.type": "lz4"}), many) is None
+    assert sorted(map(int, read_values(cluster, pipeline.topic))) == list(range(1, 50001))
+
+
+def test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction(
+    copy: Copy, cluster: Cluster
+) -> None:
+    assert copy.run(copy.bootstrap) is None
+    ends = {TopicPartition(copy.source, 0): 2, TopicPartition(copy.source, 1): 0}
+    assert source_offsets(cluster.offset_fetch(group_of(copy.target))) == ends
+    entry = read_page(cluster, copy.target).entry
+    assert entry is not None
+    assert (entry.sources, entry.sources_committed) == (ends, True)
+    assert entry.topic_ids.keys() == {copy.source}
+    assert read_values(cluster, copy.target) == ["a", "b"]
+
+
+def test_offsets_of_a_source_of_another_cluster_are_not(
+    copy: Copy, cluster: Cluster, own_broker: BrokerProcess
+) -> None:
+    with connect(own_broker.bootstrap_servers) as other:
+        other.create_topics([NewTopic(copy.target, 1, 1), NewTopic(copy.source, 2, 1)])
+        failure = copy.run(own_broker.bootstrap_servers, commit_source_offsets=True)
+        assert failure is not None
+        assert "the query reads from cluster" in failure
+        assert "Leave commit_source_offsets out" in failure
+        assert copy.run(own_broker.bootstrap_servers) is None
+        assert other.offset_fetch(group_of(copy.target)) == {}
+        entry = read_page(other, copy.target).entry
+        assert entry is not None
+        view = cluster.metadata([copy.source]).topics[copy.source]
+        assert entry.topic_ids == {copy.source: topic_id_text(view.topic_id)}
+        assert read_values(other, copy.target) == ["a", "b"]
+
+
+def test_offsets_of_files_are_not_asked_of_the_cluster(pipeline: Pipeline) -> None:
+    pipeline.add(["a"])
+    failure = pipeline.run(pipeline.sink(commit_source_offsets=True))
+    assert failure is not None
+    assert "reads something else than topics" in failure
+
+
+class Copy:
+    """A query from a topic of the shared broker to any cluster."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, source: str) -> None:
+        self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
+        self.source, self.target = source, f"{source}-copy"
+
+    def run(self, sink_bootstrap: str, **changes: Any) -> str | None:
+        sink = TransactionalSink(
+            sink_bootstrap, transactional_id=self.target, topic=self.target, **changes
+        )
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.source}
+        return finish(
+            self.spark.readStream.format("fencepost")
+            .options(startingOffsets="earliest", **options)
+            .load()
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+
+@pytest.fixture
+def copy(
+    spark: SparkSession,
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+) -> Copy:
+    found = Copy(spark, bootstrap, tmp_path, new_topic(2))
+    cluster.create_topics([NewTopic(found.target, 1, 1)])
+    with cluster.writer(cluster.init_producer_id(None)) as writer:
+        records = [Record(value=b"a"), Record(value=b"b")]
+        writer.write_records(TopicPartition(found.source, 0), records)
+        writer.flush()
+    return found

@@ -1,0 +1,430 @@
+"""The source in a real Spark, local mode."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster
+from fencepost.records.opened import Record
+from fencepost.spark.sink.sink import TransactionalSink
+from tests.spark.conftest import on_spark, read_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fencepost.client.transactions import ProducerIdentity
+
+pytestmark = on_spark()
+
+
+def write(
+    cluster: Cluster, topic: str, values: list[str], partition: int = 0, **ending: bool
+) -> ProducerIdentity:
+    """Writes values in one transaction, which commits unless told otherwise."""
+    identity = cluster.init_producer_id(f"writer-{topic}-{partition}")
+    with cluster.writer(identity) as writer:
+        records = [Record(key=b"k", value=v.encode(), headers=(("h", b"1"),)) for v in values]
+        writer.write_records(TopicPartition(topic, partition), records)
+        writer.flush()
+    if ending.get("ended", True):
+        cluster.end_txn(identity, commit=ending.get("commit", True))
+    return identity
+
+
+def values_of(df: DataFrame) -> list[str]:
+    return sorted(row[0] for row in df.selectExpr("cast(value AS string)").collect())
+
+
+@pytest.fixture
+def read(spark: SparkSession, bootstrap: str) -> Callable[..., DataFrame]:
+    def make(topic: str, **options: Any) -> DataFrame:
+        reader = spark.read.format("fencepost").option("kafka.bootstrap.servers", bootstrap)
+        return reader.option("subscribe", topic).options(**options).load()
+
+    return make
+
+
+def test_committed_records_are_read_with_all_columns_and_aborted_ones_are_not(
+    read: Callable[..., DataFrame], cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(2)
+    write(cluster, topic, ["a", "b"])
+    write(cluster, topic, ["never"], commit=False)
+    write(cluster, topic, ["c"], partition=1)
+    rows = sorted(read(topic, includeHeaders="true").collect(), key=lambda row: bytes(row.value))
+    assert [(bytes(r.value), r.partition, r.offset) for r in rows] == [
+        (b"a", 0, 0),
+        (b"b", 0, 1),
+        (b"c", 1, 0),
+    ]
+    first = rows[0]
+    assert (bytes(first.key), first.topic, first.timestampType) == (b"k", topic, 0)
+    assert [(h.key, bytes(h.value)) for h in first.headers] == [("h", b"1")]
+    uncommitted = read(topic, **{"kafka.isolation.level": "read_uncommitted"})
+    assert values_of(uncommitted) == ["a", "b", "c", "never"]
+    assert read(topic, columns="offset,value").columns == ["value", "offset"]
+
+
+def test_a_range_of_offsets_is_read_exactly(
+    read: Callable[..., DataFrame], cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    write(cluster, topic, [f"{n:03}" for n in range(100)])
+    bounds = {
+        "startingOffsets": json.dumps({topic: {"0": 10}}),
+        "endingOffsets": json.dumps({topic: {"0": 20}}),
+    }
+    assert values_of(read(topic, minPartitions="4", **bounds)) == [f"{n:03}" for n in range(10, 20)]
+
+
+def test_a_wrong_option_is_an_error_that_names_it(
+    read: Callable[..., DataFrame], new_topic: Callable[..., str]
+) -> None:
+    with pytest.raises(Exception, match="did you mean startingOffsets"):
+        read(new_topic(), startingOffset="earliest")
+    with pytest.raises(Exception, match="no-such-topic"):
+        read("no-such-topic").count()
+
+
+@pytest.mark.parametrize("schema", ["value string", "value binary, key binary"])
+def test_a_schema_of_the_users_own_is_refused(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path, schema: str
+) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": new_topic(1)}
+    batch, stream = (
+        reader.format("fencepost").options(**options, columns="key,value").schema(schema).load()
+        for reader in (spark.read, spark.readStream)
+    )
+    with pytest.raises(Exception, match="has a schema of its own"):
+        batch.collect()
+    with pytest.raises(Exception, match="has a schema of its own"):
+        drain(stream, tmp_path)
+
+
+def test_who_writes_with_the_format_is_told_how_to_write(
+    spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": new_topic(1)}
+    rows = spark.read.format("fencepost").options(**options).load()
+    with pytest.raises(Exception, match=r"foreachBatch\(fencepost.spark.TransactionalSink"):
+        rows.write.format("fencepost").mode("append").options(**options).save()
+    stream = spark.readStream.format("fencepost").options(**options).load()
+    with pytest.raises(Exception, match=r"foreachBatch\(fencepost.spark.TransactionalSink"):
+        drain(stream, tmp_path, "fencepost")
+
+
+def drain(rows: DataFrame, folder: Path, into: str = "noop") -> None:
+    query = rows.writeStream.format(into).option("checkpointLocation", str(folder / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_offsets_that_are_gone_are_a_loss_unless_told_otherwise(
+    read: Callable[..., DataFrame], cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(1)
+    write(cluster, topic, ["a", "b"])
+    beyond = {
+        "startingOffsets": json.dumps({topic: {"0": 90}}),
+        "endingOffsets": json.dumps({topic: {"0": 99}}),
+    }
+    with pytest.raises(Exception, match="failOnDataLoss"):
+        read(topic, **beyond).count()
+    assert read(topic, failOnDataLoss="false", **beyond).count() == 0
+
+
+class Copy:
+    """A query from one topic to another, with the source's offsets in the transaction."""
+
+    def __init__(
+        self, spark: SparkSession, bootstrap: str, folder: Path, source: str, target: str
+    ) -> None:
+        self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
+        self.source, self.target = source, target
+        self.checkpoint = folder / "checkpoint"
+        self.batches: list[int] = []
+
+    def run(self, on_step: Callable[[str, int], None] | None = None, **options: Any) -> str | None:
+        sink = TransactionalSink(
+            self.bootstrap,
+            transactional_id=self.target,
+            topic=self.target,
+            commit_source_offsets=True,
+            on_step=on_step,
+        )
+
+        def watch(df: DataFrame, batch_id: int) -> None:
+            sink(df, batch_id)
+            self.batches.append(batch_id)
+
+        reader = self.spark.readStream.format("fencepost").options(
+            **{"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.source} | options
+        )
+        query = (
+            reader.load()
+            .select("key", "value")
+            .writeStream.foreachBatch(watch)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        # The reason is asked for below.
+        with contextlib.suppress(Exception):
+            query.awaitTermination(120)
+        failure = query.exception()
+        query.stop()
+        return None if failure is None else str(failure)
+
+
+@pytest.fixture
+def copy(
+    spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
+) -> Copy:
+    return Copy(spark, bootstrap, tmp_path, new_topic(2, "in"), new_topic(2, "out"))
+
+
+def test_a_stream_is_read_in_limited_batches_and_goes_on_from_its_checkpoint(
+    copy: Copy, cluster: Cluster
+) -> None:
+    write(cluster, copy.source, [str(n) for n in range(30)])
+    assert copy.run(startingOffsets="earliest", maxOffsetsPerTrigger="10") is None
+    assert len(copy.batches) > 2
+    write(cluster, copy.source, ["more"], partition=1)
+    assert copy.run(startingOffsets="earliest") is None
+    assert sorted(read_values(cluster, copy.target)) == sorted([*map(str, range(30)), "more"])
+
+
+def test_the_first_batch_is_repeated_from_where_it_began(copy: Copy, cluster: Cluster) -> None:
+    """With startingOffsets=latest, the start that Spark asks for again has moved."""
+    write(cluster, copy.source, ["before"])
+
+    def die(step: str, batch_id: int) -> None:
+        if step == "fencing":
+            write(cluster, copy.source, ["meanwhile"])
+            raise RuntimeError("died")
+
+    failure = copy.run(on_step=die)
+    assert failure is not None
+    write(cluster, copy.source, ["after"])
+    assert copy.run() is None
+    assert sorted(read_values(cluster, copy.target)) == ["after", "meanwhile"]
+
+
+def test_a_lost_checkpoint_is_taken_over_from_the_committed_offsets(
+    copy: Copy, cluster: Cluster
+) -> None:
+    write(cluster, copy.source, ["a", "b"])
+    assert copy.run(startingOffsets="earliest") is None
+    shutil.rmtree(copy.checkpoint)
+    write(cluster, copy.source, ["c"])
+    group: dict[str, Any] = {
+        "startingOffsets": "committed",
+        "kafka.group.id": f"fencepost-{copy.target}",
+    }
+    assert copy.run(**group) is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
+
+
+def test_what_is_hidden_by_an_open_transaction_is_read_by_the_run_after_its_end(
+    copy: Copy, cluster: Cluster
+) -> None:
+    write(cluster, copy.source, ["a"])
+    identity = write(cluster, copy.source, ["b"], ended=False)
+    write(cluster, copy.source, ["c"], partition=1)
+    assert copy.run(startingOffsets="earliest") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "c"]
+    cluster.end_txn(identity, commit=True)
+    assert copy.run(startingOffsets="earliest") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
+
+
+def test_a_query_that_stands_still_says_who_pins_it(
+    cluster: Cluster,
+    bootstrap: str,
+    new_topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from fencepost.spark.source import standstill
+    from fencepost.spark.source.options import read_source_options
+    from fencepost.spark.source.stream_reader import StreamReader
+
+    monkeypatch.setattr(standstill, "PATIENCE_SECONDS", 0.0)
+    topic = new_topic(2)
+    identity = write(cluster, topic, ["open"], ended=False)
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+    source = StreamReader(read_source_options(options, streaming=True))
+    start = source.initialOffset()
+    source.latestOffset(start, ReadAllAvailable())
+    assert (
+        f"{topic}-0: 1 offset waits behind an open transaction of transactional id 'writer-{topic}-0', producer "
+        f"{identity.producer_id} (epoch {identity.producer_epoch}) with a timeout of 60 s, open since offset 0"
+    ) in caplog.text
+    cluster.end_txn(identity, commit=True)
+    caplog.clear()
+    monkeypatch.setattr(standstill, "REPEAT_SECONDS", 0.0)
+    StreamReader(read_source_options(options, streaming=True)).latestOffset(
+        start, ReadAllAvailable()
+    )
+    assert caplog.text == ""
+
+
+class Live:
+    """A query that runs until the test ends, and what it has read so far."""
+
+    def __init__(self, df: DataFrame, checkpoint: Path) -> None:
+        self.values: list[str] = []
+
+        def note(batch: DataFrame, batch_id: int) -> None:
+            self.values += values_of(batch)
+
+        self.query = (
+            df.writeStream.foreachBatch(note)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+
+    def read(self) -> list[str]:
+        """Everything that there is now."""
+        self.query.processAllAvailable()
+        return sorted(self.values)
+
+
+@pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
+def test_new_partitions_and_topics_are_noticed_while_a_query_runs(
+    spark: SparkSession,
+    bootstrap: str,
+    cluster: Cluster,
+    tmp_path: Path,
+    new_topic: Callable[..., str],
+    subscription: str,
+) -> None:
+    topic = new_topic(1, f"growing-{subscription}")
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        subscription: topic if subscription == "subscribe" else f"{topic}.*",
+        "startingOffsets": "earliest",
+    }
+    live = Live(spark.readStream.format("fencepost").options(**options).load(), tmp_path)
+    try:
+        write(cluster, topic, ["first"])
+        assert live.read() == ["first"]
+        enlarge(bootstrap, topic, 2)
+        write(cluster, topic, ["of a new partition"], partition=1)
+        assert live.read() == ["first", "of a new partition"]
+        if subscription == "subscribePattern":
+            cluster.create_topics([NewTopic(f"{topic}-more", 1, 1)])
+            write(cluster, f"{topic}-more", ["of a new topic"])
+            assert live.read() == ["first", "of a new partition", "of a new topic"]
+    finally:
+        live.query.stop()
+
+
+def enlarge(bootstrap: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+        done.result(30)
+
+
+def delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    place = confluent_kafka.TopicPartition(topic, 0, offset)
+    for done in admin.delete_records([place]).values():
+        done.result(30)
+
+
+def test_records_that_were_deleted_before_they_were_read_are_a_loss_unless_told_otherwise(
+    copy: Copy, bootstrap: str, cluster: Cluster
+) -> None:
+    write(cluster, copy.source, ["read"])
+    assert copy.run(startingOffsets="earliest") is None
+    write(cluster, copy.source, ["lost", "left"])
+    delete_before(bootstrap, copy.source, 3)
+    failure = copy.run(startingOffsets="earliest")
+    assert failure is not None
+    assert "Some data may have been lost" in failure
+    assert copy.run(failOnDataLoss="false") is None
+    assert sorted(read_values(cluster, copy.target)) == ["left", "read"]
+
+
+def test_a_topic_that_was_made_anew_is_a_loss(copy: Copy, cluster: Cluster) -> None:
+    write(cluster, copy.source, ["a", "b", "c"])
+    assert copy.run(startingOffsets="earliest") is None
+    cluster.delete_topics([copy.source])
+    cluster.create_topics([NewTopic(copy.source, 2, 1)])
+    failure = copy.run(startingOffsets="earliest")
+    assert failure is not None
+    assert f"deleted and created again: {copy.source}" in failure
+
+
+def test_a_query_goes_on_without_the_topic_that_was_deleted(
+    copy: Copy, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    """Source offsets are committed in the transactions: of the topics that are there."""
+    left, copy.source = copy.source, f"{copy.source},{(other := new_topic(1))}"
+    write(cluster, left, ["a"])
+    write(cluster, other, ["b"])
+    assert copy.run(startingOffsets="earliest") is None
+    cluster.delete_topics([other])
+    write(cluster, left, ["c"])
+    assert copy.run(failOnDataLoss="false") is None
+    cluster.create_topics([NewTopic(other, 1, 1)])
+    write(cluster, other, ["d", "e", "f"])
+    assert copy.run(failOnDataLoss="false") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_a_topic_that_is_deleted_before_its_offsets_are_committed_does_not_end_the_query(
+    copy: Copy, cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    """The checkpoint names it in the offsets of the batch, so every repetition of the batch would meet it again."""
+    left, copy.source = copy.source, f"{copy.source},{(other := new_topic(1))}"
+    write(cluster, left, ["a"])
+    write(cluster, other, ["b"])
+
+    def delete(step: str, batch_id: int) -> None:
+        if step == "written" and other in cluster.metadata().topics:
+            cluster.delete_topics([other])
+
+    assert copy.run(on_step=delete, startingOffsets="earliest", failOnDataLoss="false") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b"]
+    write(cluster, left, ["c"])
+    assert copy.run(failOnDataLoss="false") is None
+    assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
+
+
+def test_a_batch_with_nothing_to_read_has_no_rows(
+    read: Callable[..., DataFrame], new_topic: Callable[..., str]
+) -> None:
+    assert read(new_topic(2)).count() == 0
+
+
+def test_secrets_are_not_in_the_plan(
+    read: Callable[..., DataFrame], new_topic: Callable[..., str]
+) -> None:
+    secrets = {
+        "kafka.sasl.password": "hush-password",
+        "kafka.sasl.jaas.config": 'x required username="u" password="hush-jaas";',
+        "kafka.ssl.key.password": "hush-key",
+    }
+    df: Any = read(new_topic(1), **secrets)
+    plan = df._jdf.queryExecution().toString()
+    assert "fencepost" in plan
+    assert "hush" not in plan

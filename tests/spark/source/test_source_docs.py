@@ -1,0 +1,138 @@
+"""docs/spark.md and README.md are held to the code: their examples run, their tables leave nothing out."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import connect
+from fencepost.records.opened import Record
+from fencepost.spark import failures
+from fencepost.spark.sink.sink import TransactionalSink
+from fencepost.spark.source.options import OPTIONS
+from tests.spark.conftest import BrokerProcess, read_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "spark.md").read_text()
+WORDS = re.sub(r"[*`\s]+", " ", PAGE)
+
+RAISED = {"Decision", "TimeoutError", "report_loss"} | {
+    name for name, _ in inspect.getmembers(failures, inspect.isclass)
+}
+"""What carries a sentence for people. ConfigError is left out: it names the option, and the options are listed."""
+
+HOLE = "\0"
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    """Every sentence with which the Spark room refuses something, with holes for what is filled in."""
+    for path in sorted((ROOT / "src" / "fencepost" / "spark").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id in RAISED and not is_consent(node):
+                yield from ((path.name, text) for text in map(literal, node.args) if text)
+
+
+def is_consent(node: ast.Call) -> bool:
+    """Whether this is a decision of the ledger that refuses nothing."""
+    words = ast.unparse(node)
+    return words.startswith("Decision") and "Verdict.REFUSE" not in words
+
+
+def literal(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(literal(part) or HOLE for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def beginning(sentence: str) -> str | None:
+    """The first few words that tell this sentence from others."""
+    pieces = re.split(rf"[:;] |\. |\(|{HOLE}", sentence)
+    known = (piece.strip(" ,.").split() for piece in pieces)
+    return next((" ".join(piece[:8]) for piece in known if len(piece) >= 3), None)
+
+
+def test_every_refusal_is_in_the_table_of_remedies() -> None:
+    found = [(name, words) for name, text in sentences() if (words := beginning(text))]
+    assert len(found) > 30
+    missing = [(name, words) for name, words in found if words not in WORDS]
+    assert missing == [], "tell in docs/spark.md what to do about these"
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_of_the_source_is_in_the_table(name: str) -> None:
+    assert f"`{name.removeprefix('kafka.')}`" in PAGE or f"`{name}`" in PAGE
+
+
+def test_every_argument_of_the_sink_is_in_the_table() -> None:
+    arguments = set(inspect.signature(TransactionalSink).parameters) - {"bootstrap_servers"}
+    assert {name for name in arguments if f"| `{name}` |" not in PAGE} == set()
+
+
+def examples(page: str) -> list[str]:
+    return [textwrap.dedent(code) for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
+
+
+def run_example(code: str, name: str) -> None:
+    exec(compile(code, name, "exec"), {"__name__": "example"})
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+@pytest.mark.filterwarnings("default")
+def test_the_quick_start_does_what_it_says(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (code,) = [code for code in examples(PAGE) if "fencepost.Broker()" in code]
+    run_example(code, "docs/spark.md")
+    assert capsys.readouterr().out.splitlines()[-1] == "100 refunds"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+@pytest.mark.filterwarnings("default")
+def test_the_examples_of_the_readme_do_what_they_say(
+    spark: SparkSession,
+    own_broker: BrokerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("confluent_kafka", reason="the first example uses it")
+    monkeypatch.chdir(tmp_path)
+    found = examples((ROOT / "README.md").read_text())
+    (on_spark,) = [code for code in found if "TransactionalSink" in code]
+    (broker_alone,) = [code for code in found if "with fencepost.Broker()" in code]
+    run_example(broker_alone, "README.md")
+    topics = [NewTopic("settlements", 2, 1), NewTopic("refunds-emitted", 2, 1)]
+    with connect(own_broker.bootstrap_servers) as cluster:
+        cluster.create_topics(topics)
+        with cluster.writer(cluster.init_producer_id(None)) as writer:
+            rows = [Record(key=b"r-17", value=b"approved"), Record(key=b"r-18", value=b"refused")]
+            writer.write_records(TopicPartition("settlements", 1), rows)
+            writer.flush()
+        code = on_spark.replace("127.0.0.1:9092", own_broker.bootstrap_servers)
+        # Spark's own process was started elsewhere, so that our folder is not its.
+        code = code.replace("checkpoints/refunds", str(tmp_path / "checkpoints"))
+        for _ in ("once", "and again: nothing new"):
+            run_example(code, "README.md")
+            assert read_values(cluster, "refunds-emitted") == ["approved"]
+        offsets = cluster.offset_fetch("fencepost-refunds")
+        assert offsets[TopicPartition("settlements", 1)].offset == len(rows)

@@ -1,0 +1,386 @@
+"""What the source plans from what the cluster says, without Spark and without a broker: both are played here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
+pytest.importorskip("pyarrow", reason="the spark extra is not installed")
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+)
+
+from fencepost.base.ids import TopicPartition
+from fencepost.spark.failures import DataLost
+from fencepost.spark.offsets import PartitionOffsets
+from fencepost.spark.source import standstill
+from fencepost.spark.source import stream_reader as stream
+from fencepost.spark.source.options import read_source_options
+from fencepost.spark.source.positions import Subscribed
+from fencepost.spark.source.ranges import OffsetRange
+from fencepost.spark.source.standstill import PATIENCE_SECONDS, REPEAT_SECONDS, Standstill
+from fencepost.spark.source.stream_reader import StreamReader
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+EVERYTHING = ReadAllAvailable()
+
+
+class World:
+    """A cluster of one topic, and a clock."""
+
+    def __init__(self) -> None:
+        self.ends: PartitionOffsets = {A0: 100, A1: 50}
+        self.begins: PartitionOffsets = {}
+        self.topic_ids: dict[str, bytes] = {}
+        self.answers: list[PartitionOffsets] = []
+        self.seconds = 1000.0
+        self.slept: list[float] = []
+
+    # As much of Positions as a stream asks.
+
+    def settle(
+        self, ask: Callable[[Subscribed], PartitionOffsets], *known: object
+    ) -> tuple[Subscribed, PartitionOffsets]:
+        found = Subscribed(sorted(self.ends), self.topic_ids)
+        return found, ask(found)
+
+    def latest(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+        return self.answers.pop(0) if self.answers else dict(self.ends)
+
+    def earliest(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+        return {tp: self.begins.get(tp, 0) for tp in partitions}
+
+    def starting(self, found: Subscribed) -> PartitionOffsets:
+        return dict(self.ends)
+
+    def high_watermarks(self, partitions: list[TopicPartition]) -> PartitionOffsets:
+        return {tp: self.ends[tp] for tp in partitions}
+
+    # As much of `time`.
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    found = World()
+    monkeypatch.setattr(stream, "Positions", lambda options: found)
+    monkeypatch.setattr(standstill, "Positions", lambda options: found)
+    monkeypatch.setattr(stream, "time", found)
+    return found
+
+
+def reader(**given: str) -> StreamReader:
+    common = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"}
+    return StreamReader(read_source_options(common | given, streaming=True))
+
+
+def ranges(found: Any) -> list[OffsetRange]:
+    return [partition.wanted for partition in found]
+
+
+def through_json(offsets: Mapping[str, Any]) -> dict[str, Any]:
+    """Offsets as they come back from a checkpoint."""
+    again: dict[str, Any] = json.loads(json.dumps(offsets))
+    return again
+
+
+def test_the_first_batch_is_planned_again_from_where_it_began(world: World) -> None:
+    first = reader()
+    start = first.initialOffset()
+    world.ends = {A0: 110, A1: 50}
+    end = through_json(first.latestOffset(through_json(start), EVERYTHING))
+    assert ranges(first.partitions(start, end)) == [OffsetRange(A0, 100, 110)]
+    world.ends = {A0: 500, A1: 500}
+    second = reader()
+    assert ranges(second.partitions(through_json(second.initialOffset()), end)) == [
+        OffsetRange(A0, 100, 110)
+    ]
+
+
+def test_the_second_batch_goes_on_behind_the_first_in_sparks_own_layout(world: World) -> None:
+    source = reader()
+    start = through_json(source.initialOffset())
+    first = through_json(source.latestOffset(start, EVERYTHING))
+    world.ends = {A0: 120, A1: 50}
+    second = source.latestOffset(first, EVERYTHING)
+    assert second == {"a": {"0": 120, "1": 50}}
+    assert ranges(source.partitions(first, through_json(second))) == [OffsetRange(A0, 100, 120)]
+    assert source.reportLatestOffset() == {"a": {"0": 120, "1": 50}}
+
+
+def test_an_end_that_has_not_moved_is_the_very_text_that_spark_has(world: World) -> None:
+    known = through_json({"@start": {"a": {"0": 1}}, "a": {"1": 50, "0": 100}})
+    assert json.dumps(reader().latestOffset(known, EVERYTHING)) == json.dumps(known)
+
+
+def test_ids_that_are_learned_only_now_are_no_reason_for_a_batch(world: World) -> None:
+    """A checkpoint of Spark's own source, or of a fencepost that kept no ids."""
+    known = through_json({"a": {"1": 50, "0": 100}})
+    world.topic_ids = {"a": b"first".ljust(16)}
+    source = reader()
+    assert json.dumps(source.latestOffset(known, EVERYTHING)) == json.dumps(known)
+    world.ends = {A0: 101, A1: 50}
+    end = through_json(source.latestOffset(known, EVERYTHING))
+    assert end == {"@id:a:Zmlyc3QgICAgICAgICAgIA": {}, "a": {"0": 101, "1": 50}}
+    assert ranges(source.partitions(known, end)) == [
+        OffsetRange(A0, 100, 101, world.topic_ids["a"])
+    ]
+
+
+def test_another_topic_of_the_same_name_is_a_loss_though_it_has_grown_past_the_old_one(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.topic_ids = {"a": b"first".ljust(16)}
+    start = through_json(reader().initialOffset())
+    world.ends = {A0: 110, A1: 60}
+    end = through_json(reader().latestOffset(start, EVERYTHING))
+    world.topic_ids, world.begins = {"a": b"second".ljust(16)}, {A0: 5}
+    with pytest.raises(DataLost, match="deleted and created again: a"):
+        reader().latestOffset(end, EVERYTHING)
+    lenient = reader(failOnDataLoss="false", maxOffsetsPerTrigger="80")
+    later = through_json(lenient.latestOffset(end, lenient.getDefaultReadLimit()))
+    planned = lenient.partitions(end, later)
+    assert ranges(planned) == [
+        OffsetRange(A0, 5, 55, world.topic_ids["a"]),
+        OffsetRange(A1, 0, 29, world.topic_ids["a"]),
+    ]
+    assert "deleted and created again: a; going on" in caplog.text
+    # What a lenient query has planned is a loss for one that is not.
+    with pytest.raises(DataLost, match="deleted and created again: a"):
+        reader().partitions(end, later)
+
+
+def test_an_end_that_is_the_same_in_another_topic_is_a_batch(world: World) -> None:
+    world.topic_ids = {"a": b"first".ljust(16)}
+    known = through_json(reader().latestOffset(through_json(reader().initialOffset()), EVERYTHING))
+    world.topic_ids = {"a": b"second".ljust(16)}
+    source = reader(failOnDataLoss="false")
+    end = through_json(source.latestOffset(known, EVERYTHING))
+    assert [wanted.start for wanted in ranges(source.partitions(known, end))] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"a":{"0":-1,"1":0}}'},
+        {"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"},
+    ],
+)
+def test_a_first_batch_of_another_source_is_refused_where_its_start_is_not_known(
+    world: World, given: dict[str, str]
+) -> None:
+    source = reader(**given)
+    with pytest.raises(DataLost, match="sources/0/0"):
+        source.partitions(source.initialOffset(), {"a": {"0": 110, "1": 60}})
+
+
+@pytest.mark.parametrize("word", ["earliest", '{"a":{"0":100,"1":50}}'])
+def test_a_first_batch_of_another_source_is_read_where_its_start_is_sure(
+    world: World, word: str
+) -> None:
+    source = reader(startingOffsets=word)
+    planned = source.partitions(source.initialOffset(), {"a": {"0": 110, "1": 50}})
+    assert ranges(planned) == [OffsetRange(A0, 100, 110)]
+
+
+def test_available_now_ends_where_it_found_the_end_and_not_before_it_began(world: World) -> None:
+    """Spark prepares before it asks for the start: an end of that moment could lie before a start at "latest"."""
+    source = reader()
+    source.prepareForTriggerAvailableNow()
+    world.ends = {A0: 105, A1: 50}
+    start = through_json(source.initialOffset())
+    world.ends = {A0: 107, A1: 50}
+    first = through_json(source.latestOffset(start, EVERYTHING))
+    assert ranges(source.partitions(start, first)) == [OffsetRange(A0, 105, 107)]
+    world.ends = {A0: 999, A1: 999}
+    assert source.latestOffset(first, EVERYTHING) == first
+
+
+@pytest.mark.parametrize("is_available_now", [True, False])
+def test_partitions_that_are_gone_are_a_loss(
+    world: World, caplog: pytest.LogCaptureFixture, is_available_now: bool
+) -> None:
+    known = {"a": {"0": 100, "1": 50, "2": 7}}
+    for fails in ("true", "false"):
+        source = reader(failOnDataLoss=fails)
+        if is_available_now:
+            source.prepareForTriggerAvailableNow()
+        lost = r"a-2 cannot be found any more.*failOnDataLoss"
+        if fails == "true":
+            with pytest.raises(DataLost, match=lost):
+                source.latestOffset(known, EVERYTHING)
+            with pytest.raises(DataLost, match=lost):
+                source.partitions(known, {"a": {"0": 100, "1": 50}})
+        else:
+            end = through_json(source.latestOffset(known, EVERYTHING))
+            assert ranges(source.partitions(known, end)) == []
+    assert re.search(lost, caplog.text)
+
+
+def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: World) -> None:
+    known = {"a": {"0": 100, "1": 50}}
+    source = reader(**{"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "70"})
+    world.answers = [{A0: 90, A1: 50}]
+    assert source.latestOffset(known, EVERYTHING) == known
+    assert world.slept == [0.07]
+    world.answers = [{A1: 50}]
+    assert source.latestOffset(known, EVERYTHING) == known
+    world.ends = {A0: 3, A1: 50}
+    lost = "a-0 was read up to 100 and ends at 3"
+    with pytest.raises(DataLost, match=lost):
+        # Before Spark writes it to the checkpoint: the broker may find its records again.
+        source.latestOffset(known, EVERYTHING)
+    lenient = reader(failOnDataLoss="false")
+    end = through_json(lenient.latestOffset(known, EVERYTHING))
+    with pytest.raises(DataLost, match=lost):
+        source.partitions(known, end)
+    assert ranges(lenient.partitions(known, end)) == []
+
+
+def test_a_start_beyond_the_end_is_not_said_to_have_been_read(world: World) -> None:
+    source = reader(startingOffsets='{"a":{"0":100,"1":50}}', **{"fetchOffset.numRetries": "1"})
+    start = through_json(source.initialOffset())
+    world.ends = {A0: 3, A1: 50}
+    lost = "a-0 is to be read from 100 and ends at 3"
+    with pytest.raises(DataLost, match=lost):
+        source.latestOffset(start, EVERYTHING)
+    with pytest.raises(DataLost, match=lost):
+        source.partitions(start, {"@start": start, "a": {"0": 3, "1": 50}})
+
+
+def test_a_new_partition_is_read_from_its_first_record_which_must_be_the_first(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    known, end = {"a": {"0": 100}}, {"a": {"0": 100, "1": 50}}
+    assert ranges(reader().partitions(known, end)) == [OffsetRange(A1, 0, 50)]
+    world.begins[A1] = 9
+    with pytest.raises(DataLost, match="a-1 is new and begins at 9 already"):
+        reader().partitions(known, end)
+    assert ranges(reader(failOnDataLoss="false").partitions(known, end)) == [OffsetRange(A1, 9, 50)]
+    assert "a-1 is new" in caplog.text
+
+
+def test_a_limit_counts_what_a_new_partition_has_left(world: World) -> None:
+    world.ends, world.begins = {A0: 100, A1: 1000}, {A1: 980}
+    source = reader(maxOffsetsPerTrigger="10", failOnDataLoss="false")
+    limit = source.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxRows)
+    assert source.latestOffset({"a": {"0": 80}}, limit) == {"a": {"0": 85, "1": 985}}
+    # Trigger.Once means everything.
+    assert source.latestOffset({"a": {"0": 80}}, EVERYTHING) == {"a": {"0": 100, "1": 1000}}
+    assert source.reportLatestOffset() == {"a": {"0": 100, "1": 1000}}
+
+
+def grown(source: StreamReader, known: dict[str, Any]) -> bool:
+    limit: ReadLimit = source.getDefaultReadLimit()
+    return source.latestOffset(known, limit) != known
+
+
+@pytest.mark.parametrize("more", [{}, {"maxOffsetsPerTrigger": "20"}])
+def test_a_batch_waits_for_enough_rows_but_not_longer_than_the_delay(
+    world: World, more: dict[str, str]
+) -> None:
+    source = reader(minOffsetsPerTrigger="20", maxTriggerDelay="30s", **more)
+    assert isinstance(source.getDefaultReadLimit(), ReadMaxRows if more else ReadMinRows)
+    known = {"a": {"0": 100, "1": 45}}
+    assert grown(source, known), "the first batch waits for nobody, as in Spark"
+    world.seconds += 29
+    assert not grown(source, known)
+    # Seven offsets each of three: a limit of 20 gives no more than 18, and there are enough all the same.
+    world.ends = {A0: 107, A1: 52, TopicPartition("a", 2): 7}
+    assert grown(source, known)
+    world.ends = {A0: 100, A1: 46}
+    world.seconds += 29
+    assert not grown(source, known)
+    world.seconds += 1
+    assert grown(source, known)
+
+
+def test_a_run_that_ends_leaves_no_rest_behind_for_want_of_rows(world: World) -> None:
+    source = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30")
+    source.prepareForTriggerAvailableNow()
+    known = {"a": {"0": 90, "1": 50}}
+    assert grown(source, {"a": {"0": 70, "1": 50}})
+    assert grown(source, known)
+
+
+# Standing still.
+
+
+class Told:
+    """A watcher with a clock of its own; what it would say is played."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
+        options = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"} | given
+        self.seconds = 0.0
+        self.watch = Standstill(read_source_options(options, streaming=True), lambda: self.seconds)
+        self.asked: list[PartitionOffsets] = []
+        self.answer: str | None = "somebody pins it"
+        monkeypatch.setattr(standstill, "explain", self._explain)
+
+    def _explain(self, positions: object, end: PartitionOffsets) -> str | None:
+        self.asked.append(dict(end))
+        return self.answer
+
+    def look(self, seconds: float, a0: int, a1: int, **more: bool) -> str | None:
+        self.seconds += seconds
+        return self.watch.look({A0: a0, A1: a1}, **more)
+
+
+def test_one_partition_that_stands_still_is_noticed_while_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told(monkeypatch)
+    assert told.look(0, 5, 1) is None
+    assert told.look(PATIENCE_SECONDS - 1, 5, 2) is None
+    assert told.look(1, 5, 3) == "somebody pins it"
+    assert told.asked == [{A0: 5}]
+    assert "somebody pins it" in caplog.text
+
+
+def test_the_same_is_not_said_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch)
+    told.look(0, 5, 1)
+    assert told.look(PATIENCE_SECONDS, 5, 1) is not None
+    assert told.look(PATIENCE_SECONDS, 5, 1) is None
+    assert told.look(REPEAT_SECONDS, 5, 1) is not None
+
+
+def test_a_topic_to_which_nobody_writes_is_asked_about_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told(monkeypatch)
+    told.answer = None
+    for _ in range(40):
+        assert told.look(1, 5, 1) is None
+    assert len(told.asked) == 3
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_the_only_look_of_a_run_has_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch)
+    assert told.look(0, 5, 1, is_only_look=True) == "somebody pins it"
+    assert told.asked == [{A0: 5, A1: 1}]
+
+
+def test_who_reads_everything_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch, **{"kafka.isolation.level": "read_uncommitted"})
+    told.look(0, 5, 1)
+    assert told.look(PATIENCE_SECONDS, 5, 1) is None
+    assert told.asked == []

@@ -1,0 +1,470 @@
+"""Topics that are deleted, missing or created again while the source reads them.
+
+The broker is real and embedded. Spark is played: `Engine` asks the reader what Spark's engine asks, in its order, and
+keeps what Spark keeps in a checkpoint, as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
+pytest.importorskip("pyarrow", reason="the spark extra is not installed")
+
+from fencepost import Broker
+from fencepost.base.failures import ConfigError
+from fencepost.base.ids import TopicPartition
+from fencepost.client import calls
+from fencepost.client.admin import NewTopic
+from fencepost.client.blocking import Cluster, connect
+from fencepost.records.opened import Record
+from fencepost.spark.failures import DataLost
+from fencepost.spark.source.batch_reader import BatchReader
+from fencepost.spark.source.options import read_source_options
+from fencepost.spark.source.stream_reader import StreamReader
+
+LENIENT = {"failOnDataLoss": "false"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker knows at once what exists; a second to make sure, in every test, would only cost time."""
+    monkeypatch.setattr(calls, "UNKNOWN_TOPIC_PATIENCE_MS", 20)
+
+
+@pytest.fixture
+def cluster(broker: Broker) -> Iterator[Cluster]:
+    with connect(broker.bootstrap_servers) as client:
+        yield client
+        client.delete_topics(list(client.metadata().topics))
+
+
+def create(cluster: Cluster, *topics: str) -> None:
+    cluster.create_topics([NewTopic(topic, 1, 1) for topic in topics])
+
+
+def write(cluster: Cluster, topic: str, *values: str, partition: int = 0) -> None:
+    identity = cluster.init_producer_id(None)
+    place = TopicPartition(topic, partition)
+    with cluster.writer(identity) as writer:
+        writer.write_records(place, [Record(value=v.encode()) for v in values])
+        writer.flush()
+
+
+def delete(cluster: Cluster, *topics: str) -> None:
+    cluster.delete_topics(topics)
+
+
+class Engine:
+    """One query: its checkpoint, and the reader of the present run."""
+
+    def __init__(self, broker: Broker, topics: str = "a,b", how: str = "subscribe") -> None:
+        self._options = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            how: topics,
+            "startingOffsets": "earliest",
+            "fetchOffset.retryIntervalMs": "1",
+            "columns": "value",
+        }
+        self._how = how
+        self.offsets: list[str] = []
+        self.rows: list[str] = []
+        self.reader: StreamReader | None = None
+
+    def name(self, topics: str) -> None:
+        """Other topics from the next restart on."""
+        self._options[self._how] = topics
+
+    def restart(self, **options: str) -> None:
+        self.reader = StreamReader(read_source_options(self._options | options, streaming=True))
+
+    def plan(self) -> bool:
+        """Writes the offsets of the next batch to the checkpoint; False where there is nothing new."""
+        assert self.reader is not None
+        known = json.loads(self.offsets[-1]) if self.offsets else self.reader.initialOffset()
+        end = json.dumps(self.reader.latestOffset(known, self.reader.getDefaultReadLimit()))
+        if self.offsets and end == self.offsets[-1]:
+            return False
+        self.offsets.append(end)
+        return True
+
+    def run_planned(self, between: Callable[[], None] = lambda: None) -> list[str]:
+        """The rows of the last batch in the checkpoint; `between` happens after planning, before reading."""
+        assert self.reader is not None
+        if len(self.offsets) > 1:
+            start = json.loads(self.offsets[-2])
+        else:
+            start = self.reader.initialOffset()
+        tasks = self.reader.partitions(start, json.loads(self.offsets[-1]))
+        between()
+        found = [
+            value.as_py().decode()
+            for task in tasks
+            for batch in self.reader.read(task)
+            for value in batch.column("value")
+        ]
+        self.rows += found
+        return found
+
+    def batch(self) -> list[str]:
+        """One trigger."""
+        return self.run_planned() if self.plan() else []
+
+
+@pytest.fixture
+def engine(broker: Broker, cluster: Cluster) -> Engine:
+    create(cluster, "a", "b")
+    write(cluster, "a", "a1", "a2")
+    write(cluster, "b", "b1")
+    return Engine(broker)
+
+
+def began(engine: Engine, **options: str) -> Engine:
+    engine.restart(**options)
+    assert sorted(engine.batch()) == ["a1", "a2", "b1"]
+    return engine
+
+
+def test_one_of_two_topics_is_deleted_while_the_query_runs(
+    engine: Engine, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    began(engine, **LENIENT)
+    delete(cluster, "b")
+    write(cluster, "a", "a3")
+    assert engine.batch() == ["a3"]
+    assert "b-0 cannot be found any more" in caplog.text
+    assert "going on, because failOnDataLoss is false" in caplog.text
+    caplog.clear()
+    write(cluster, "a", "a4")
+    assert engine.batch() == ["a4"]
+    assert engine.batch() == []
+    assert caplog.text == ""
+
+
+def test_a_query_that_must_not_lose_data_stops_before_its_checkpoint_is_changed(
+    engine: Engine, cluster: Cluster
+) -> None:
+    began(engine)
+    delete(cluster, "b")
+    write(cluster, "a", "a3")
+    before = list(engine.offsets)
+    for _ in range(2):
+        with pytest.raises(DataLost, match="topic 'b' cannot be found any more"):
+            engine.batch()
+        engine.restart()
+    assert engine.offsets == before
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["a3"]
+
+
+def test_a_topic_that_is_missing_at_the_start_is_left_out_until_it_appears(
+    broker: Broker, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    create(cluster, "a")
+    write(cluster, "a", "a1")
+    engine = Engine(broker)
+    engine.restart()
+    with pytest.raises(ConfigError, match="no topic 'b'"):
+        engine.batch()
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["a1"]
+    assert "the cluster has no topic 'b'; going on without it" in caplog.text
+    create(cluster, "b")
+    write(cluster, "b", "b1")
+    assert engine.batch() == ["b1"]
+
+
+def test_no_topic_at_all_is_a_wrong_name(broker: Broker, cluster: Cluster) -> None:
+    engine = Engine(broker)
+    engine.restart(**LENIENT)
+    with pytest.raises(ConfigError, match="no topic a, b"):
+        engine.batch()
+
+
+def test_the_only_topic_is_deleted_and_the_query_waits_for_it(
+    broker: Broker, cluster: Cluster
+) -> None:
+    create(cluster, "a")
+    write(cluster, "a", "a1")
+    engine = Engine(broker, "a")
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["a1"]
+    delete(cluster, "a")
+    assert engine.batch() == []
+    engine.restart(**LENIENT)
+    assert engine.batch() == []
+    create(cluster, "a")
+    write(cluster, "a", "new")
+    assert engine.batch() == ["new"]
+
+
+@pytest.mark.parametrize("old_records", [1, 3], ids=["shorter", "longer"])
+@pytest.mark.parametrize("is_seen_missing", [True, False])
+def test_a_topic_that_was_created_again_is_read_from_its_first_record(
+    broker: Broker, cluster: Cluster, old_records: int, is_seen_missing: bool
+) -> None:
+    """Also where it has grown past the end of the old one, which offsets alone do not show."""
+    create(cluster, "a", "b")
+    write(cluster, "b", *[f"b{n}" for n in range(old_records)])
+    engine = Engine(broker)
+    engine.restart(**LENIENT)
+    assert len(engine.batch()) == old_records
+    delete(cluster, "b")
+    if is_seen_missing:
+        assert engine.batch() == []
+    create(cluster, "b")
+    write(cluster, "b", "new1", "new2")
+    strict = engine.offsets.copy()
+    engine.restart()
+    with pytest.raises(DataLost, match="deleted and created again: b"):
+        engine.batch()
+    assert engine.offsets == strict
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["new1", "new2"]
+    write(cluster, "b", "new3")
+    engine.restart()
+    assert engine.batch() == ["new3"]
+
+
+def test_a_topic_that_a_broker_did_not_know_for_a_while_is_not_read_again(
+    engine: Engine, cluster: Cluster
+) -> None:
+    """It is missing in one answer and there in the next, with the same id: nothing was lost, and nothing comes twice."""
+    began(engine, **LENIENT)
+    view = cluster.metadata(["b"]).topics["b"]
+    ids = {name: text for name, text in json.loads(engine.offsets[-1]).items() if "@id:b:" in name}
+    assert len(ids) == 1
+    (key,) = ids
+    gone: dict[str, Any] = {f"@gone{key.removeprefix('@id')}:0=1": {}}
+    with_a = {name: text for name, text in json.loads(engine.offsets[-1]).items() if name != key}
+    with_a.pop("@start")
+    with_a.pop("b")
+    engine.offsets.append(json.dumps(gone | with_a))
+    write(cluster, "b", "b2")
+    assert len(view.partitions) == 1
+    assert engine.batch() == ["b2"]
+
+
+def test_a_topic_is_deleted_between_planning_and_reading(
+    engine: Engine, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    began(engine, **LENIENT)
+    write(cluster, "a", "a3")
+    write(cluster, "b", "b2")
+    assert engine.plan()
+    assert engine.run_planned(between=lambda: delete(cluster, "b")) == ["a3"]
+    assert "going on, because failOnDataLoss is false" in caplog.text
+    write(cluster, "a", "a4")
+    assert engine.batch() == ["a4"]
+
+
+def recreate_longer(cluster: Cluster) -> None:
+    delete(cluster, "b")
+    create(cluster, "b")
+    write(cluster, "b", *[f"new{n}" for n in range(5)])
+
+
+@pytest.mark.parametrize("moment", ["before planning again", "before reading"])
+def test_records_of_another_topic_are_never_taken_for_those_that_were_planned(
+    engine: Engine, cluster: Cluster, moment: str
+) -> None:
+    """The offsets that were planned exist in the new topic too."""
+    began(engine, **LENIENT)
+    write(cluster, "b", "b2")
+    assert engine.plan()
+    if moment == "before planning again":
+        recreate_longer(cluster)
+        engine.restart()
+        with pytest.raises(DataLost, match="b-0"):
+            engine.run_planned()
+        engine.restart(**LENIENT)
+        assert engine.run_planned() == []
+    else:
+        assert engine.run_planned(between=lambda: recreate_longer(cluster)) == []
+    assert engine.batch() == [f"new{n}" for n in range(5)]
+    assert engine.batch() == []
+
+
+def test_the_first_batch_is_planned_again_after_its_topic_was_created_again(
+    engine: Engine, cluster: Cluster
+) -> None:
+    engine.restart(**LENIENT)
+    assert engine.plan()
+    recreate_longer(cluster)
+    engine.restart(**LENIENT)
+    assert sorted(engine.run_planned()) == ["a1", "a2"]
+    assert engine.batch() == [f"new{n}" for n in range(5)]
+
+
+def test_a_topic_is_deleted_between_the_question_what_exists_and_where_it_ends(
+    engine: Engine, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark.source.positions import Positions
+
+    began(engine, **LENIENT)
+    latest = Positions.latest
+    deleted: list[str] = []
+
+    def delete_first(self: Positions, partitions: Any) -> Any:
+        if not deleted:
+            deleted.append("b")
+            delete(cluster, "b")
+        return latest(self, partitions)
+
+    monkeypatch.setattr(Positions, "latest", delete_first)
+    write(cluster, "a", "a3")
+    assert engine.batch() == ["a3"]
+
+
+@pytest.mark.parametrize(
+    ("how", "topics"), [("assign", '{"a":[0],"b":[0,1]}'), ("subscribePattern", "^[ab]$")]
+)
+def test_topics_come_and_go_however_they_are_named(
+    broker: Broker, cluster: Cluster, how: str, topics: str
+) -> None:
+    cluster.create_topics([NewTopic("a", 1, 1), NewTopic("b", 2, 1)])
+    write(cluster, "b", "b1", "b2")
+    engine = Engine(broker, topics, how)
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["b1", "b2"]
+    # Created again with fewer partitions, in the same moment.
+    delete(cluster, "b")
+    create(cluster, "b")
+    write(cluster, "b", "new1", "new2", "new3")
+    assert engine.batch() == ["new1", "new2", "new3"]
+    # Gone, seen to be gone, and back.
+    delete(cluster, "b")
+    write(cluster, "a", "a1")
+    assert engine.batch() == ["a1"]
+    create(cluster, "b")
+    write(cluster, "b", "newer")
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["newer"]
+    assert engine.batch() == []
+
+
+NAMED = [
+    ("subscribe", "a,b", "a"),
+    ("subscribePattern", "^[ab]$", "^a$"),
+    ("assign", '{"a":[0],"b":[0]}', '{"a":[0]}'),
+]
+
+
+@pytest.mark.parametrize(("how", "both", "one"), NAMED)
+@pytest.mark.parametrize("what", ["deleted", "not named"])
+def test_a_query_that_must_not_lose_data_keeps_its_checkpoint_however_its_topics_are_named(
+    broker: Broker, engine: Engine, cluster: Cluster, how: str, both: str, one: str, what: str
+) -> None:
+    engine = began(Engine(broker, both, how))
+    if what == "deleted":
+        delete(cluster, "b")
+    else:
+        engine.name(one)
+    write(cluster, "a", "a3")
+    before = list(engine.offsets)
+    for _ in range(2):
+        engine.restart()
+        with pytest.raises(DataLost, match="cannot be found any more"):
+            engine.batch()
+    assert engine.offsets == before
+    engine.restart(**LENIENT)
+    assert engine.batch() == ["a3"]
+
+
+@pytest.mark.parametrize(("how", "both", "one"), NAMED)
+def test_a_topic_that_is_named_again_goes_on_where_it_was_left(
+    broker: Broker, engine: Engine, cluster: Cluster, how: str, both: str, one: str
+) -> None:
+    """Or that a broker did not know for a while: to a pattern that is the same."""
+    engine = began(Engine(broker, both, how))
+    engine.name(one)
+    engine.restart(**LENIENT)
+    write(cluster, "a", "a3")
+    assert engine.batch() == ["a3"]
+    write(cluster, "b", "b2")
+    assert engine.batch() == []
+    engine.name(both)
+    engine.restart()
+    assert engine.batch() == ["b2"]
+    assert engine.batch() == []
+
+
+def test_a_partition_that_is_named_again_goes_on_where_it_was_left(
+    broker: Broker, cluster: Cluster
+) -> None:
+    cluster.create_topics([NewTopic("a", 2, 1)])
+    write(cluster, "a", "a1")
+    write(cluster, "a", "z1", partition=1)
+    engine = Engine(broker, '{"a":[0,1]}', "assign")
+    engine.restart()
+    assert sorted(engine.batch()) == ["a1", "z1"]
+    engine.name('{"a":[0]}')
+    engine.restart(**LENIENT)
+    write(cluster, "a", "a2")
+    write(cluster, "a", "z2", partition=1)
+    assert engine.batch() == ["a2"]
+    engine.name('{"a":[0,1]}')
+    engine.restart()
+    assert engine.batch() == ["z2"]
+
+
+def test_a_run_to_the_end_goes_on_without_a_topic_that_is_created_again_meanwhile(
+    engine: Engine, cluster: Cluster
+) -> None:
+    """Its end was fixed when the run began, in the topic that is gone."""
+    engine.restart(maxOffsetsPerTrigger="2", **LENIENT)
+    assert engine.reader is not None
+    engine.reader.prepareForTriggerAvailableNow()
+    first = engine.batch()
+    assert len(first) == 2
+    recreate_longer(cluster)
+    rest = engine.batch()
+    assert engine.batch() == []
+    assert {*first, *rest} <= {"a1", "a2", "b1"}
+    engine.restart(**LENIENT)
+    assert engine.batch() == [f"new{n}" for n in range(5)]
+    assert len(engine.rows) == len(set(engine.rows)), "nothing came twice"
+
+
+def batch_values(
+    broker: Broker, given: dict[str, str], between: Callable[[], None] = lambda: None
+) -> list[str]:
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "a,b"} | given
+    reader = BatchReader(read_source_options(options, streaming=False))
+    tasks = reader.partitions()
+    between()
+    return sorted(
+        value.as_py().decode()
+        for task in tasks
+        for batch in reader.read(task)
+        for value in batch.column("value")
+    )
+
+
+def test_a_batch_reads_the_topics_that_are_left(
+    broker: Broker, engine: Engine, cluster: Cluster
+) -> None:
+    assert batch_values(broker, LENIENT, lambda: recreate_longer(cluster)) == ["a1", "a2"]
+    with pytest.raises(DataLost, match="b-0"):
+        batch_values(broker, {}, lambda: recreate_longer(cluster))
+    delete(cluster, "b")
+    with pytest.raises(ConfigError, match="no topic 'b'"):
+        batch_values(broker, {})
+    assert batch_values(broker, LENIENT) == ["a1", "a2"]
+
+
+def test_a_batch_does_not_wait_for_an_end_that_is_not_there(broker: Broker, engine: Engine) -> None:
+    end = {"endingOffsets": '{"a":{"0":2},"b":{"0":2}}'}
+    with pytest.raises(ConfigError, match="endingOffsets of b-0 is 2, and the partition ends at 1"):
+        batch_values(broker, end)
+    assert batch_values(broker, end | LENIENT) == ["a1", "a2", "b1"]

@@ -1,0 +1,30 @@
+"""Both ways of packing, each for all rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import pyarrow as pa
+
+from fencepost.base.ids import TopicPartition
+from fencepost.spark.transport.packing import ANY_LENGTH, PackedBatch, PackingPlan
+from fencepost.spark.transport.packing_by_column import ColumnPacker
+from fencepost.spark.transport.packing_by_record import pack_plain
+from fencepost.spark.transport.placement import Placement
+
+
+def any_length(_: TopicPartition) -> int:
+    return ANY_LENGTH
+
+
+def plainly(plan: PackingPlan, rows: pa.RecordBatch) -> Iterator[PackedBatch]:
+    return pack_plain(plan, Placement(plan, 0), rows.to_pylist(), any_length)
+
+
+def columnwise(plan: PackingPlan, rows: pa.RecordBatch) -> Iterator[PackedBatch]:
+    """The bytes are copied, so that the memory of the packer goes round."""
+    packer = ColumnPacker(plan, Placement(plan, 0), any_length)
+    for packed in chain(packer.pack(rows), packer.close_all()):
+        yield packed._replace(data=bytearray(packed.data))
+        packed.done()

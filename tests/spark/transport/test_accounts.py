@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the spark extra is not installed")
+
+from fencepost.spark.failures import CountsDisagree
+from fencepost.spark.transport.accounts import settle_accounts
+
+
+def manifest(number: int) -> dict[str, str]:
+    return {"manifest": f'{{"map": {number}, "rows": 0, "lanes": []}}'}
+
+
+def test_packing_tasks_are_heard_in_any_order() -> None:
+    assert settle_accounts([manifest(1), manifest(0)]).rows == 0
+
+
+def test_a_packing_task_that_nobody_heard_of_is_missed() -> None:
+    """A shuffle block that is lost takes the manifest with it, and all rows of its task if they were in it."""
+    with pytest.raises(CountsDisagree, match=r"only \[0, 2\] were heard of"):
+        settle_accounts([manifest(0), manifest(2)])
+
+
+def packed(number: int, rows: int, *counts: int) -> dict[str, Any]:
+    """A packing task that took so many rows in, and packed so many for each partition."""
+    lanes = [["t", index, count] for index, count in enumerate(counts)]
+    return {"manifest": json.dumps({"map": number, "rows": rows, "lanes": lanes})}
+
+
+def wrote(partition: int, records: int, last_sequence: int | None = None) -> dict[str, Any]:
+    return {
+        "manifest": None,
+        "topic": "t",
+        "partition": partition,
+        "records": records,
+        "batches": 1,
+        "size_bytes": 100,
+        "base_offset": 0,
+        "last_offset": records - 1,
+        "last_sequence": records - 1 if last_sequence is None else last_sequence,
+        "opened_ms": 5,
+    }
+
+
+def test_what_was_packed_and_acknowledged_is_accounted_for() -> None:
+    account = settle_accounts([packed(0, 3, 2, 1), packed(1, 1, 1), wrote(0, 3), wrote(1, 1)])
+    assert (account.rows, account.records) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("reports", "reason"),
+    [
+        ([packed(0, 2, 2), wrote(0, 2), wrote(0, 2)], "two tasks wrote to t-0"),
+        ([packed(0, 2, 2), packed(0, 2, 2), wrote(0, 4)], "counts twice"),
+        ([packed(0, 3, 2), wrote(0, 2)], "3 rows came in"),
+        ([packed(0, 2, 2), wrote(0, 1)], "acknowledged"),
+        ([packed(0, 2, 2)], "acknowledged"),
+        ([packed(0, 2, 2), wrote(0, 2, last_sequence=3)], "end at sequence 3"),
+    ],
+)
+def test_reports_that_do_not_add_up_are_refused(reports: list[Any], reason: str) -> None:
+    with pytest.raises(CountsDisagree, match=reason):
+        settle_accounts(reports)

@@ -1,0 +1,296 @@
+"""Tasks that exchange batches: threads play the tasks of a stage, and a real broker is written to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="the spark extra is not installed")
+pytest.importorskip("numba", reason="the spark extra is not installed")
+
+from fencepost.base.ids import TopicPartition  # noqa: E402
+from fencepost.client.blocking import Cluster  # noqa: E402
+from fencepost.client.partitioner import partition_for_key  # noqa: E402
+from fencepost.client.transactions import ProducerIdentity  # noqa: E402
+from fencepost.spark.connection import cluster_of  # noqa: E402
+from fencepost.spark.failures import (  # noqa: E402
+    CountsDisagree,
+    NeighbourLost,
+    RowRefused,
+)
+from fencepost.spark.sink.ledger.record import sealed_record  # noqa: E402
+from fencepost.spark.transport import exchange, packing  # noqa: E402
+from fencepost.spark.transport.accounts import settle_accounts  # noqa: E402
+from fencepost.spark.transport.collected import few_after, write_few  # noqa: E402
+from fencepost.spark.transport.delivery import Attempt, first_length  # noqa: E402
+from fencepost.spark.transport.direct import DirectPlan, write_directly  # noqa: E402
+from fencepost.spark.transport.packing import PackingPlan  # noqa: E402
+from fencepost.spark.transport.rendezvous import Call, Rendezvous  # noqa: E402
+
+SECRET = b"sixteen letters."
+SECONDS = 20.0
+PARTITIONS = 3
+
+
+@pytest.fixture(params=["plain", "compiled", "compiled, far apart"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = packing if request.param != "plain" else None
+    monkeypatch.setattr(packing, "compiled_columns", lambda *_: found)
+    if request.param == "compiled, far apart":
+        monkeypatch.setattr(exchange, "look_into", lambda _: None)
+
+
+@pytest.fixture
+def rendezvous() -> Iterator[Rendezvous]:
+    with Rendezvous("127.0.0.1", "127.0.0.1", SECRET) as found:
+        yield found
+
+
+def packing_plan(cluster: Cluster, topic: str) -> PackingPlan:
+    return PackingPlan(
+        batch_id=0,
+        slots=2,
+        topic=topic,
+        partition_counts={topic: PARTITIONS},
+        codec=0,
+        batch_bytes=2_000,
+        max_record_bytes=100_000,
+        options=cluster.options,
+    )
+
+
+class Stage:
+    """A barrier stage whose tasks are threads."""
+
+    def __init__(self, cluster: Cluster, topic: str, rendezvous: Rendezvous) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.identity: ProducerIdentity = cluster.init_producer_id(topic)
+        self._plan = DirectPlan(
+            packing_plan(cluster, topic), self.identity, rendezvous.address, SECRET
+        )
+
+    def run(self, inputs: list[Iterator[Any]], tasks: int | None = None) -> list[Future[list[Any]]]:
+        with ThreadPoolExecutor(len(inputs)) as pool:
+            return [
+                pool.submit(self._task, number, tasks or len(inputs), rows)
+                for number, rows in enumerate(inputs)
+            ]
+
+    def _task(self, number: int, tasks: int, rows: Iterator[Any]) -> list[Any]:
+        attempt = Attempt(number, 0, 100 + number)
+        reports = write_directly(self._plan, attempt, tasks, rows)
+        return [row for batch in reports for row in batch.to_pylist()]
+
+    def committed(self) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+        return {
+            number: [
+                (r.key, r.value) for r in self.cluster.records(TopicPartition(self.topic, number))
+            ]
+            for number in range(PARTITIONS)
+        }
+
+
+def rows_of(task: int, count: int) -> Any:
+    keys = [b"%d-%d" % (task, n) for n in range(count)]
+    return pa.RecordBatch.from_pydict(
+        {"key": pa.array(keys, pa.binary()), "value": pa.array([b"v" * 50] * count, pa.binary())}
+    )
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+@pytest.mark.usefixtures("either_way")
+def test_every_row_comes_to_the_writer_of_its_partition_once_and_in_order(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous, tasks: int
+) -> None:
+    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    inputs = [iter([rows_of(task, 300), rows_of(task + 10, 200)]) for task in range(tasks)]
+    reports = [row for task in stage.run(inputs) for row in task.result(SECONDS)]
+    account = settle_accounts(reports)
+    assert account.records == tasks * 500
+    assert {row["task_attempt_id"] for row in reports if row["topic"]} <= {100, 101}
+    stage.cluster.end_txn(stage.identity, commit=True)
+    found = stage.committed()
+    for task in (*range(tasks), *range(10, 10 + tasks)):
+        for partition, records in found.items():
+            mine = [key for key, _ in records if key and key.startswith(b"%d-" % task)]
+            sent = [b"%d-%d" % (task, n) for n in range(300 if task < 10 else 200)]
+            assert mine == [k for k in sent if partition_for_key(k, PARTITIONS) == partition]
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory is shared on Linux only")
+def test_neighbours_on_one_machine_lend_their_batches(
+    cluster: Cluster,
+    new_topic: Callable[..., str],
+    rendezvous: Rendezvous,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packing, "compiled_columns", lambda *_: packing)
+    is_lent = threading.Event()
+    give_back = exchange._give_back
+
+    def noted(connection: socket.socket, at: int) -> None:
+        is_lent.set()
+        give_back(connection, at)
+
+    monkeypatch.setattr(exchange, "_give_back", noted)
+
+    def until_lent() -> Iterator[Any]:
+        """Batches are lent as soon as the neighbour has looked into the memory, whenever that is."""
+        while not is_lent.is_set():
+            yield rows_of(0, 200)
+
+    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    reports = [r for task in stage.run([until_lent(), iter([])]) for r in task.result(SECONDS)]
+    account = settle_accounts(reports)
+    assert account.records == account.rows > 0
+    cluster.end_txn(stage.identity, commit=False)
+
+
+def test_a_task_without_rows_still_writes_what_others_send(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
+) -> None:
+    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    results = stage.run([iter([]), iter([rows_of(1, 40)])])
+    account = settle_accounts(row for task in results for row in task.result(SECONDS))
+    assert (account.rows, account.records) == (40, 40)
+    cluster.end_txn(stage.identity, commit=False)
+
+
+def test_when_one_task_fails_the_others_do_not_wait_for_it(
+    cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
+) -> None:
+    def failing() -> Iterator[Any]:
+        yield rows_of(0, 10)
+        raise ZeroDivisionError
+
+    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    first, second = stage.run([failing(), iter([rows_of(1, 100)])])
+    with pytest.raises(ZeroDivisionError):
+        first.result(SECONDS)
+    with pytest.raises(NeighbourLost):
+        second.result(SECONDS)
+    cluster.end_txn(stage.identity, commit=False)
+
+
+def test_a_second_attempt_of_a_task_is_turned_away(rendezvous: Rendezvous) -> None:
+    first = Call(rendezvous.address, SECRET)
+    waiting = threading.Thread(target=first.meet, args=(0, 2, 1, 7))
+    waiting.start()
+    while 0 not in rendezvous.callers:
+        pass
+    with pytest.raises(CountsDisagree, match="second time"):
+        Call(rendezvous.address, SECRET).meet(0, 2, 1, 8)
+    assert [n.task_attempt_id for n in Call(rendezvous.address, SECRET).meet(1, 2, 0, 9)] == [7, 9]
+    waiting.join(SECONDS)
+
+
+def test_a_stranger_who_calls_is_ignored(rendezvous: Rendezvous) -> None:
+    with socket.create_connection(rendezvous.address) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert not stranger.recv(100)
+    assert len(Call(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
+
+
+def test_tasks_are_told_when_the_job_is_over_before_they_met(rendezvous: Rendezvous) -> None:
+    with Rendezvous("127.0.0.1", "127.0.0.1", SECRET) as short, ThreadPoolExecutor(1) as pool:
+        meeting = pool.submit(Call(short.address, SECRET).meet, 0, 2, 0, 5)
+        while not short.callers:
+            pass
+        short.close()
+        with pytest.raises(NeighbourLost):
+            meeting.result(SECONDS)
+
+
+def test_attempts_of_one_job_have_first_batches_of_different_lengths() -> None:
+    assert len({first_length(number) for number in range(1_000, 1_400)}) == 400
+    assert min(first_length(number) for number in range(2_000)) == 1
+
+
+def test_the_driver_writes_a_few_rows_itself(
+    cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(PARTITIONS)
+    identity = cluster.init_producer_id(topic)
+    rows = rows_of(0, 30).to_pylist()
+    account = settle_accounts(write_few(packing_plan(cluster, topic), identity, rows))
+    cluster.end_txn(identity, commit=True)
+    assert (account.rows, account.records) == (30, 30)
+    assert few_after(account) == 300
+    found = [
+        record.key or b""
+        for number in range(PARTITIONS)
+        for record in cluster.records(TopicPartition(topic, number))
+    ]
+    assert sorted(found) == sorted(row["key"] for row in rows)
+
+
+class PlayedCompany:
+    """The ledger's part, as the writer of rows sees it."""
+
+    def __init__(self, identity: ProducerIdentity, place: TopicPartition) -> None:
+        self.place = place
+        self.steps: list[str] = []
+        self._identity = identity
+
+    def begin(self) -> None:
+        self.steps.append("begin")
+
+    def settle(self) -> None:
+        self.steps.append("settle")
+
+    def seal(self, opened_ms: int) -> bytearray:
+        assert opened_ms
+        self.steps.append("seal")
+        return sealed_record(self._identity, b"entry")
+
+    def sent(self) -> None:
+        self.steps.append("sent")
+
+
+def test_the_record_of_the_ledger_travels_with_the_rows_and_is_not_counted_as_one(
+    cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic, ledger = new_topic(PARTITIONS), new_topic(1)
+    identity = cluster.init_producer_id(topic)
+    company = PlayedCompany(identity, TopicPartition(ledger, 0))
+    plan = packing_plan(cluster, topic)
+    cluster_of(plan.options).metadata([topic, ledger])
+    reports = write_few(plan, identity, rows_of(0, 30).to_pylist(), company)
+    assert settle_accounts(reports).records == 30
+    cluster.end_txn(identity, commit=True)
+    assert company.steps == ["begin", "settle", "seal", "sent"]
+    assert [record.value for record in cluster.records(company.place)] == [b"entry"]
+
+
+def test_without_rows_or_where_another_broker_leads_the_record_follows_later(
+    cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    topic = new_topic(PARTITIONS)
+    identity = cluster.init_producer_id(topic)
+    for rows, place in ((0, TopicPartition(topic, 0)), (3, TopicPartition("nobody-leads-it", 0))):
+        company = PlayedCompany(identity, place)
+        reports = write_few(
+            packing_plan(cluster, topic), identity, rows_of(0, rows).to_pylist(), company
+        )
+        assert settle_accounts(reports).records == rows
+        assert company.steps == ["begin", "settle"]
+
+
+def test_what_the_ledger_has_sent_is_heard_although_a_row_is_refused(
+    cluster: Cluster, new_topic: Callable[..., str]
+) -> None:
+    """A commit whose answer nobody waits for would be in the way of the abort."""
+    topic = new_topic(PARTITIONS)
+    identity = cluster.init_producer_id(topic)
+    company = PlayedCompany(identity, TopicPartition(topic, 0))
+    rows = [{"value": b"v", "partition": PARTITIONS}]
+    with pytest.raises(RowRefused):
+        list(write_few(packing_plan(cluster, topic), identity, rows, company))
+    assert company.steps == ["begin", "settle"]

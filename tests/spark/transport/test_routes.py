@@ -1,0 +1,211 @@
+"""The three ways of rows to their writer: which one a batch takes, and that each of them writes it once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fencepost.base.ids import TopicPartition
+from fencepost.client.blocking import Cluster
+from fencepost.spark.sink.ledger.keeper import LedgerKeeper
+from fencepost.spark.transport import collected as few
+from tests.spark import chaos
+from tests.spark.conftest import on_spark, read_values
+from tests.spark.pipeline import Pipeline, numbered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+pytestmark = on_spark()
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ways that wrote a batch, in their order."""
+    from fencepost.spark.sink import job
+
+    taken: list[str] = []
+
+    def watch(name: str) -> None:
+        genuine = getattr(job, f"_run_{name}")
+
+        def run(rows: Any, plan: Any) -> Any:
+            reports = genuine(rows, plan)
+            if reports is not None:
+                taken.append(name)
+            return reports
+
+        monkeypatch.setattr(job, f"_run_{name}", run)
+
+    for name in ("few", "direct", "shuffled"):
+        watch(name)
+    return taken
+
+
+def test_after_a_small_batch_the_driver_writes_small_ones_itself_and_the_record_with_them(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone: list[int] = []
+
+    def write(keeper: LedgerKeeper, identity: Any, entry: Any, before: Any) -> Any:
+        alone.append(entry.batch_id)
+        return genuine(keeper, identity, entry, before)
+
+    genuine = LedgerKeeper.write
+    monkeypatch.setattr(LedgerKeeper, "write", write)
+    pipeline.add(numbered(0), numbered(1), numbered(2))
+    assert pipeline.run() is None
+    assert ways == ["direct", "few", "few"]
+    assert alone == [0], "the others need no request of their own"
+    expected = numbered(0) + numbered(1) + numbered(2)
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
+
+
+def test_bytes_that_were_cast_to_text_arrive_unchanged_on_every_way(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    """Spark casts bytes to a string without a look at them, and Kafka's payloads are often no UTF-8."""
+    pipeline.add(numbered(0), numbered(1))
+    text = "CAST(X'00FFFE41' AS STRING)"
+    assert (
+        pipeline.run(shape=lambda df: df.selectExpr(f"{text} AS key", f"{text} AS value")) is None
+    )
+    assert ways == ["direct", "few"]
+    found = {
+        (record.key, record.value)
+        for partition in range(3)
+        for record in cluster.records(TopicPartition(pipeline.topic, partition))
+    }
+    assert found == {(b"\x00\xff\xfeA", b"\x00\xff\xfeA")}
+
+
+def test_columns_that_change_between_small_batches_are_looked_at_again(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
+    """Taken for binary, the number 7 would be seven zero bytes."""
+    pipeline.add(numbered(0), numbered(1), numbered(2))
+    sink = pipeline.sink()
+    shapes = ["CAST(value AS BINARY) AS value"] * 2 + ["7 AS value"]
+    failure = pipeline.run(lambda df, batch_id: sink(df.selectExpr(shapes[batch_id]), batch_id))
+    assert failure is not None
+    assert "the column 'value' is int, and must be string or binary" in failure
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_a_batch_that_is_larger_than_the_driver_thought_is_written_by_tasks(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "few_after", lambda account: account.records - 1)
+    pipeline.add(numbered(0), numbered(1))
+    assert pipeline.run() is None
+    assert ways == ["direct", "direct"]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
+
+
+def test_rows_in_more_partitions_than_slots_go_through_the_shuffle(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    def spread(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value AS key", "value").repartition(5)
+
+    pipeline.add(numbered(0, 2_000), numbered(1))
+    assert pipeline.run(shape=spread) is None
+    assert ways == ["shuffled", "shuffled"]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 2_000) + numbered(1))
+
+
+def test_a_plan_that_no_barrier_stage_takes_goes_through_the_shuffle_at_once(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    sink, attempts = pipeline.sink(), []
+    sink._on_step = lambda step, batch_id: attempts.append(batch_id) if step == "writing" else None
+
+    def narrowed_and_joined(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 0:
+            sink(df.repartition(5).coalesce(1), batch_id)
+        elif batch_id == 1:
+            sink(df.where("value LIKE '%1'").union(df.where("value NOT LIKE '%1'")), batch_id)
+        else:
+            sink(df, batch_id)
+
+    batches = [numbered(batch, 2_000) for batch in range(3)]
+    pipeline.add(*batches)
+    assert pipeline.run(narrowed_and_joined) is None
+    assert ways == ["shuffled", "shuffled", "direct"]
+    assert attempts == [0, 1, 2]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
+
+
+def test_a_plan_that_spark_unexpectedly_keeps_from_a_barrier_stage_is_not_a_failed_attempt(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark.sink import job
+
+    monkeypatch.setattr(job, "_fits_barrier", lambda *_: True)
+    pipeline.add(numbered(0, 2_000))
+
+    def narrowed(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value AS key", "value").repartition(5).coalesce(1)
+
+    assert pipeline.run(pipeline.sink(max_attempts=1), narrowed) is None
+    assert ways == ["shuffled"]
+    assert len(read_values(cluster, pipeline.topic)) == 2_000
+
+
+def test_an_attempt_that_fails_sends_only_its_own_batch_through_the_shuffle(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chaos.in_tasks(monkeypatch, chaos.FailOnce(str(pipeline.folder / "failed-once")))
+    batches = [numbered(batch, 2_000) for batch in range(3)]
+    pipeline.add(*batches)
+    assert pipeline.run() is None
+    assert ways == ["shuffled", "direct", "direct"]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
+
+
+def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fencepost.spark.sink import job
+    from fencepost.spark.transport.rendezvous import Rendezvous
+
+    def unreachable(*arguments: Any) -> Any:
+        found = Rendezvous(*arguments)
+        found.address = (found.address[0], 1)
+        return found
+
+    monkeypatch.setattr(job, "Rendezvous", unreachable)
+
+    def in_two(lines: DataFrame) -> DataFrame:
+        return lines.selectExpr("value AS key", "value").repartition(2)
+
+    # Who cannot be reached three times is not tried again in this run.
+    tried: list[int] = []
+    genuine = job._run_direct
+
+    def run_direct(rows: Any, plan: Any) -> Any:
+        tried.append(plan.batch_id)
+        return genuine(rows, plan)
+
+    monkeypatch.setattr(job, "_run_direct", run_direct)
+    batches = [numbered(batch, 2_000) for batch in range(5)]
+    pipeline.add(*batches)
+    assert pipeline.run(shape=in_two) is None
+    assert ways == ["shuffled"] * 5
+    assert tried == [0, 1, 2]
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
+
+
+def test_a_stateful_query_of_small_batches_counts_on(
+    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+) -> None:
+    def counted(lines: DataFrame) -> DataFrame:
+        counts = lines.groupBy("value").count()
+        return counts.selectExpr("value AS key", "concat(value, '=', count) AS value")
+
+    pipeline.add(["a", "b"], ["a", "c"], ["a"])
+    assert pipeline.run(shape=counted, mode="update") is None
+    assert "few" in ways
+    assert sorted(read_values(cluster, pipeline.topic)) == ["a=1", "a=2", "a=3", "b=1", "c=1"]
