@@ -42,9 +42,9 @@ def main() -> int:
     kafka = connect(
         options.client,
         options.bootstrap_servers,
-        transactional_id=f"refunds-processor-{options.shard}",
+        transactional_id=f"refunds-processor-{options.partitions}",
         group="refunds-processor",
-        source=[(SETTLEMENTS, options.shard)],
+        source=[(SETTLEMENTS, options.partitions)],
     )
     processor = RefundsProcessor(kafka)
     try:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from fencepost.base.failures import FencepostError
-from fencepost.base.seams import Dice
+from fencepost.base.seams import Randomness
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.node import Node
 from fencepost.broker.server import Connection, Server
@@ -26,7 +26,7 @@ from fencepost.broker.trace import Trace
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.codec import decode_response
-from tests.broker.controller.topics_stage import CountingDice
+from tests.broker.controller.topics_stage import CountingRandomness
 from tests.broker.raw import ClosedError, frame_of
 from tests.broker.requests import NOW_MS
 from tests.broker.virtual_loop import VirtualLoop
@@ -214,7 +214,7 @@ class Stage:
         settings: Mapping[str, str] | None = None,
         disk: UnsyncedDisk | None = None,
         now_ms: int = NOW_MS,
-        dice: CountingDice | None = None,
+        randomness: CountingRandomness | None = None,
         trace: Any = None,
     ) -> None:
         self._given = {**SETTINGS, **(settings or {}), "durability": durability}
@@ -222,7 +222,7 @@ class Stage:
         self.loop = VirtualLoop()
         self.loop.set_exception_handler(self._on_problem)
         self.clock = LoopClock(self.loop, now_ms)
-        self.dice = dice or CountingDice()
+        self.randomness = randomness or CountingRandomness()
         self.fatal: list[str] = []
         self.problems: list[BaseException] = []
         self._lines: list[Line] = []
@@ -231,7 +231,7 @@ class Stage:
             BrokerConfig(self._given),
             clock=self.clock,
             disk=self.disk,
-            dice=self.dice,
+            randomness=self.randomness,
             on_fatal=self._on_fatal,
             trace=None if trace is None else Trace(self.clock, trace),
         )
@@ -303,10 +303,10 @@ class Stage:
         self.disk.kill()
         return self
 
-    def lose_power(self, dice: Dice | None = None) -> Self:
+    def lose_power(self, randomness: Randomness | None = None) -> Self:
         """The machine dies at this moment; the disk keeps what it was asked to."""
         self._die()
-        self.disk.crash(dice)
+        self.disk.crash(randomness)
         return self
 
     def again(self, **changes: Any) -> Stage:
@@ -315,7 +315,7 @@ class Stage:
             "durability": self._given["durability"],
             "settings": self._given,
             "disk": self.disk,
-            "dice": self.dice,
+            "randomness": self.randomness,
             "now_ms": self.clock.now_ms() + 1,
         }
         return Stage(**{**given, **changes}).start()

@@ -30,7 +30,7 @@ METADATA_VERSION = 9
 def wait_until_parked(broker: fencepost.Broker, topic: str, index: int = 0) -> None:
     """Returns when a long poll waits for the partition."""
     name = TopicPartition(topic, index)
-    while not broker.call(lambda node: name in node.shard.fetch_waiters):
+    while not broker.call(lambda node: name in node.partitions.fetch_waiters):
         pass
 
 
@@ -148,7 +148,7 @@ def test_what_a_connection_left_unanswered_does_not_trouble_the_next_one(
         gone.send(ApiKey.FETCH, FETCH_VERSION, fetch_request(topic, max_wait_ms=A_MINUTE_MS))
         wait_until_parked(broker, topic)
     name = TopicPartition(topic, 0)
-    while broker.call(lambda node: name in node.shard.fetch_waiters):
+    while broker.call(lambda node: name in node.partitions.fetch_waiters):
         pass  # A poll goes with its client: nobody reads the disk for a reply that nobody wants.
     assert produce(client, topic, batch_of(b"value")).error_code == 0
     assert read_topic(client, topic) == [b"value"]

@@ -166,7 +166,7 @@ def test_a_batch_whose_topic_goes_before_it_is_durable_is_not_acknowledged(recre
         line, admin = stage.connect(), stage.connect()
         deletion = send_deletion(admin, "doomed")
         # The deletion is under way to the disk: this batch needs the sync after that one.
-        while not stage.node.shard._last_sync or stage.node.shard._last_sync.done():
+        while not stage.node.partitions._last_sync or stage.node.partitions._last_sync.done():
             stage.loop.turn()
         batches = {("doomed", 0): batch_of(b"gone"), ("kept", 0): batch_of(b"here")}
         request = produce_request(batches, transactional_id=None)
@@ -230,7 +230,7 @@ def test_a_marker_whose_topic_goes_before_it_is_durable_is_not_acknowledged() ->
         sender = initialised(stage)
         line, admin = stage.connect(), stage.connect()
         deletion = send_deletion(admin, "doomed")
-        while not stage.node.shard._last_sync or stage.node.shard._last_sync.done():
+        while not stage.node.partitions._last_sync or stage.node.partitions._last_sync.done():
             stage.loop.turn()
         marker = marker_request(sender, {"doomed": [0]}, commit=False)
         written = line.send(ApiKey.WRITE_TXN_MARKERS, 1, marker)
@@ -313,7 +313,7 @@ def test_offsets_of_a_topic_deleted_while_its_coordinator_loads_do_not_reach_its
     stage.stop()
     again = stage.again()
     assert again.node.groups.find("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    again.node.topics.delete(["doomed"], lambda _: None)
+    again.node.controller.delete(["doomed"], lambda _: None)
     assert again.node.groups.find("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     again.settle()
     create_topic(again, "doomed")

@@ -83,16 +83,16 @@ class Writer:
         assert self.failures == []
 
 
-def tear(folder: Path, dice: random.Random) -> None:
+def tear(folder: Path, rng: random.Random) -> None:
     """What a crash may leave at the end of the last segment: bytes that were never acknowledged."""
     log = max(folder.glob("*.log"))
     half_a_batch = bytes(batch_of(b"never finished", base_offset=1 << 40))[:-5]
-    rubbish = (dice.randbytes(dice.randint(1, 200)), bytes(100), half_a_batch, b"")
+    rubbish = (rng.randbytes(rng.randint(1, 200)), bytes(100), half_a_batch, b"")
     with log.open("ab") as file:
-        file.write(dice.choice(rubbish))
+        file.write(rng.choice(rubbish))
     for suffix in (".index", ".timeindex"):
         with log.with_suffix(suffix).open("ab") as file:
-            file.write(dice.randbytes(dice.randint(0, 40)))
+            file.write(rng.randbytes(rng.randint(0, 40)))
 
 
 @pytest.mark.parametrize(("durability", "rounds"), [("os", 4), ("fsync", 2)])
@@ -101,7 +101,7 @@ def test_every_acknowledged_record_survives_kills_once_and_in_order(
 ) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     options = ["--durability", durability, "--config", "log.segment.bytes=1048576"]
     broker = FencepostProcess(tmp_path, options=options)
     address = broker.bootstrap_servers
@@ -111,13 +111,13 @@ def test_every_acknowledged_record_survives_kills_once_and_in_order(
     try:
         for _ in range(rounds):
             written = sum(writer.acknowledged_count for writer in writers)
-            target = written + dice.randint(100, 3_000)
+            target = written + rng.randint(100, 3_000)
             while sum(writer.acknowledged_count for writer in writers) < target:
                 for writer in writers:
                     writer.write_some("counted")
             broker.kill()
             for partition in range(PARTITIONS):
-                tear(tmp_path / f"counted-{partition}", dice)
+                tear(tmp_path / f"counted-{partition}", rng)
             broker = FencepostProcess(tmp_path, listen=address, options=options)
         for writer in writers:
             writer.finish()

@@ -366,24 +366,24 @@ def test_a_bound_of_zero_or_less_is_none(none: str) -> None:
 # -- whatever they do ------------------------------------------------------------------------------------
 
 
-def do_something(line: Line, dice: random.Random, frame: bytes, parts: dict[Line, bytes]) -> None:
-    action = dice.choice(("fetch", "fetch", "poll", "produce", "produce", "stop", "read", "leave"))
+def do_something(line: Line, rng: random.Random, frame: bytes, parts: dict[Line, bytes]) -> None:
+    action = rng.choice(("fetch", "fetch", "poll", "produce", "produce", "stop", "read", "leave"))
     if line.is_closed:
         return
     if action == "fetch":
-        ask_for_all(line, max_wait_ms=dice.choice([0, 500, A_MINUTE_MS]))
+        ask_for_all(line, max_wait_ms=rng.choice([0, 500, A_MINUTE_MS]))
     elif action == "poll":
-        poll = fetch_request("quiet", max_wait_ms=dice.choice([500, A_MINUTE_MS]))
+        poll = fetch_request("quiet", max_wait_ms=rng.choice([500, A_MINUTE_MS]))
         line.send(ApiKey.FETCH, FETCH_VERSION, poll)
     elif action == "produce":
-        size = dice.choice([1000, 200_000, len(frame)])
+        size = rng.choice([1000, 200_000, len(frame)])
         line.send_bytes(frame[:size])
         parts[line] = frame[size:]
     elif action == "stop":
         line.wire.is_deaf = True
     elif action == "read" and line.wire.is_deaf:
         line.wire.hear()
-    elif action == "leave" and dice.random() < 0.3:
+    elif action == "leave" and rng.random() < 0.3:
         line.wire.close()
 
 
@@ -391,20 +391,20 @@ def do_something(line: Line, dice: random.Random, frame: bytes, parts: dict[Line
 def test_the_bounds_hold_and_everything_comes_back_whatever_clients_do(
     stage: Stage, seed: int
 ) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     frame = large_request()
     parts: dict[Line, bytes] = {}
     lines = [stage.connect() for _ in range(15)]
     for _ in range(150):
-        line = dice.choice(lines)
+        line = rng.choice(lines)
         if parts.get(line):  # What it has begun is a request, and no other may be put into it.
             left = parts.pop(line)
             if not line.is_closed:
                 line.send_bytes(left)
         else:
-            do_something(line, dice, frame, parts)
-        if dice.random() < 0.1:
-            stage.advance(dice.choice([10, 1500, STUCK_SECONDS * 1000]))
+            do_something(line, rng, frame, parts)
+        if rng.random() < 0.1:
+            stage.advance(rng.choice([10, 1500, STUCK_SECONDS * 1000]))
         assert stage.node.replies.taken_bytes <= LIMIT + len(lines) * BATCH_BYTES
         assert stage.node.requests.taken_bytes <= LIMIT + 2 * len(frame)
         lines = [stage.connect() if line.is_closed else line for line in lines]

@@ -53,8 +53,8 @@ class ManualClock:
         return self.now
 
 
-class SteadyDice:
-    """Dice that always fall in the middle: no jitter."""
+class SteadyRandomness:
+    """Randomness that always fall in the middle: no jitter."""
 
     def bytes(self, count: int) -> bytes:
         return bytes([128]) * count
@@ -76,7 +76,7 @@ class Script:
     def __init__(self, *, transaction_version: int = 2, **options: Any) -> None:
         self.clock = ManualClock()
         named = {name.replace("_", "."): value for name, value in options.items()}
-        self.core = Core(read_options("one:9092,two:9092", named), self.clock, SteadyDice())
+        self.core = Core(read_options("one:9092,two:9092", named), self.clock, SteadyRandomness())
         self.sent: list[Seen] = []
         self.pauses: list[int] = []
         self.leaders: dict[str, list[int]] = {}

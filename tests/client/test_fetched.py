@@ -135,22 +135,22 @@ def test_a_first_batch_that_is_cut_off_is_an_error() -> None:
 
 
 class History:
-    """A log made by dice, with what a reader of committed data should see of it."""
+    """A log made by rng, with what a reader of committed data should see of it."""
 
-    def __init__(self, dice: Random, steps: int) -> None:
+    def __init__(self, rng: Random, steps: int) -> None:
         self.batches: list[Buffer] = []
         self.committed: set[int] = set()
         self.aborted: list[tuple[int, int]] = []
         self.offset = 0
         self._open: dict[int, list[int]] = {}
         for _ in range(steps):
-            producer_id = dice.choice([-1, 1, 2, 3])
-            if producer_id in self._open and dice.random() < 0.4:
-                self._end(producer_id, commit=dice.random() < 0.5)
+            producer_id = rng.choice([-1, 1, 2, 3])
+            if producer_id in self._open and rng.random() < 0.4:
+                self._end(producer_id, commit=rng.random() < 0.5)
             else:
-                self._write(producer_id, dice.randint(1, 3))
+                self._write(producer_id, rng.randint(1, 3))
         for producer_id in list(self._open):
-            self._end(producer_id, commit=dice.random() < 0.5)
+            self._end(producer_id, commit=rng.random() < 0.5)
 
     def _write(self, producer_id: int, count: int) -> None:
         names = [b"%d" % (self.offset + i) for i in range(count)]
@@ -174,9 +174,9 @@ class History:
 
 @settings(max_examples=200)
 @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 5))
-def test_random_histories_read_in_pieces(dice: Random, steps: int, piece: int) -> None:
+def test_random_histories_read_in_pieces(rng: Random, steps: int, piece: int) -> None:
     """However the log is cut into fetches, the committed records are seen, each once, and nothing else."""
-    history = History(dice, steps)
+    history = History(rng, steps)
     batches: list[SealedBatch] = [read_header(batch) for batch in history.batches]
     seen: list[int] = []
     for start in range(0, len(batches), piece):

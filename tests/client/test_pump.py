@@ -1,7 +1,7 @@
 """Goal: whatever the network and the brokers do, every batch is in the log once and in order, or the writer says no.
 
 Method: two brokers in virtual time that share partitions and keep Kafka's rules for producers (a first write is verified
-and refused while it collides, five batches are remembered, what is out of sequence is refused). Dice decide what goes
+and refused while it collides, five batches are remembered, what is out of sequence is refused). Randomness decide what goes
 wrong: connections break before or after a request took effect, first writes collide, leaders move. Afterwards the logs
 are compared with what was written.
 """
@@ -43,7 +43,7 @@ from tests.client.test_writer import sealed
 
 IDENTITY = ProducerIdentity("tx", 4000, 3, 2)
 REMEMBERED = 5
-DICE = st.integers(0, 2**32).map(Random)
+RNG = st.integers(0, 2**32).map(Random)
 """Seeds and not choices of hypothesis: a world that is bad without end would never let a writer finish."""
 
 
@@ -77,18 +77,18 @@ class Log:
 class World(Script):
     """Two brokers and a bad network."""
 
-    def __init__(self, dice: Random, trouble: float, partitions: int, **options: Any) -> None:
+    def __init__(self, rng: Random, trouble: float, partitions: int, **options: Any) -> None:
         super().__init__(**options)
-        self.dice = dice
+        self.rng = rng
         self.trouble = trouble
         self.logs = {partition(i): Log() for i in range(partitions)}
-        self.leaders["t"] = [dice.choice([1, 2]) for _ in range(partitions)]
+        self.leaders["t"] = [rng.choice([1, 2]) for _ in range(partitions)]
         self.queues: dict[Endpoint, deque[tuple[int, Any]]] = {ONE: deque(), TWO: deque()}
         self.most_in_flight = 0
         self._tickets = 1_000_000
 
     def goes_wrong(self) -> bool:
-        return self.dice.random() < self.trouble
+        return self.rng.random() < self.trouble
 
     def start(self, send: Send) -> int:
         if send.api is not ApiKey.PRODUCE:
@@ -107,10 +107,10 @@ class World(Script):
     def wait(self, tickets: Collection[int], timeout_ms: int) -> Mapping[int, Answer]:
         found = super().wait(tickets, 0)
         busy = [endpoint for endpoint, queue in self.queues.items() if queue]
-        if found or not busy or (timeout_ms == 0 and self.dice.random() < 0.5):
+        if found or not busy or (timeout_ms == 0 and self.rng.random() < 0.5):
             self.clock.now += 0 if found else timeout_ms
             return found
-        endpoint = self.dice.choice(busy)
+        endpoint = self.rng.choice(busy)
         self.clock.now += 1
         return self._break(endpoint) if self.goes_wrong() else self._serve(endpoint)
 
@@ -121,7 +121,7 @@ class World(Script):
     def _break(self, endpoint: Endpoint) -> dict[int, Answer]:
         """The connection is gone; of what was under way, some took effect and the rest never arrived."""
         queue = self.queues[endpoint]
-        for _ in range(self.dice.randint(0, len(queue))):
+        for _ in range(self.rng.randint(0, len(queue))):
             self._produce(endpoint, queue[0][1])
             self._answers[queue.popleft()[0]] = Lost("broken")
         while queue:
@@ -146,11 +146,11 @@ class World(Script):
     ) -> tuple[int, int]:
         log = self.logs[where]
         if self.goes_wrong():
-            self.leaders["t"][where.partition] = self.dice.choice([1, 2])
+            self.leaders["t"][where.partition] = self.rng.choice([1, 2])
         if endpoint != (ONE if self.leaders["t"][where.partition] == 1 else TWO):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
         if not log.verified and self.goes_wrong():
-            return self.dice.choice([19, 13, 14, 15, 16, 51]), -1
+            return self.rng.choice([19, 13, 14, 15, 16, 51]), -1
         log.verified = True
         code, offset = log.append(batch)
         if code == 0 and self.goes_wrong():
@@ -176,14 +176,14 @@ def write_all(
 
 @settings(max_examples=150)
 @given(
-    DICE,
+    RNG,
     st.sampled_from([0.0, 0.05, 0.3]),
     st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=20), min_size=1, max_size=4),
 )
 def test_every_batch_is_written_once_and_in_order(
-    dice: Random, trouble: float, plan: list[list[int]]
+    rng: Random, trouble: float, plan: list[list[int]]
 ) -> None:
-    world = World(dice, trouble, len(plan), delivery_timeout_ms=2**31 - 1)
+    world = World(rng, trouble, len(plan), delivery_timeout_ms=2**31 - 1)
     writer = new_writer(world.core, IDENTITY)
     written = write_all(world, writer, {partition(i): counts for i, counts in enumerate(plan)})
     assert {where: log.batches for where, log in world.logs.items()} == written
@@ -212,10 +212,10 @@ def test_a_writer_that_is_fenced_meanwhile_says_so() -> None:
 
 
 @settings(max_examples=50)
-@given(DICE, st.sampled_from([0.0, 0.2]))
-def test_two_writers_of_one_partition_never_mix(dice: Random, trouble: float) -> None:
+@given(RNG, st.sampled_from([0.0, 0.2]))
+def test_two_writers_of_one_partition_never_mix(rng: Random, trouble: float) -> None:
     """With first batches of different lengths, as the Spark sink makes them, the second writer is refused."""
-    world = World(dice, trouble, 1, delivery_timeout_ms=2**31 - 1)
+    world = World(rng, trouble, 1, delivery_timeout_ms=2**31 - 1)
     first = new_writer(world.core, IDENTITY)
     written = write_all(world, first, {partition(): [2] + [1] * 9})
     second = new_writer(world.core, IDENTITY)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fencepost.base.system import SystemDice
+from fencepost.base.system import SystemRandomness
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import HungUp, RetriesExhausted
 from fencepost.client.options import Endpoint, read_options
@@ -193,7 +193,7 @@ def network(broker: TcpBroker, **options: Any) -> tuple[Network, Send]:
     settings = read_options(broker.address, {k.replace("_", "."): v for k, v in options.items()})
     request = DescribeClusterRequest()
     send = Send(Endpoint("127.0.0.1", broker.port), ApiKey.DESCRIBE_CLUSTER, request, 5_000)
-    return Network(settings, MonotonicClock(), SystemDice()), send
+    return Network(settings, MonotonicClock(), SystemRandomness()), send
 
 
 def test_requests_are_pipelined_and_answered_in_order() -> None:
@@ -276,7 +276,7 @@ def test_a_login_that_ends_is_renewed_by_a_new_connection() -> None:
 
 def test_what_a_broker_says_before_it_hangs_up_is_heard() -> None:
     """The answer fills the read, so that the next one meets the end; with TLS every answer is followed by such a read."""
-    link = Link(Endpoint("127.0.0.1", 1), read_options("127.0.0.1:1"), SystemDice())
+    link = Link(Endpoint("127.0.0.1", 1), read_options("127.0.0.1:1"), SystemRandomness())
     link._socket, broker = socket.socketpair()
     broker.sendall((INBOX_BYTES - 4).to_bytes(4, "big") + bytes(INBOX_BYTES - 4))
     broker.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.base.system import SystemDice
+from fencepost.base.system import SystemRandomness
 from fencepost.client.blocking import connect
 from fencepost.client.failures import RetriesExhausted
 from fencepost.client.options import Endpoint, read_options
@@ -60,7 +60,7 @@ class HandMovedClock(MonotonicClock):
 def test_an_answer_that_came_in_time_counts_however_late_it_is_looked_at() -> None:
     clock = HandMovedClock()
     with TcpBroker() as broker:
-        network = Network(read_options(broker.address, {}), clock, SystemDice())
+        network = Network(read_options(broker.address, {}), clock, SystemRandomness())
         endpoint = Endpoint("127.0.0.1", broker.port)
         ticket = network.start(Send(endpoint, ApiKey.METADATA, MetadataRequest(), 1_000))
         readable, _, _ = select.select(list(network._links.values()), [], [], SECONDS)

@@ -17,8 +17,8 @@ FOLDER = "data/topic-0"
 Pair = tuple[bytes | None, bytes | None]
 
 
-class SeededDice:
-    """Dice whose throws are a function of a number."""
+class SeededRandomness:
+    """Randomness whose throws are a function of a number."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)

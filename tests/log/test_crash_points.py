@@ -1,7 +1,7 @@
 """The power goes at every single call of a long story: whatever was promised is there afterwards.
 
 Method: a story runs once to count its calls, then again for every n with the power lost at the n-th call. The
-disk then shows what survived: only what was synced, or (with dice) a first part of what was not. Promises are
+disk then shows what survived: only what was synced, or (with rng) a first part of what was not. Promises are
 what the story noted before that moment.
 """
 
@@ -20,7 +20,7 @@ from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 from tests.log.audit import audit
 from tests.log.batches import (
     FOLDER,
-    SeededDice,
+    SeededRandomness,
     Table,
     all_batches,
     append,
@@ -95,7 +95,7 @@ def crash_during(story: Story, call: int, seed: int | None) -> tuple[UnsyncedDis
     try:
         story(disk, promises)
     except PowerLost:
-        disk.crash(SeededDice(seed) if seed is not None else None)
+        disk.crash(SeededRandomness(seed) if seed is not None else None)
         return disk, promises
     return None
 

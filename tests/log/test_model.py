@@ -15,7 +15,7 @@ from fencepost.log import LogConfig, OpenSegments
 from fencepost.records.batch import split_batches
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.audit import audit
-from tests.log.batches import FOLDER, SeededDice, append, open_log
+from tests.log.batches import FOLDER, SeededRandomness, append, open_log
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=120)
 
@@ -143,7 +143,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(seed=st.none() | st.integers(0, 100))
     def crash_and_open(self, seed: int | None) -> None:
-        self.disk.crash(SeededDice(seed) if seed is not None else None)
+        self.disk.crash(SeededRandomness(seed) if seed is not None else None)
         self._open(clean=False)
         end = self.log.log_end_offset
         assert end >= self.synced

@@ -6,11 +6,11 @@ import errno
 
 import pytest
 
-from fencepost.base.seams import Dice, Disk
+from fencepost.base.seams import Disk, Randomness
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 
 
-class FixedDice:
+class FixedRandomness:
     """Always throws the same number."""
 
     def __init__(self, number: int) -> None:
@@ -119,15 +119,15 @@ def test_dice_let_a_first_part_of_the_unsynced_bytes_survive(
     write(disk, "data/a/f", b"ab", sync=True)
     disk.sync_dir("data/a")
     write(disk, "data/a/f", b"cd")
-    dice: Dice = FixedDice(throw)
-    disk.crash(dice)
+    randomness: Randomness = FixedRandomness(throw)
+    disk.crash(randomness)
     assert disk.read_file("data/a/f") == left
 
 
 def test_dice_let_a_first_part_of_the_changed_names_survive(disk: UnsyncedDisk) -> None:
     for name in ("f", "g", "h"):
         write(disk, f"data/a/{name}", b"")
-    disk.crash(FixedDice(2))
+    disk.crash(FixedRandomness(2))
     assert disk.list_dir("data/a") == ["f", "g"]
 
 

@@ -260,7 +260,7 @@ def test_a_new_leader_epoch_wakes_polls() -> None:
         create_topic(stage, TOPIC)
         waiting = Poll(stage, fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, leader_epoch=0))
         assert not waiting.is_answered()
-        stage.node.topics.bump_leader_epochs([TopicPartition(TOPIC, 0)], lambda _: None)
+        stage.node.controller.bump_leader_epochs([TopicPartition(TOPIC, 0)], lambda _: None)
         assert waiting.error() == ErrorCode.FENCED_LEADER_EPOCH
 
 
@@ -283,11 +283,11 @@ def test_nothing_is_left_of_polls_that_are_over(reads: Reads) -> None:
             committed_poll(stage, min_bytes=1 << 20),
             poll(stage, min_bytes=1 << 20),
         ]
-        assert name in stage.node.shard.fetch_waiters
+        assert name in stage.node.partitions.fetch_waiters
         polls[2]._line.wire.close()
         stage.advance(A_MINUTE_MS)
         assert all(each.is_answered() for each in polls[:2])
-        assert name not in stage.node.shard.fetch_waiters
+        assert name not in stage.node.partitions.fetch_waiters
         reads()
         write(stage)
         assert reads() == 0

@@ -200,28 +200,28 @@ def test_redpanda_10671_at_no_moment_of_an_abort_are_its_records_shown() -> None
 
 
 class Mixture:
-    """Three producers of both protocols, who do whatever the dice say, on a broker that dies now and then."""
+    """Three producers of both protocols, who do whatever the rng say, on a broker that dies now and then."""
 
     def __init__(self, seed: int) -> None:
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self.stage = prepare(Stage(durability="fsync").start())
         self._producers = [
-            WireProducer(self.stage, name, self._dice.choice([TV1, TV2])).initialise()
+            WireProducer(self.stage, name, self._rng.choice([TV1, TV2])).initialise()
             for name in "abc"
         ]
 
     def step(self) -> str:
-        one = self._dice.choice(self._producers)
-        action = self._dice.choice(["write"] * 3 + ["commit", "abort", "time", "stop", "power"])
+        one = self._rng.choice(self._producers)
+        action = self._rng.choice(["write"] * 3 + ["commit", "abort", "time", "stop", "power"])
         if action == "write":
             one.join(("t", 0), ("t", 1))
-            if one.produce("t", b"v", index=self._dice.randrange(2)).error_code != NONE:
+            if one.produce("t", b"v", index=self._rng.randrange(2)).error_code != NONE:
                 one.initialise()
         elif action in ("commit", "abort"):
             if one.end(commit=action == "commit") not in (NONE, ErrorCode.INVALID_TXN_STATE):
                 one.initialise()
         elif action == "time":
-            self.stage.advance(self._dice.randrange(40_000))
+            self.stage.advance(self._rng.randrange(40_000))
             for each in self._producers:
                 each.initialise()
         else:
@@ -374,10 +374,10 @@ def test_kafka_9892_after_a_loss_of_power_snapshots_are_whole_or_not_used(seed: 
 
     class Torn:
         def __init__(self) -> None:
-            self._dice = random.Random(seed)
+            self._rng = random.Random(seed)
 
         def bytes(self, count: int) -> bytes:
-            return self._dice.randbytes(count)
+            return self._rng.randbytes(count)
 
     with Stage(durability="fsync") as stage:
         shrink_segments(prepare(stage))

@@ -1,6 +1,6 @@
 """Random lives of three producers on a broker that is stopped, killed, loses power, drops connections and moves coordinators.
 
-Method: the dice choose every step. Each transaction writes values that no other writes, and may move an offset that only
+Method: the rng choose every step. Each transaction writes values that no other writes, and may move an offset that only
 its producer moves. What was asked and what was answered is remembered; at the end the logs must agree with it:
 
 - a transaction whose commit was answered is there as a whole, once; one that was never to be committed is not there at all;
@@ -72,10 +72,10 @@ class Txn:
 class Actor:
     """One producer, its transactions, and its partition of the source."""
 
-    def __init__(self, index: int, stage: Stage, dice: random.Random) -> None:
-        self._dice = dice
+    def __init__(self, index: int, stage: Stage, rng: random.Random) -> None:
+        self._rng = rng
         self.index = index
-        self.producer = WireProducer(stage, f"id-{index}", dice.choice([TV1, TV2]))
+        self.producer = WireProducer(stage, f"id-{index}", rng.choice([TV1, TV2]))
         self.past: list[Txn] = []
         self.txn = Txn(0)
         self.is_initialised = False
@@ -86,7 +86,7 @@ class Actor:
             if not self.is_initialised:
                 self.producer.initialise()
                 self.is_initialised = True
-            self._dice.choice([self.write, self.write, self.write, self.move_offset, self.end])()
+            self._rng.choice([self.write, self.write, self.write, self.move_offset, self.end])()
         except (ClosedError, Refused, AssertionError):
             self.give_up()
 
@@ -99,7 +99,7 @@ class Actor:
         self.txn = Txn(self.txn.number + 1)
 
     def write(self) -> None:
-        index = self._dice.randrange(PARTITIONS)
+        index = self._rng.randrange(PARTITIONS)
         value = b"%d/%d/%d" % (self.index, self.txn.number, len(self.txn.written))
         # Remembered before it is sent: an answer that is lost does not mean that it is not there.
         self.txn.written.append((index, value))
@@ -112,7 +112,7 @@ class Actor:
         self.producer.send_offsets("g", {("source", self.index): self.txn.number})
 
     def end(self) -> None:
-        commit = self._dice.random() < 0.6
+        commit = self._rng.random() < 0.6
         if not self.txn.written and not self.txn.moves_offset:
             return  # TV1 may not end what it has not begun.
         self.txn.asked = commit
@@ -120,7 +120,7 @@ class Actor:
         try:
             error = self.producer.end(commit=commit)
         except ClosedError:
-            if self._dice.random() < 0.5:
+            if self._rng.random() < 0.5:
                 raise
             error = retry.end(commit=commit)
             self.producer = retry
@@ -134,27 +134,25 @@ class History:
     """Everything that happens to one broker."""
 
     def __init__(self, seed: int) -> None:
-        self._dice = random.Random(seed)
-        self._durability = self._dice.choice(["os", "fsync"])
-        recovery = self._dice.choice(["resume", "resume", "abort"])
+        self._rng = random.Random(seed)
+        self._durability = self._rng.choice(["os", "fsync"])
+        recovery = self._rng.choice(["resume", "resume", "abort"])
         self.stage = Stage(
             durability=self._durability, settings={"transaction.recovery.ongoing": recovery}
         ).start()
         create_topic(self.stage, "t", PARTITIONS)
         create_topic(self.stage, "source", 3)
         await_coordinator(self.stage, "g", GROUP)
-        self.actors = [Actor(index, self.stage, self._dice) for index in range(3)]
+        self.actors = [Actor(index, self.stage, self._rng) for index in range(3)]
 
     def step(self) -> None:
-        chance = self._dice.random()
+        chance = self._rng.random()
         if chance < 0.80:
-            self._dice.choice(self.actors).act()
+            self._rng.choice(self.actors).act()
         elif chance < 0.86:
-            self.stage.node.faults.drop(
-                self._dice.choice(DROPPED), effect=self._dice.random() < 0.5
-            )
+            self.stage.node.faults.drop(self._rng.choice(DROPPED), effect=self._rng.random() < 0.5)
         elif chance < 0.90:
-            self.stage.advance(self._dice.choice([100, 5_000, 30_000, 80_000]))
+            self.stage.advance(self._rng.choice([100, 5_000, 30_000, 80_000]))
         elif chance < 0.94:
             self._move_coordinators()
         else:
@@ -166,9 +164,7 @@ class History:
         self.stage.advance(500)
 
     def _restart(self) -> None:
-        end = self._dice.choice(
-            ["stop", "kill", "power" if self._durability == "fsync" else "kill"]
-        )
+        end = self._rng.choice(["stop", "kill", "power" if self._durability == "fsync" else "kill"])
         if end == "stop":
             self.stage.stop()
         elif end == "kill":

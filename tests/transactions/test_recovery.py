@@ -365,11 +365,11 @@ def test_case_48_a_marker_that_nobody_has_confirmed_does_not_count_as_written(
     one = WireProducer(stage, "a", protocol).initialise()
     one.send("refunds", b"v")
     one.send("audit", b"v")
-    partition = stage.node.shard.partitions.pop(("audit", 0))  # type: ignore[call-overload]
+    partition = stage.node.partitions.by_name.pop(("audit", 0))  # type: ignore[call-overload]
     assert one.end(commit=True) == NONE
     stage.advance(60_000)
     assert state_of(stage, "a") == "PrepareCommit"
-    stage.node.shard.partitions[partition.name] = partition
+    stage.node.partitions.by_name[partition.name] = partition
     stage.advance(200)
     assert state_of(stage, "a") == "CompleteCommit"
     assert values(stage, "audit") == [b"v"]

@@ -145,7 +145,7 @@ def test_case_60_a_write_while_the_last_transaction_is_being_ended(version: int)
 
 def hold_syncs(stage: Stage) -> None:
     """From now on nothing becomes durable."""
-    stage.node.shard.when_durable = lambda *_: None  # type: ignore[method-assign]
+    stage.node.partitions.when_durable = lambda *_: None  # type: ignore[method-assign]
 
 
 def test_case_60_a_write_of_tv2_waits_for_the_end_of_the_last_transaction() -> None:

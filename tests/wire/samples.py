@@ -47,7 +47,7 @@ class Sample(NamedTuple):
 
 
 class Choices(Protocol):
-    """Where the values of a message come from: seeded dice here, Hypothesis in tests."""
+    """Where the values of a message come from: a seeded generator here, Hypothesis in tests."""
 
     def integer(self, low: int, high: int) -> int: ...
     def text(self) -> str: ...
@@ -55,7 +55,7 @@ class Choices(Protocol):
     def real(self) -> float: ...
 
 
-class Dice:
+class SeededValues:
     """Choices of a seeded generator, with a taste for edges."""
 
     def __init__(self, seed: int) -> None:
@@ -174,10 +174,10 @@ def samples(per_version: int = 2, seed: int = SEED) -> Iterator[Sample]:
         for kind, form in (("request", api.request), ("response", api.response)):
             for version in versions_of(form):
                 for number in range(per_version):
-                    dice = Dice(
+                    values = SeededValues(
                         seed + 7919 * number + 104729 * version + 31 * int(api.key) + len(kind)
                     )
-                    filled = fill(plan_of(form, version), dice)
+                    filled = fill(plan_of(form, version), values)
                     yield Sample(
                         api.name, version, kind, encode(filled, version), as_json(filled, version)
                     )

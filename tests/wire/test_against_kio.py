@@ -17,7 +17,7 @@ from fencepost.wire.compile import encode, reader
 from fencepost.wire.plan import Plan, plan_of
 from fencepost.wire.schema import FIXED, versions_of
 from tests.wire.kio_oracle import kio_bytes, kio_class, kio_read, messages, to_kio
-from tests.wire.samples import Dice, fill
+from tests.wire.samples import SeededValues, fill
 from tools.fold_schema import WIRE_KINDS, form_name, kafka_name, strip_none
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_every_version_is_the_same_bytes_to_both(
 ) -> None:
     for version in versions_of(form):
         for seed in range(4):
-            filled = fill(plan_of(form, version), Dice(seed * 1000 + version))
+            filled = fill(plan_of(form, version), SeededValues(seed * 1000 + version))
             assert_same_bytes(name, entity, filled, version)
 
 

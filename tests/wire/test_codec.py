@@ -25,7 +25,7 @@ from fencepost.wire.forms.fetch import FetchableTopicResponse, FetchResponse, Pa
 from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from fencepost.wire.forms.request_header import RequestHeader as RequestHeaderForm
 from fencepost.wire.plan import plan_of
-from tests.wire.samples import Dice, fill
+from tests.wire.samples import SeededValues, fill
 
 if TYPE_CHECKING:
     from fencepost.base.seams import Buffer
@@ -185,12 +185,12 @@ def test_records_of_a_request_are_a_writable_part_of_its_frame() -> None:
 def test_every_version_of_every_api_travels_both_ways(api: Api) -> None:
     for version in range(api.min_version, api.max_version + 1):
         # Filled as the version has it and raised by reading; then what is written is what was read.
-        request = fill(plan_of(api.request, version), Dice(version))
+        request = fill(plan_of(api.request, version), SeededValues(version))
         frame = sealed(api.request_header_version(version) == 2, request, version, api)
         header = read_request_header(frame)
         read = decode_request(api, version, frame, header.body_offset)
         assert frame_of(encode_request(api, version, 1, "c", read)) == frame
-        response = fill(plan_of(api.response, version), Dice(version))
+        response = fill(plan_of(api.response, version), SeededValues(version))
         head = bytes(4) + bytes(api.response_header_version(version))
         answer = memoryview(bytearray(head + encode(response, version)))
         _, read = decode_response(api, version, answer)

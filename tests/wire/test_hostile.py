@@ -24,7 +24,7 @@ from fencepost.wire.forms.metadata import MetadataRequest
 from fencepost.wire.forms.produce import ProduceRequest
 from fencepost.wire.plan import plan_of
 from fencepost.wire.schema import versions_of
-from tests.wire.samples import Dice, fill
+from tests.wire.samples import SeededValues, fill
 
 FORMS = [
     pytest.param(form, id=form.__name__)
@@ -49,7 +49,7 @@ def first_and_last(form: type[Any]) -> set[int]:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_message_that_is_cut_is_a_wire_error_at_every_length(form: type[Any]) -> None:
     for version in first_and_last(form):
-        data = encode(fill(plan_of(form, version), Dice(version + 1)), version)
+        data = encode(fill(plan_of(form, version), SeededValues(version + 1)), version)
         read = reader(form, version)
         for size in range(min(len(data), 1500)):
             with pytest.raises(WireError):
@@ -61,12 +61,12 @@ def test_a_message_that_is_cut_is_a_wire_error_at_every_length(form: type[Any]) 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_changed_byte_is_another_value_or_a_wire_error(form: type[Any]) -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     for version in first_and_last(form):
-        data = bytearray(encode(fill(plan_of(form, version), Dice(version + 2)), version))
-        for position in dice.choices(range(len(data)), k=60) if data else []:
+        data = bytearray(encode(fill(plan_of(form, version), SeededValues(version + 2)), version))
+        for position in rng.choices(range(len(data)), k=60) if data else []:
             kept = data[position]
-            for value in (0, 0x7F, 0x80, 0xFF, dice.randrange(256)):
+            for value in (0, 0x7F, 0x80, 0xFF, rng.randrange(256)):
                 data[position] = value
                 read_safely(form, version, bytes(data))
             data[position] = kept

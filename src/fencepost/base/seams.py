@@ -20,7 +20,7 @@ class Clock(Protocol):
     def now_ms(self) -> int: ...
 
 
-class Dice(Protocol):
+class Randomness(Protocol):
     """Randomness: cluster and topic ids, member ids."""
 
     def bytes(self, count: int) -> bytes: ...

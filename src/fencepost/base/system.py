@@ -1,4 +1,4 @@
-"""The real clock, dice and disk."""
+"""The real clock, randomness and disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SystemClock:
         return time_ns() // 1_000_000
 
 
-class SystemDice:
+class SystemRandomness:
     """The randomness of the operating system."""
 
     def bytes(self, count: int) -> bytes:

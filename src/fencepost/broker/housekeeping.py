@@ -111,7 +111,7 @@ class Housekeeping:
 
     def _partitions(self) -> Iterator[Partition]:
         """Those that are still open when their turn comes."""
-        open_now = self._node.shard.partitions
+        open_now = self._node.partitions.by_name
         for name in list(open_now):
             if name in open_now:
                 yield open_now[name]
@@ -125,7 +125,7 @@ class Housekeeping:
         with _alone("retention", partition):
             steps = partition.retention(self._node.clock.now_ms())
             removed = 0
-            while self._node.shard.partitions.get(partition.name) is partition:
+            while self._node.partitions.by_name.get(partition.name) is partition:
                 try:
                     sync = next(steps)
                 except StopIteration as done:

@@ -46,12 +46,12 @@ WAKING_SECONDS: Final = 0.005
 """How long one turn of the loop wakes long polls before others get theirs."""
 
 
-class Shard:
+class LocalPartitions:
     """The one writer."""
 
     def __init__(self, *, fsync: bool, on_fatal: Callable[[str], None]) -> None:
         self.fsync: Final = fsync
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.by_name: dict[TopicPartition, Partition] = {}
         self.fetch_waiters = FetchWaiters()
         self._on_fatal = on_fatal
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -73,13 +73,13 @@ class Shard:
     def add(
         self, partition: Partition, on_sealed: Callable[[Partition], None] | None = None
     ) -> None:
-        assert partition.name not in self.partitions, f"{partition.name} is open already"
-        self.partitions[partition.name] = partition
+        assert partition.name not in self.by_name, f"{partition.name} is open already"
+        self.by_name[partition.name] = partition
         partition.observe(self._on_moved, on_sealed)
 
     def remove(self, name: TopicPartition) -> Partition | None:
         """Takes a partition out; whoever waits for it is woken and will find it closed."""
-        partition = self.partitions.pop(name, None)
+        partition = self.by_name.pop(name, None)
         if partition is None:
             return None
         partition.closed = True
@@ -101,7 +101,7 @@ class Shard:
     def _wake_moved(self) -> None:
         moved, self._moved = self._moved, {}
         for name in moved:
-            partition = self.partitions.get(name)
+            partition = self.by_name.get(name)
             if partition is not None:  # Else `remove` has woken them.
                 self.wake_soon(self.fetch_waiters.reached_by(partition))
 

@@ -1,6 +1,6 @@
 """The composition root: one broker, put together from its parts and the world it runs in.
 
-Clock, disk and dice are arguments; the network and the timers are those of the running asyncio loop. So the same
+Clock, disk and randomness are arguments; the network and the timers are those of the running asyncio loop. So the same
 node runs in a process, in a thread of somebody's test, and in a simulator that turns the clock itself.
 
 Order of a start: meta.properties, the metadata log (topics, ids, configs), every partition that this node leads,
@@ -23,15 +23,15 @@ from fencepost.base.ids import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
-from fencepost.base.seams import Clock, Dice, Disk
+from fencepost.base.seams import Clock, Disk, Randomness
 from fencepost.broker.batch_opener import Opener
 from fencepost.broker.context import AllowAll, Authorizer
-from fencepost.broker.controller.controller import Topics
+from fencepost.broker.controller.controller import Controller
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.faults import Faults
-from fencepost.broker.groups.coordinator import Groups
+from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
-from fencepost.broker.local_partitions import Shard
+from fencepost.broker.local_partitions import LocalPartitions
 from fencepost.broker.memory import Room
 from fencepost.broker.server import Server
 from fencepost.broker.settings.listener import ANY_HOST
@@ -40,7 +40,7 @@ from fencepost.broker.storage.descriptors import UNLIMITED, Descriptors, Patient
 from fencepost.broker.storage.layout import Layout
 from fencepost.broker.storage.removal import Removal
 from fencepost.broker.storage.scrub import Scrub
-from fencepost.broker.transactions.coordinator import Transactions
+from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.broker.transactions.reconciliation import load_coordinators
 from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
@@ -73,7 +73,7 @@ class Node:
         *,
         clock: Clock,
         disk: Disk,
-        dice: Dice,
+        randomness: Randomness,
         on_fatal: Callable[[str], None],
         authorizer: Authorizer | None = None,
         trace: Trace | None = None,
@@ -85,7 +85,7 @@ class Node:
         self._open_segments = OpenSegments(self._descriptors.sealed, self._descriptors.growing)
         self._patient_disk = PatientDisk(disk, self._open_segments.make_room)
         self.disk: Disk = self._patient_disk
-        self.dice = dice
+        self.randomness = randomness
         self.node_id = config.node_id
         self.authorizer: Authorizer = authorizer or AllowAll()
         self.trace = trace
@@ -95,13 +95,13 @@ class Node:
         """For tests: called with its name at every place between two writes of a transaction's end."""
         self.layout = Layout(self.disk, config.data)
         self._removal = Removal(self.disk)
-        self.shard = Shard(fsync=config.durability == "fsync", on_fatal=on_fatal)
+        self.partitions = LocalPartitions(fsync=config.durability == "fsync", on_fatal=on_fatal)
         self.opener = Opener(on_fatal)
         self.replies = Room(config.queued_max_response_bytes)
         self.requests = Room(config.queued_max_request_bytes)
-        self.topics = Topics(self)
-        self.groups = Groups(self)
-        self.transactions = Transactions(self)
+        self.controller = Controller(self)
+        self.groups = GroupCoordinator(self)
+        self.transactions = TransactionCoordinator(self)
         self.background = Background(on_fatal)
         self.flusher = Flusher(self)
         self.housekeeping = Housekeeping(self)
@@ -114,7 +114,7 @@ class Node:
     @property
     def metadata(self) -> MetadataState:
         """What the metadata log says: topics, ids, leaders, configs."""
-        return self.topics.state
+        return self.controller.state
 
     # -- start and stop -----------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Node:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._steady_from_ms = self.clock.now_ms() - loop.time() * 1000
-        self.shard.attach(loop)
+        self.partitions.attach(loop)
         self.opener.attach(loop)
         self._load()
         config = self.config
@@ -142,13 +142,13 @@ class Node:
             raise cannot_listen(config.listen_host, config.listen_port, problem) from problem
         listening, told = _address(config.listen_host, port), _address(*config.advertised(port))
         try:
-            self.topics.register(*config.advertised(port))
+            self.controller.register(*config.advertised(port))
             load_coordinators(self)
         except OSError as problem:
             raise self._not_loaded(problem) from problem
-        if not self.topics.has_offline:
+        if not self.controller.has_offline:
             # What is offline has been neither synced nor compared with the other logs.
-            self.layout.trust_session(sync=self.shard.fsync)
+            self.layout.trust_session(sync=self.partitions.fsync)
         self._removal.start(loop, self.layout.deleted_folders())
         self.housekeeping.start()
         self.scrub.start()
@@ -166,7 +166,7 @@ class Node:
         self._patient_disk.set_starting(True)
         try:
             self.layout.load()
-            self.topics.load()
+            self.controller.load()
         except OSError as problem:
             raise self._not_loaded(problem) from problem
         finally:
@@ -198,11 +198,11 @@ class Node:
         self.housekeeping.stop()
         self.scrub.stop()
         self.flusher.stop()
-        self.topics.stop()
+        self.controller.stop()
         if self._server is not None:
             await self._server.close()
         self.opener.close()
-        await self.shard.settle()
+        await self.partitions.settle()
         await self._removal.stop()
         await self.background.settle()
         self.groups.close()
@@ -213,7 +213,7 @@ class Node:
             self.trace.close()
 
     def _close_partitions(self, clean: bool) -> None:
-        partitions = list(self.shard.partitions.values())
+        partitions = list(self.partitions.by_name.values())
         if clean:
             clean = self._sync_at_once(partitions)
         for partition in partitions:
@@ -263,7 +263,7 @@ class Node:
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """A partition that this node leads."""
-        return self.shard.partitions.get((topic, index))  # type: ignore[call-overload, no-any-return]
+        return self.partitions.by_name.get((topic, index))  # type: ignore[call-overload, no-any-return]
 
     def open_partition(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
@@ -271,20 +271,20 @@ class Node:
         """Opens or creates the log of a partition and takes it over."""
         opened = self._open_log(name, topic_id, config)
         partition = Partition(
-            name, topic_id, leader_epoch, opened, durable_at_append=not self.shard.fsync
+            name, topic_id, leader_epoch, opened, durable_at_append=not self.partitions.fsync
         )
-        if self.shard.fsync:
+        if self.partitions.fsync:
             # What a crash left in the page cache becomes readable now, so it must be on the disk first. So must the
             # transaction indexes that the partition has just made again: the recovery point passes them.
             opened.sync()
-        self.shard.add(partition, self.flusher.sealed)
+        self.partitions.add(partition, self.flusher.sealed)
         if opened.needs_flush:
             self.flusher.sealed(partition)
         return partition
 
     def _open_log(self, name: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
         now_ms = self.clock.now_ms()
-        fsync = self.shard.fsync
+        fsync = self.partitions.fsync
         if not fsync and self.layout.is_new(name):
             # In fsync mode the folder is made and synced now, so that the first write need not wait for it.
             return Log.unborn(
@@ -316,7 +316,7 @@ class Node:
 
     def close_partition(self, name: TopicPartition, *, delete: bool) -> None:
         """Lets a partition go; with `delete` its folder too."""
-        partition = self.shard.remove(name)
+        partition = self.partitions.remove(name)
         if partition is not None:
             partition.close(clean=not delete)
         if delete:
@@ -326,7 +326,7 @@ class Node:
         """The log of the metadata itself, which no topic record describes."""
         name, topic_id = TopicPartition(CLUSTER_METADATA_TOPIC, 0), bytes(15) + b"\x01"
         # First of all, because it takes the mark of a clean stop away: from here on the directory is in use.
-        self.layout.claim(name, topic_id, sync=self.shard.fsync)
+        self.layout.claim(name, topic_id, sync=self.partitions.fsync)
         return self.open_partition(name, topic_id, 0, LogConfig())
 
     # -- time and durability ------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ class Node:
         self, partition: Partition, end_offset: int, callback: Callable[[], None]
     ) -> None:
         """Calls back once everything below `end_offset` is durable: at once where it is already."""
-        self.shard.when_durable(partition, end_offset, callback)
+        self.partitions.when_durable(partition, end_offset, callback)
 
     def steady_ms(self) -> int:
         """The time for whatever is waited for: the clock's at the start, and from then on nobody sets it."""

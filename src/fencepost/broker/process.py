@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.mapping import Mapping
-from fencepost.base.system import SystemClock, SystemDice, SystemDisk
+from fencepost.base.system import SystemClock, SystemDisk, SystemRandomness
 from fencepost.broker.node import Node, cannot_listen
 from fencepost.broker.settings.config import BrokerConfig, load_config
 from fencepost.broker.settings.listener import is_loopback
@@ -160,7 +160,7 @@ def make_node(
     trace_file: str | None = None,
     on_fatal: Callable[[str], None],
 ) -> Node:
-    """A node on the real clock, disk and dice."""
+    """A node on the real clock, disk and randomness."""
     clock = SystemClock()
     trace = None
     if trace_file is not None:
@@ -183,7 +183,7 @@ def make_node(
         config,
         clock=clock,
         disk=SystemDisk(),
-        dice=SystemDice(),
+        randomness=SystemRandomness(),
         trace=trace,
         on_fatal=on_fatal,
         descriptors=descriptors,

@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
-from fencepost.base.system import SystemDice
+from fencepost.base.system import SystemRandomness
 from fencepost.client import admin, groups, reading, transactions
 from fencepost.client import pump as writing
 from fencepost.client.calls import AnyBroker, Core, TheBroker, call_one
@@ -65,10 +65,10 @@ class Cluster:
 
     def __init__(self, options: ClientOptions) -> None:
         clock = MonotonicClock()
-        dice = SystemDice()
+        randomness = SystemRandomness()
         self.options = options
-        self._core = Core(options, clock, dice)
-        self._network = Network(options, clock, dice)
+        self._core = Core(options, clock, randomness)
+        self._network = Network(options, clock, randomness)
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic,
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from fencepost.base.seams import Clock, Dice
+    from fencepost.base.seams import Clock, Randomness
 
 log = logging.getLogger(__name__)
 
@@ -77,10 +77,10 @@ UNKNOWN: Final = frozenset(
 class Core:
     """What all procedures of one client share."""
 
-    def __init__(self, options: ClientOptions, clock: Clock, dice: Dice) -> None:
+    def __init__(self, options: ClientOptions, clock: Clock, randomness: Randomness) -> None:
         self.options = options
         self.clock = clock
-        self.dice = dice
+        self.randomness = randomness
         self.routes = Routes(options.bootstrap)
         self.transaction_version: int | None = None
 
@@ -186,7 +186,7 @@ def backoff_ms(core: Core, tries: int) -> int:
     """Kafka's backoff: doubling up to a maximum, a fifth more or less, so that clients do not come in step."""
     options = core.options
     full = min(options.retry_backoff_ms << min(tries, 20), options.retry_backoff_max_ms)
-    jitter = core.dice.bytes(1)[0] / 255 * 0.4 - 0.2
+    jitter = core.randomness.bytes(1)[0] / 255 * 0.4 - 0.2
     return max(0, round(full * (1 + jitter)))
 
 

@@ -31,7 +31,7 @@ from fencepost.wire.framing import FrameBuffer
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from fencepost.base.seams import Buffer, Dice
+    from fencepost.base.seams import Buffer, Randomness
     from fencepost.client.options import ClientOptions, Endpoint
 
 _MAX_CHUNKS_PER_SEND: Final = 512
@@ -59,9 +59,11 @@ class MonotonicClock:
 class Link:
     """One connection."""
 
-    def __init__(self, endpoint: Endpoint, options: ClientOptions, dice: Dice) -> None:
+    def __init__(self, endpoint: Endpoint, options: ClientOptions, randomness: Randomness) -> None:
         self.endpoint = endpoint
-        self.conversation = Conversation(options.client_id, options.login, dice.bytes(_NONCE_BYTES))
+        self.conversation = Conversation(
+            options.client_id, options.login, randomness.bytes(_NONCE_BYTES)
+        )
         self.deadlines: dict[int, int] = {}
         """Unanswered requests by correlation id, each with the moment at which we stop waiting."""
         self.replace_after_ms: int | None = None
@@ -182,10 +184,12 @@ class Link:
 class Network:
     """All links of one client, as a driver of procedures."""
 
-    def __init__(self, options: ClientOptions, clock: MonotonicClock, dice: Dice) -> None:
+    def __init__(
+        self, options: ClientOptions, clock: MonotonicClock, randomness: Randomness
+    ) -> None:
         self._options = options
         self._clock = clock
-        self._dice = dice
+        self._randomness = randomness
         self._context = None if options.tls is None else tls_context(options.tls)
         self._links: dict[Endpoint, Link] = {}
         self._tickets: dict[int, tuple[Link, int]] = {}
@@ -264,7 +268,7 @@ class Network:
             return link
         if link is not None:
             self._retire(link)
-        link = Link(endpoint, self._options, self._dice)
+        link = Link(endpoint, self._options, self._randomness)
         link.open(
             self._context, min(timeout_ms, self._options.connection_setup_timeout_ms), self._clock
         )

@@ -61,21 +61,21 @@ def plan_kills(
     `batch_share` is the share of the settlements that a batch decides.
     """
     last = max(0.0, min(LAST_KILL, 1 - 2 * batch_share))
-    dice = random.Random(seed)
-    first = dice.randrange(len(victims))
+    rng = random.Random(seed)
+    first = rng.randrange(len(victims))
     order = [victims[(first + number) % len(victims)] for number in range(count)]
-    dice.shuffle(order)
-    turns = {victim: dice.randrange(len(sides)) for victim in victims}
+    rng.shuffle(order)
+    turns = {victim: rng.randrange(len(sides)) for victim in victims}
     kills = []
     for number, victim in enumerate(order):
         turns[victim] += 1
         kills.append(
             Kill(
                 victim,
-                share=last * (number + dice.uniform(0.2, 1)) / count,
+                share=last * (number + rng.uniform(0.2, 1)) / count,
                 side=sides[turns[victim] % len(sides)],
-                delay_ms=dice.randrange(LONGEST_DELAY_MS),
-                outage_ms=dice.randrange(LONGEST_OUTAGE_MS),
+                delay_ms=rng.randrange(LONGEST_DELAY_MS),
+                outage_ms=rng.randrange(LONGEST_OUTAGE_MS),
             )
         )
     return kills
@@ -92,8 +92,8 @@ class LoaderKill:
 
 def plan_loader_kill(seed: int, loads: int) -> LoaderKill:
     """One kill in one of so many loads."""
-    dice = random.Random(f"loader {seed}")
-    return LoaderKill(dice.randrange(loads), dice.randrange(LONGEST_LOAD_DELAY_MS))
+    rng = random.Random(f"loader {seed}")
+    return LoaderKill(rng.randrange(loads), rng.randrange(LONGEST_LOAD_DELAY_MS))
 
 
 def sides_of(*, compare: bool) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ class Demo:
         self._broker: OwnBroker | None = None
         self._prefix = ""
         self._address = ""
-        self._dice = random.Random(wishes.seed)
+        self._rng = random.Random(wishes.seed)
         self._course = Course()
 
     def run(self) -> Course:
@@ -267,7 +267,7 @@ class Demo:
                 self._display.say("kill -9: the driver")
             case Victim.EXECUTOR:
                 executors = program.executors()
-                self._dice.shuffle(executors)
+                self._rng.shuffle(executors)
                 for executor in executors[:1]:
                     kill(executor)
                 self._display.say("kill -9: an executor")

@@ -9,7 +9,7 @@ world away. In particular:
   there and empty;
 - renames and deletions that were not synced are undone.
 
-With dice, `crash` is less regular: of the bytes appended since the last sync some first part survives, and
+With randomness, `crash` is less regular: of the bytes appended since the last sync some first part survives, and
 of the changes to a folder's names some first part too. That is how tails get torn.
 
 A test can also fill the disk, let the n-th call fail, or many calls for a while, or cut the power at the n-th call: from
@@ -22,7 +22,7 @@ import errno
 import os
 from collections.abc import Collection, Sequence
 
-from fencepost.base.seams import Buffer, Dice, Space
+from fencepost.base.seams import Buffer, Randomness, Space
 
 
 class PowerLost(Exception):  # noqa: N818 - it is what happened, not an error of anybody.
@@ -65,11 +65,11 @@ class _Inode:
 
     sync_all = sync
 
-    def crash(self, dice: Dice | None) -> None:
+    def crash(self, randomness: Randomness | None) -> None:
         kept = len(self.durable)
         appended = self.content[:kept] == self.durable
-        if dice is not None and appended and len(self.content) > kept:
-            kept += int.from_bytes(dice.bytes(4), "big") % (len(self.content) - kept + 1)
+        if randomness is not None and appended and len(self.content) > kept:
+            kept += int.from_bytes(randomness.bytes(4), "big") % (len(self.content) - kept + 1)
             self.durable = bytes(self.content[:kept])
         self.content = bytearray(self.durable)
 
@@ -96,14 +96,14 @@ class _Folder:
         for entry in self.entries.values():
             entry.sync_all()
 
-    def crash(self, dice: Dice | None) -> None:
-        if dice is not None and self.journal:
-            chosen = int.from_bytes(dice.bytes(4), "big") % (len(self.journal) + 1)
+    def crash(self, randomness: Randomness | None) -> None:
+        if randomness is not None and self.journal:
+            chosen = int.from_bytes(randomness.bytes(4), "big") % (len(self.journal) + 1)
             self.durable = [self.durable, *self.journal][chosen]
         self.entries = dict(self.durable)
         self.journal.clear()
         for entry in self.entries.values():
-            entry.crash(dice)
+            entry.crash(randomness)
 
 
 class UnsyncedFile:
@@ -186,11 +186,11 @@ class UnsyncedDisk:
 
     # --- what a test does to it ----------------------------------------------------------------
 
-    def crash(self, dice: Dice | None = None) -> None:
+    def crash(self, randomness: Randomness | None = None) -> None:
         """Loses the power and gets it back."""
         self._power_losses += 1
         self._root.sync()  # The mount point itself is not at stake.
-        self._root.crash(dice)
+        self._root.crash(randomness)
         self.kill()
         self._used_bytes = _bytes_below(self._root)
 

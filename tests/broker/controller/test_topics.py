@@ -25,16 +25,16 @@ def errors(outcomes: list[Outcome]) -> list[ErrorCode]:
 
 def test_the_cluster_keeps_its_id() -> None:
     node = StubNode().start()
-    cluster_id = node.topics.cluster_id
+    cluster_id = node.controller.cluster_id
     assert len(cluster_id) == 22
-    assert node.restarted().topics.cluster_id == cluster_id
+    assert node.restarted().controller.cluster_id == cluster_id
 
 
 def test_meta_properties_are_kafkas_with_our_format_beside() -> None:
     node = StubNode().start()
     lines = node.disk.read_file("/data/meta.properties").decode().splitlines()
     assert lines[0] == "version=1"
-    assert f"cluster.id={node.topics.cluster_id}" in lines
+    assert f"cluster.id={node.controller.cluster_id}" in lines
     assert {"node.id=1", "fencepost.format=1"} <= set(lines)
     assert any(line.startswith("directory.id=") for line in lines)
 
@@ -98,7 +98,7 @@ def test_a_new_topic_can_be_written_to_when_it_is_answered() -> None:
     (outcome,) = node.create(NewTopic("orders", 3))
     assert outcome.error is ErrorCode.NONE
     assert outcome.partition_count == 3
-    assert node.topics.state.topic_id("orders") == outcome.topic_id
+    assert node.controller.state.topic_id("orders") == outcome.topic_id
     for index in range(3):
         partition = node.partition("orders", index)
         assert partition is not None
@@ -113,11 +113,11 @@ def test_a_topic_without_numbers_takes_those_of_the_broker() -> None:
 
 def test_validation_leaves_nothing_behind() -> None:
     node = StubNode().start()
-    before = node.topics.state.version
+    before = node.controller.state.version
     outcomes = node.create(NewTopic("orders", 2), NewTopic("a b"), validate_only=True)
     assert errors(outcomes) == [ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert outcomes[0].partition_count == 2
-    assert node.topics.state.version == before
+    assert node.controller.state.version == before
     assert node.partition("orders", 0) is None
 
 
@@ -141,7 +141,7 @@ def test_each_topic_of_a_request_has_its_own_fate() -> None:
         ErrorCode.INVALID_CONFIG,
         ErrorCode.NONE,
     ]
-    assert sorted(node.topics.state.topics) == ["a", "f"]
+    assert sorted(node.controller.state.topics) == ["a", "f"]
 
 
 def test_the_settings_of_a_topic_reach_its_log() -> None:
@@ -157,7 +157,7 @@ def test_a_deleted_topic_is_gone_with_its_files() -> None:
     node = StubNode().start()
     node.made("orders", 2)
     heard: list[Outcome] = []
-    node.topics.delete(["orders", "absent"], heard.extend)
+    node.controller.delete(["orders", "absent"], heard.extend)
     assert errors(heard) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert node.partition("orders", 0) is None
     assert not node.disk.exists("/data/orders-0")
@@ -169,7 +169,7 @@ def test_a_topic_made_again_begins_empty() -> None:
     node = StubNode().start()
     node.made("orders")
     node.fill("orders", 3)
-    node.topics.delete(["orders"], lambda _: None)
+    node.controller.delete(["orders"], lambda _: None)
     node.made("orders")
     partition = node.partition("orders", 0)
     assert partition is not None
@@ -181,9 +181,9 @@ def test_new_partitions_can_be_written_to_when_they_are_answered() -> None:
     node.made("orders", 1, retention_ms="7")
     heard: list[Outcome] = []
     request = [CreatePartitions("orders", 3)]
-    node.topics.create_partitions(request, heard.extend, validate_only=True)
-    assert node.topics.state.partition_count("orders") == 1
-    node.topics.create_partitions(request, heard.extend, validate_only=False)
+    node.controller.create_partitions(request, heard.extend, validate_only=True)
+    assert node.controller.state.partition_count("orders") == 1
+    node.controller.create_partitions(request, heard.extend, validate_only=False)
     assert errors(heard) == [ErrorCode.NONE, ErrorCode.NONE]
     partition = node.partition("orders", 2)
     assert partition is not None
@@ -198,8 +198,8 @@ def test_a_restart_knows_every_topic_and_its_records() -> None:
     node.made("orders", 2, retention_ms="-1")
     node.fill("orders", 3, 1)
     again = node.restarted()
-    assert again.topics.state.topics == node.topics.state.topics
-    assert again.topics.state.settings == node.topics.state.settings
+    assert again.controller.state.topics == node.controller.state.topics
+    assert again.controller.state.settings == node.controller.state.settings
     partition = again.partition("orders", 1)
     assert partition is not None
     assert partition.log_end_offset == 3
@@ -211,26 +211,26 @@ def test_an_unclean_start_raises_every_leader_epoch() -> None:
     node = StubNode().start()
     node.made("orders", 2)
     again = node.restarted(clean=False)
-    assert [p.leader_epoch for p in again.topics.state.topics["orders"].partitions] == [1, 1]
+    assert [p.leader_epoch for p in again.controller.state.topics["orders"].partitions] == [1, 1]
     partition = again.partition("orders", 1)
     assert partition is not None
     assert partition.leader_epoch == 1
-    assert again.restarted().topics.state.topics["orders"].partitions[0].leader_epoch == 1
+    assert again.restarted().controller.state.topics["orders"].partitions[0].leader_epoch == 1
 
 
 def test_a_broker_that_moves_is_found_at_its_new_address() -> None:
     node = StubNode().start(port=1)
     node.stop()
-    again = StubNode(disk=node.disk, dice=node.dice)
+    again = StubNode(disk=node.disk, randomness=node.randomness)
     again.start(port=2)
-    endpoint = again.topics.state.endpoint(1)
+    endpoint = again.controller.state.endpoint(1)
     assert endpoint is not None
     assert endpoint.port == 2
 
 
 def test_a_changed_number_of_internal_partitions_is_refused() -> None:
     node = StubNode({"offsets.topic.num.partitions": "3"}).start()
-    node.topics.ensure_internal("__consumer_offsets")
+    node.controller.ensure_internal("__consumer_offsets")
     with pytest.raises(ConfigError, match=r"is 4.*has 3.*offsets\.topic\.num\.partitions=3"):
         node.restarted(offsets_topic_num_partitions="4")
 
@@ -257,9 +257,9 @@ def test_a_log_that_no_topic_claims_is_set_aside() -> None:
 )
 def test_an_internal_topic_is_made_when_it_is_needed(name: str, setting: str) -> None:
     node = StubNode({setting: "3"}).start()
-    node.topics.ensure_internal(name)
-    node.topics.ensure_internal(name)
-    topic = node.topics.state.topics[name]
+    node.controller.ensure_internal(name)
+    node.controller.ensure_internal(name)
+    topic = node.controller.state.topics[name]
     assert len(topic.partitions) == 3
     partition = node.partition(name, 2)
     assert partition is not None
@@ -269,7 +269,7 @@ def test_an_internal_topic_is_made_when_it_is_needed(name: str, setting: str) ->
 
 def test_the_coordinators_hear_of_their_new_partitions_once() -> None:
     node = StubNode({"offsets.topic.num.partitions": "2"}).start()
-    node.topics.ensure_internal("__consumer_offsets")
+    node.controller.ensure_internal("__consumer_offsets")
     assert node.groups.loaded == [0, 1]
     assert node.transactions.loaded == []
     # At a start the node itself loads them, when everything is open.
@@ -283,12 +283,12 @@ def test_an_internal_topic_has_the_partitions_of_its_setting_whoever_makes_it() 
     )
     assert errors(outcomes) == [ErrorCode.INVALID_PARTITIONS] * 2
     assert errors(node.create("__consumer_offsets")) == [ErrorCode.NONE]
-    assert node.topics.state.partition_count("__consumer_offsets") == 3
+    assert node.controller.state.partition_count("__consumer_offsets") == 3
 
 
 def test_a_small_segment_of_an_internal_topic_is_allowed() -> None:
     node = StubNode({"transaction.state.log.segment.bytes": "1000"}).start()
-    node.topics.ensure_internal("__transaction_state")
+    node.controller.ensure_internal("__transaction_state")
     partition = node.partition("__transaction_state", 0)
     assert partition is not None
     assert partition.log.config.segment_bytes == 1000
@@ -302,7 +302,9 @@ def test_a_changed_setting_of_a_topic_is_used_at_once() -> None:
     node.made("orders")
     node.made("other")
     heard: list[ErrorCode] = []
-    node.topics.alter_settings([AlterSettings(2, "orders", {"retention.ms": "5"})], heard.extend)
+    node.controller.alter_settings(
+        [AlterSettings(2, "orders", {"retention.ms": "5"})], heard.extend
+    )
     assert heard == [ErrorCode.NONE]
     orders, other = node.partition("orders", 0), node.partition("other", 0)
     assert orders is not None
@@ -316,7 +318,7 @@ def test_a_changed_setting_of_the_broker_reaches_every_topic_and_the_next_start(
     node.made("orders")
     node.made("own", retention_ms="9")
     event = AlterSettings(4, "", {"log.retention.ms": "5", "message.max.bytes": "77"})
-    node.topics.alter_settings([event], lambda _: None)
+    node.controller.alter_settings([event], lambda _: None)
     for each in (node, node.restarted()):
         orders, own = each.partition("orders", 0), each.partition("own", 0)
         assert orders is not None
@@ -331,14 +333,14 @@ def test_a_changed_setting_of_the_broker_reaches_every_topic_and_the_next_start(
 def allocate(node: StubNode, count: int) -> list[int | None]:
     heard: list[int | None] = []
     for _ in range(count):
-        node.topics.allocate_producer_id(heard.append)
+        node.controller.allocate_producer_id(heard.append)
     return heard
 
 
 def test_producer_ids_are_counted_through_the_blocks() -> None:
     node = StubNode().start()
     assert allocate(node, 1002) == list(range(1002))
-    assert node.topics.state.next_producer_id == 2000
+    assert node.controller.state.next_producer_id == 2000
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -353,15 +355,15 @@ def test_a_restart_never_gives_an_id_again(clean: bool) -> None:
 def test_a_block_is_durable_before_its_first_id_is_given() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[int | None] = []
-    node.topics.allocate_producer_id(heard.append)
-    node.topics.allocate_producer_id(heard.append)
+    node.controller.allocate_producer_id(heard.append)
+    node.controller.allocate_producer_id(heard.append)
     assert heard == []
     node.sync()
     assert heard == [0, 1]
     node.disk.crash()
-    node.shard.partitions.clear()
+    node.partitions.by_name.clear()
     again = node.restarted(clean=False)
-    again.topics.allocate_producer_id(heard.append)
+    again.controller.allocate_producer_id(heard.append)
     again.sync()
     assert heard == [0, 1, 1000]
 
@@ -370,7 +372,7 @@ def test_more_may_wait_for_a_block_than_it_has() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[int | None] = []
     for _ in range(2001):
-        node.topics.allocate_producer_id(heard.append)
+        node.controller.allocate_producer_id(heard.append)
     for _ in range(3):
         node.sync()
     assert heard == list(range(2001))
@@ -382,8 +384,8 @@ def test_more_may_wait_for_a_block_than_it_has() -> None:
 def test_nobody_can_write_to_a_topic_that_a_loss_of_power_would_undo() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[Outcome] = []
-    node.topics.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
-    assert "orders" in node.topics.state.topics
+    node.controller.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
+    assert "orders" in node.controller.state.topics
     assert node.partition("orders", 0) is None
     assert heard == []
     node.sync()
@@ -394,14 +396,14 @@ def test_nobody_can_write_to_a_topic_that_a_loss_of_power_would_undo() -> None:
 def test_what_was_answered_survives_a_loss_of_power() -> None:
     node = StubNode({"durability": "fsync"}).start()
     node.made("kept", 2, retention_ms="5")
-    node.topics.create([NewTopic("lost", 1)], lambda _: None, validate_only=False)
+    node.controller.create([NewTopic("lost", 1)], lambda _: None, validate_only=False)
     node.disk.crash()
-    node.shard.partitions.clear()
+    node.partitions.by_name.clear()
     again = node.restarted(clean=False)
-    assert sorted(again.topics.state.topics) == ["kept"]
-    assert again.topics.cluster_id == node.topics.cluster_id
-    assert again.topics.state.settings_of(2, "kept") == {"retention.ms": "5"}
-    assert again.topics.state.topics["kept"].partitions[0].leader_epoch == 1
+    assert sorted(again.controller.state.topics) == ["kept"]
+    assert again.controller.cluster_id == node.controller.cluster_id
+    assert again.controller.state.settings_of(2, "kept") == {"retention.ms": "5"}
+    assert again.controller.state.topics["kept"].partitions[0].leader_epoch == 1
 
 
 def test_a_topic_waits_until_the_deletion_of_its_name_is_durable() -> None:
@@ -409,8 +411,8 @@ def test_a_topic_waits_until_the_deletion_of_its_name_is_durable() -> None:
     node.made("orders")
     node.fill("orders", 2)
     heard: list[Outcome] = []
-    node.topics.delete(["orders"], heard.extend)
-    node.topics.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
+    node.controller.delete(["orders"], heard.extend)
+    node.controller.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
     old = node.partition("orders", 0)
     assert old is not None
     node.sync()
@@ -432,26 +434,26 @@ def test_many_partitions_are_deleted_over_several_turns_and_a_new_topic_of_the_n
     node = StubNode().start()
     node.made("wide", 250)
     heard: list[Outcome] = []
-    node.topics.delete(["wide"], heard.extend)
+    node.controller.delete(["wide"], heard.extend)
     assert heard == []
-    assert 0 < len(node.shard.partitions) < 250
-    node.topics.create([NewTopic("wide", 3)], heard.extend, validate_only=False)
+    assert 0 < len(node.partitions.by_name) < 250
+    node.controller.create([NewTopic("wide", 3)], heard.extend, validate_only=False)
     assert heard == []
     while node.turn():
         pass
     assert errors(heard) == [ErrorCode.NONE, ErrorCode.NONE]
-    assert len(node.shard.partitions) == 1 + 3
+    assert len(node.partitions.by_name) == 1 + 3
 
 
 def test_a_setting_that_changes_while_partitions_are_opened_reaches_those_that_come_later() -> None:
     node = StubNode().start()
-    node.topics.create([NewTopic("wide", 250)], lambda _: None, validate_only=False)
+    node.controller.create([NewTopic("wide", 250)], lambda _: None, validate_only=False)
     change = AlterSettings(TOPIC_RESOURCE, "wide", {"retention.ms": "1234"})
-    node.topics.alter_settings([change], lambda _: None)
+    node.controller.alter_settings([change], lambda _: None)
     while node.turn():
         pass
     found = {
-        node.shard.partitions[TopicPartition("wide", index)].log.config.retention_ms
+        node.partitions.by_name[TopicPartition("wide", index)].log.config.retention_ms
         for index in range(250)
     }
     assert found == {1234}
@@ -460,19 +462,19 @@ def test_a_setting_that_changes_while_partitions_are_opened_reaches_those_that_c
 def test_a_stop_in_the_middle_of_a_creation_opens_nothing_more_and_the_next_start_has_all() -> None:
     node = StubNode().start()
     heard: list[Outcome] = []
-    node.topics.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
-    node.topics.stop()
+    node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
+    node.controller.stop()
     while node.turn():
         pass
     assert heard == []
     again = node.restarted()
-    assert len(again.shard.partitions) == 1 + 250
+    assert len(again.partitions.by_name) == 1 + 250
 
 
 def test_a_topic_that_is_deleted_before_it_was_durable_is_never_opened() -> None:
     node = StubNode({"durability": "fsync"}).start()
-    node.topics.create([NewTopic("orders", 1)], lambda _: None, validate_only=False)
-    node.topics.delete(["orders"], lambda _: None)
+    node.controller.create([NewTopic("orders", 1)], lambda _: None, validate_only=False)
+    node.controller.delete(["orders"], lambda _: None)
     node.sync()
     assert node.partition("orders", 0) is None
     assert errors(node.create("orders")) == [ErrorCode.NONE]
@@ -482,15 +484,15 @@ def test_a_topic_that_is_deleted_before_it_was_durable_is_never_opened() -> None
 def test_a_full_disk_refuses_and_changes_nothing() -> None:
     node = StubNode().start()
     node.made("orders")
-    before = node.topics.state.version
+    before = node.controller.state.version
     node.disk.fill()
     heard: list[Outcome] = []
-    node.topics.delete(["orders"], heard.extend)
+    node.controller.delete(["orders"], heard.extend)
     assert errors([*node.create("more"), *heard]) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
     assert allocate(node, 1) == [None]
     with pytest.raises(StorageError):
-        node.topics.ensure_internal("__consumer_offsets")
-    assert node.topics.state.version == before
+        node.controller.ensure_internal("__consumer_offsets")
+    assert node.controller.state.version == before
     node.disk.empty()
     assert errors(node.create("more")) == [ErrorCode.NONE]
     assert allocate(node, 1) == [0]
@@ -515,7 +517,7 @@ def test_a_partition_that_found_no_room_is_forgotten_with_its_topic() -> None:
     node = StubNode().start()
     node.refuse_to_open = True
     node.made("orders")
-    node.topics.delete(["orders"], lambda _: None)
+    node.controller.delete(["orders"], lambda _: None)
     node.refuse_to_open = False
     node.fire_timers()
     assert node.partition("orders", 0) is None
@@ -526,10 +528,12 @@ def test_many_partitions_are_opened_over_several_turns(monkeypatch: pytest.Monke
     monkeypatch.setattr(metadata_effects, "TURN_SECONDS", 0.0)
     node = StubNode().start()
     heard: list[Outcome] = []
-    node.topics.create([NewTopic("wide", 250), NewTopic("a")], heard.extend, validate_only=False)
-    open_after = [len(node.shard.partitions) - 1]
+    node.controller.create(
+        [NewTopic("wide", 250), NewTopic("a")], heard.extend, validate_only=False
+    )
+    open_after = [len(node.partitions.by_name) - 1]
     while node.turn():
-        open_after.append(len(node.shard.partitions) - 1)
+        open_after.append(len(node.partitions.by_name) - 1)
     assert open_after == list(range(100, 252))
     assert errors(heard) == [ErrorCode.NONE] * 2
 
@@ -538,28 +542,28 @@ def test_a_topic_deleted_while_it_is_being_opened_is_gone(monkeypatch: pytest.Mo
     monkeypatch.setattr(metadata_effects, "TURN_SECONDS", 0.0)
     node = StubNode().start()
     heard: list[Outcome] = []
-    node.topics.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
-    node.topics.delete(["wide"], heard.extend)
-    node.topics.create([NewTopic("wide", 2)], heard.extend, validate_only=False)
+    node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
+    node.controller.delete(["wide"], heard.extend)
+    node.controller.create([NewTopic("wide", 2)], heard.extend, validate_only=False)
     while node.turn():
         pass
     assert errors(heard) == [ErrorCode.NONE] * 3
-    assert len(node.shard.partitions) == 1 + 2
+    assert len(node.partitions.by_name) == 1 + 2
 
 
 def test_who_is_not_the_controller_decides_nothing() -> None:
     node = StubNode().start()
-    node.topics.controller_id = 2
+    node.controller.controller_id = 2
     (outcome,) = node.create("orders")
     assert outcome.error is ErrorCode.NOT_CONTROLLER
-    assert node.topics.state.topics == {}
+    assert node.controller.state.topics == {}
 
 
 def test_raised_epochs_reach_open_partitions() -> None:
     node = StubNode().start()
     node.made("orders", 2)
     heard: list[ErrorCode] = []
-    node.topics.bump_leader_epochs([TopicPartition("orders", 1)], heard.append)
+    node.controller.bump_leader_epochs([TopicPartition("orders", 1)], heard.append)
     assert heard == [ErrorCode.NONE]
     untouched, raised = node.partition("orders", 0), node.partition("orders", 1)
     assert untouched is not None
@@ -580,13 +584,13 @@ def test_very_many_topics_of_one_request_are_decided_over_several_turns() -> Non
     node = StubNode().start()
     heard: list[Outcome] = []
     wanted = [NewTopic(f"wide-{number}", 600) for number in range(4)]
-    node.topics.create(wanted, heard.extend, validate_only=False)
-    assert "wide-3" not in node.topics.state.topics
-    node.topics.delete(["wide-0"], heard.extend)  # Before it was opened.
-    node.topics.create([NewTopic("wide-3", 1)], heard.extend, validate_only=False)
+    node.controller.create(wanted, heard.extend, validate_only=False)
+    assert "wide-3" not in node.controller.state.topics
+    node.controller.delete(["wide-0"], heard.extend)  # Before it was opened.
+    node.controller.create([NewTopic("wide-3", 1)], heard.extend, validate_only=False)
     while node.turn():
         pass
     found = {outcome.name: outcome.error for outcome in heard}
     assert found["wide-1"] == found["wide-2"] == ErrorCode.NONE
     assert sorted(errors(heard)) == sorted([ErrorCode.NONE] * 5 + [ErrorCode.TOPIC_ALREADY_EXISTS])
-    assert len(node.shard.partitions) == 1 + 600 + 600 + 1
+    assert len(node.partitions.by_name) == 1 + 600 + 600 + 1

@@ -82,7 +82,7 @@ def test_a_topic_is_created(version: int) -> None:
         assert (settings["retention.ms"].value, settings["retention.ms"].config_source) == ("5", 1)
         assert settings["cleanup.policy"].config_source == 5
     if version >= 7:
-        assert result.topic_id == node.topics.state.topic_id("orders")
+        assert result.topic_id == node.controller.state.topic_id("orders")
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
@@ -119,7 +119,7 @@ def test_what_cannot_be_created_is_refused_as_kafka_refuses_it(
         (result,) = create(node, wanted, validate_only=validate_only)
         assert result.error_code == error
         assert result.error_message
-    assert node.topics.state.topics == {}
+    assert node.controller.state.topics == {}
 
 
 def test_a_manual_assignment_is_taken() -> None:
@@ -135,14 +135,14 @@ def test_a_topic_that_is_named_twice_is_not_created() -> None:
         ("twice", ErrorCode.INVALID_REQUEST),
         ("once", ErrorCode.NONE),
     ]
-    assert list(node.topics.state.topics) == ["once"]
+    assert list(node.controller.state.topics) == ["once"]
 
 
 def test_validation_answers_as_creation_would() -> None:
     node = StubNode().start()
     (result,) = create(node, topic(partitions=4, retention_ms="9"), validate_only=True)
     assert (result.error_code, result.num_partitions, len(result.configs)) == (0, 4, 33)
-    assert node.topics.state.topics == {}
+    assert node.controller.state.topics == {}
 
 
 def test_who_may_not_create_is_told() -> None:
@@ -172,7 +172,7 @@ def delete(node: StubNode, *names: str, version: int = 6) -> Any:
 def test_topics_are_deleted_by_name(version: int) -> None:
     node = StubNode().start()
     node.made("orders")
-    topic_id = node.topics.state.topic_id("orders")
+    topic_id = node.controller.state.topic_id("orders")
     deleted, absent = delete(node, "orders", "absent", version=version)
     assert (deleted.name, deleted.error_code) == ("orders", ErrorCode.NONE)
     assert absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -180,13 +180,13 @@ def test_topics_are_deleted_by_name(version: int) -> None:
         assert (deleted.error_message, bool(absent.error_message)) == (None, True)
     if version >= 6:
         assert deleted.topic_id == topic_id
-    assert node.topics.state.topics == {}
+    assert node.controller.state.topics == {}
 
 
 def test_topics_are_deleted_by_id() -> None:
     node = StubNode().start()
     node.made("orders")
-    known = node.topics.state.topic_id("orders") or b""
+    known = node.controller.state.topic_id("orders") or b""
     states = [DeleteTopicState(name=None, topic_id=each) for each in (known, b"?" * 16)]
     request = DeleteTopicsRequest(topics=states)
     results = node.ask(ApiKey.DELETE_TOPICS, request).responses
@@ -199,7 +199,7 @@ def test_topics_are_deleted_by_id() -> None:
 def test_a_topic_is_named_by_name_or_id_and_once() -> None:
     node = StubNode().start()
     node.made("orders")
-    known = node.topics.state.topic_id("orders") or b""
+    known = node.controller.state.topic_id("orders") or b""
     for states in (
         [DeleteTopicState(name="orders", topic_id=known)],
         [DeleteTopicState(name=None)],
@@ -209,13 +209,13 @@ def test_a_topic_is_named_by_name_or_id_and_once() -> None:
         request = DeleteTopicsRequest(topics=states)
         (result,) = node.ask(ApiKey.DELETE_TOPICS, request).responses
         assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert "orders" in node.topics.state.topics
+    assert "orders" in node.controller.state.topics
 
 
 def test_a_topic_named_by_name_and_by_id_is_told_with_its_id() -> None:
     node = StubNode().start()
     node.made("orders")
-    known = node.topics.state.topic_id("orders") or b""
+    known = node.controller.state.topic_id("orders") or b""
     states = [DeleteTopicState(name="orders"), DeleteTopicState(name=None, topic_id=known)]
     (result,) = node.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topics=states)).responses
     assert (result.name, result.topic_id) == ("orders", known)
@@ -223,7 +223,7 @@ def test_a_topic_named_by_name_and_by_id_is_told_with_its_id() -> None:
 
 def test_internal_topics_are_not_deleted() -> None:
     node = StubNode().start()
-    node.topics.ensure_internal("__consumer_offsets")
+    node.controller.ensure_internal("__consumer_offsets")
     (result,) = delete(node, "__consumer_offsets")
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
@@ -237,7 +237,7 @@ def test_deletion_can_be_turned_off(version: int, error: ErrorCode) -> None:
     node.made("orders")
     (result,) = delete(node, "orders", version=version)
     assert result.error_code == error
-    assert "orders" in node.topics.state.topics
+    assert "orders" in node.controller.state.topics
 
 
 def test_who_may_not_delete_is_told() -> None:
@@ -248,7 +248,7 @@ def test_who_may_not_delete_is_told() -> None:
     seen, unseen = delete(node, "seen", "unseen")
     assert seen.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert unseen.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert len(node.topics.state.topics) == 2
+    assert len(node.controller.state.topics) == 2
 
 
 # -- CreatePartitions
@@ -307,7 +307,7 @@ def test_partitions_that_cannot_be_added_are_refused(
         (result,) = add_partitions(node, (name, count, nodes), validate_only=validate_only)
         assert result.error_code == error
         assert result.error_message
-    assert node.topics.state.partition_count("orders") == 2
+    assert node.controller.state.partition_count("orders") == 2
 
 
 def test_a_topic_that_is_named_twice_gets_no_partitions() -> None:
@@ -315,7 +315,7 @@ def test_a_topic_that_is_named_twice_gets_no_partitions() -> None:
     node.made("orders", 2)
     (result,) = add_partitions(node, ("orders", 3, None), ("orders", 4, None))
     assert result.error_code == ErrorCode.INVALID_REQUEST
-    assert node.topics.state.partition_count("orders") == 2
+    assert node.controller.state.partition_count("orders") == 2
 
 
 def test_who_may_not_alter_adds_no_partitions() -> None:
@@ -382,7 +382,7 @@ def test_a_compacted_topic_keeps_its_records(policy: str, error: ErrorCode) -> N
 
 def test_records_of_an_internal_topic_cannot_be_deleted() -> None:
     node = StubNode().start()
-    node.topics.ensure_internal("__consumer_offsets")
+    node.controller.ensure_internal("__consumer_offsets")
     assert delete_records(node, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
@@ -392,7 +392,7 @@ def test_records_of_what_is_not_here_cannot_be_deleted() -> None:
     assert delete_records(node, 0, "absent") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert delete_records(node, 0, index=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     assert delete_records(node, 0, "secret") == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
-    node.shard.partitions.clear()
+    node.partitions.by_name.clear()
     assert delete_records(node, 0) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
 

@@ -39,15 +39,15 @@ def churn(node: StubNode, times: int) -> None:
     for number in range(times):
         node.made(f"passing-{number}")
         heard: list[Outcome] = []
-        node.topics.delete([f"passing-{number}"], heard.extend)
-        if node.shard.fsync:
+        node.controller.delete([f"passing-{number}"], heard.extend)
+        if node.partitions.fsync:
             node.sync()
         assert [outcome.error for outcome in heard] == [ErrorCode.NONE]
 
 
 def shape(node: StubNode) -> dict[str, tuple[bytes, int]]:
     """Without leader epochs: a start after a crash raises them."""
-    topics = node.topics.state.topics.values()
+    topics = node.controller.state.topics.values()
     return {topic.name: (topic.topic_id, len(topic.partitions)) for topic in topics}
 
 
@@ -65,17 +65,17 @@ def test_a_long_history_becomes_a_checkpoint_that_says_the_same(
     node.made("orders", 3, retention_ms="5")
     churn(node, 30)
     assert len(checkpoints(node)) == 1
-    metadata_log = node.topics._metadata_log
+    metadata_log = node.controller._metadata_log
     assert metadata_log.log_end_offset - metadata_log.log_start_offset < 40
     if not clean:
         node.disk.kill()
     again = node.restarted(clean=clean)
-    assert sorted(again.topics.state.topics) == ["orders"]
-    assert again.topics.state.topic_id("orders") == node.topics.state.topic_id("orders")
-    assert again.topics.state.settings == node.topics.state.settings
+    assert sorted(again.controller.state.topics) == ["orders"]
+    assert again.controller.state.topic_id("orders") == node.controller.state.topic_id("orders")
+    assert again.controller.state.settings == node.controller.state.settings
     churn(again, 30)
     assert len(checkpoints(again)) == 1
-    assert sorted(again.restarted().topics.state.topics) == ["orders"]
+    assert sorted(again.restarted().controller.state.topics) == ["orders"]
 
 
 @pytest.mark.usefixtures("short_history")
@@ -90,9 +90,9 @@ def test_a_loss_of_power_around_a_checkpoint_loses_nothing_that_was_answered() -
                 node.made(f"t{number}")
                 made.append(f"t{number}")
         node.disk.crash()
-        node.shard.partitions.clear()
-        again = StubNode(node.config.static, disk=node.disk, dice=node.dice).start()
-        assert set(made) <= set(again.topics.state.topics)
+        node.partitions.by_name.clear()
+        again = StubNode(node.config.static, disk=node.disk, randomness=node.randomness).start()
+        assert set(made) <= set(again.controller.state.topics)
 
 
 @pytest.mark.usefixtures("short_history")
@@ -167,17 +167,19 @@ def test_what_is_changed_while_a_checkpoint_is_written_is_not_lost(
     churn(node, 30)
     assert len(node.background.held) == 1, "one at a time"
     node.made("meanwhile", 2)
-    node.topics.alter_settings([AlterSettings(2, "orders", {"retention.ms": "7"})], lambda _: None)
+    node.controller.alter_settings(
+        [AlterSettings(2, "orders", {"retention.ms": "7"})], lambda _: None
+    )
     if durability == "fsync":
         node.sync()
     for _ in range(steps):
         assert node.background.step()
     assert len(checkpoints(node)) == (steps > 0)
-    assert (node.topics._metadata_log.log_start_offset > 0) == (steps == 2)
+    assert (node.controller._metadata_log.log_start_offset > 0) == (steps == 2)
     node.disk.kill()
     again = node.restarted(clean=False)
     assert shape(again) == shape(node)
-    assert again.topics.state.settings == node.topics.state.settings
+    assert again.controller.state.settings == node.controller.state.settings
     churn(again, 30)
     assert len(checkpoints(again)) == 1
 
@@ -198,7 +200,7 @@ def test_a_checkpoint_is_of_the_state_at_its_offset() -> None:
 
 def test_nothing_ages_out_of_the_metadata_log() -> None:
     node = StubNode().start()
-    assert node.topics._metadata_log.log.config == METADATA_LOG_CONFIG
+    assert node.controller._metadata_log.log.config == METADATA_LOG_CONFIG
     assert METADATA_LOG_CONFIG.retention_ms == -1
     assert METADATA_LOG_CONFIG.retention_bytes == -1
     assert not METADATA_LOG_CONFIG.cleanup_policy
@@ -237,8 +239,8 @@ def test_a_file_is_named_as_kafka_names_it() -> None:
 def test_a_thousand_partitions_fit_into_a_checkpoint() -> None:
     node = StubNode().start()
     node.made("wide", 1000)
-    data = encode_checkpoint(snapshot(node.topics.state), timestamp_ms=1, epoch=0)
+    data = encode_checkpoint(snapshot(node.controller.state), timestamp_ms=1, epoch=0)
     state = MetadataState()
     for record in decode_checkpoint(data):
         apply(state, record)
-    assert state == node.topics.state
+    assert state == node.controller.state

@@ -87,7 +87,7 @@ def node() -> StubNode:
 
 
 def own(node: StubNode) -> dict[str, str]:
-    return dict(node.topics.state.settings_of(TOPIC, "orders"))
+    return dict(node.controller.state.settings_of(TOPIC, "orders"))
 
 
 # -- DescribeConfigs
@@ -321,7 +321,7 @@ def test_a_broker_setting_changes_if_it_may(
     node: StubNode, name: str, change: tuple[str, int, str], error: ErrorCode
 ) -> None:
     assert alter(node, change, name=name, kind=BROKER) is error
-    assert bool(node.topics.state.settings_of(BROKER, name)) == (error is ErrorCode.NONE)
+    assert bool(node.controller.state.settings_of(BROKER, name)) == (error is ErrorCode.NONE)
 
 
 def test_a_resource_that_is_named_twice_is_not_changed(node: StubNode) -> None:
@@ -385,11 +385,11 @@ def test_many_resources_are_altered_over_several_turns_of_the_loop(
     parked.when_answered(heard.append)
     parked.when_released(lambda: released.append(True))
     assert parked.holds_followers, "what comes behind it must not take effect before it has"
-    assert "retention.ms" not in node.topics.state.settings_of(TOPIC, "audit")
+    assert "retention.ms" not in node.controller.state.settings_of(TOPIC, "audit")
     while node.turn():
         pass
     assert released == [True]
-    assert node.topics.state.settings_of(TOPIC, "audit") == {"retention.ms": "5"}
+    assert node.controller.state.settings_of(TOPIC, "audit") == {"retention.ms": "5"}
     if durability == "fsync":
         assert heard == [], "nobody is told before the disk has it"
         node.sync()

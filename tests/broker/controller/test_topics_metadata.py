@@ -60,12 +60,12 @@ def test_all_topics_are_told_with_their_leaders(version: int) -> None:
             assert partition.offline_replicas == []
             assert partition.leader_epoch == (0 if version >= 7 else -1)
         if version >= 10:
-            assert topic.topic_id == node.topics.state.topic_id(topic.name)
+            assert topic.topic_id == node.controller.state.topic_id(topic.name)
     if version >= 1:
         assert reply.controller_id == 1
         assert broker.rack == "r1"
     if version >= 2:
-        assert reply.cluster_id == node.topics.cluster_id
+        assert reply.cluster_id == node.controller.cluster_id
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[1:])
@@ -109,7 +109,7 @@ def test_creation_needs_the_word_of_client_and_broker(config: str, auto: bool) -
     (topic,) = metadata(node, "new", auto=auto).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert topic.name == "new"
-    assert node.topics.state.topics == {}
+    assert node.controller.state.topics == {}
 
 
 def test_before_version_4_a_client_cannot_forbid_creation() -> None:
@@ -124,7 +124,7 @@ def test_an_illegal_name_is_told_whether_or_not_it_would_be_created(name: str, a
     node = StubNode().start()
     (topic,) = metadata(node, name, auto=auto).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert node.topics.state.topics == {}
+    assert node.controller.state.topics == {}
 
 
 def test_a_name_that_collides_is_told() -> None:
@@ -151,7 +151,7 @@ def test_an_internal_topic_is_made_as_its_settings_want_it() -> None:
 def test_a_topic_may_be_asked_for_by_its_id(version: int) -> None:
     node = StubNode().start()
     node.made("a")
-    topic_id = node.topics.state.topic_id("a")
+    topic_id = node.controller.state.topic_id("a")
     assert topic_id is not None
     unknown = bytes(15) + b"\x07"
     topics = [MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, unknown)]
@@ -165,7 +165,7 @@ def test_where_there_are_ids_names_do_not_count() -> None:
     node = StubNode().start()
     node.made("a")
     node.made("b")
-    topic_id = node.topics.state.topic_id("a")
+    topic_id = node.controller.state.topic_id("a")
     assert topic_id is not None
     topics = [
         MetadataRequestTopic(name="b", topic_id=topic_id),
@@ -174,7 +174,7 @@ def test_where_there_are_ids_names_do_not_count() -> None:
     ]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
     assert [topic.name for topic in node.ask(ApiKey.METADATA, request).topics] == ["a"]
-    assert "c" not in node.topics.state.topics
+    assert "c" not in node.controller.state.topics
 
 
 def test_operations_are_told_for_a_topic_that_is_not_there() -> None:
@@ -190,7 +190,7 @@ def test_an_id_before_version_12_is_refused(version: int) -> None:
     topics = [MetadataRequestTopic(name="a", topic_id=b"x" * 16)]
     (topic,) = node.ask(ApiKey.METADATA, MetadataRequest(topics=topics), version).topics
     assert topic.error_code == ErrorCode.INVALID_REQUEST
-    assert node.topics.state.topics == {}
+    assert node.controller.state.topics == {}
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[8:])
@@ -220,7 +220,9 @@ def test_what_a_client_may_not_see_is_not_told() -> None:
     (topic,) = metadata(node, "secret").topics
     assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert topic.partitions == []
-    by_id = MetadataRequestTopic(name=None, topic_id=node.topics.state.topic_id("secret") or b"")
+    by_id = MetadataRequestTopic(
+        name=None, topic_id=node.controller.state.topic_id("secret") or b""
+    )
     (topic,) = node.ask(ApiKey.METADATA, MetadataRequest(topics=[by_id])).topics
     assert (topic.name, topic.error_code) == (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     (topic,) = metadata(node, "a", include_topic_authorized_operations=True).topics
@@ -245,12 +247,12 @@ def test_every_change_is_seen_by_the_next_request() -> None:
     node = StubNode().start()
     node.made("a")
     assert len(metadata(node, "a").topics[0].partitions) == 1
-    node.topics.delete(["a"], lambda _: None)
+    node.controller.delete(["a"], lambda _: None)
     assert metadata(node, "a").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     node.made("a", 5)
     assert len(metadata(node, "a").topics[0].partitions) == 5
-    closed = node.shard.partitions.popitem()[0]
-    node.topics.partitions_changed("a")
+    closed = node.partitions.by_name.popitem()[0]
+    node.controller.partitions_changed("a")
     partition = metadata(node, "a").topics[0].partitions[closed.partition]
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -260,14 +262,14 @@ def test_a_partition_of_another_broker_is_told_while_that_one_lives() -> None:
     other = RegisterBrokerRecord(
         broker_id=2, fenced=False, end_points=[BrokerEndpoint(name="P", host="h", port=2)]
     )
-    apply(node.topics.state, other)
+    apply(node.controller.state, other)
     node.create(NewTopic("a", assignments=[(0, [2])]))
     assert node.partition("a", 0) is None
     reply = metadata(node, "a")
     assert [broker.node_id for broker in reply.brokers] == [1, 2]
     assert reply.topics[0].partitions[0].leader_id == 2
-    apply(node.topics.state, RegisterBrokerRecord(broker_id=2, fenced=True))
-    node.topics.partitions_changed("a")
+    apply(node.controller.state, RegisterBrokerRecord(broker_id=2, fenced=True))
+    node.controller.partitions_changed("a")
     (partition,) = metadata(node, "a").topics[0].partitions
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -283,7 +285,7 @@ def test_the_cluster_is_described(version: int) -> None:
         DescribeClusterRequest(include_cluster_authorized_operations=True),
         version,
     )
-    assert (reply.error_code, reply.cluster_id) == (ErrorCode.NONE, node.topics.cluster_id)
+    assert (reply.error_code, reply.cluster_id) == (ErrorCode.NONE, node.controller.cluster_id)
     assert reply.controller_id == 1
     (broker,) = reply.brokers
     assert (broker.broker_id, broker.host, broker.port) == (1, "localhost", 5)
@@ -313,7 +315,7 @@ def test_fenced_brokers_are_shown_to_those_who_ask() -> None:
     fenced = RegisterBrokerRecord(
         broker_id=2, fenced=True, end_points=[BrokerEndpoint(name="P", host="h", port=2)]
     )
-    apply(node.topics.state, fenced)
+    apply(node.controller.state, fenced)
     shown = node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(include_fenced_brokers=True))
     assert [(b.broker_id, b.is_fenced) for b in shown.brokers] == [(1, False), (2, True)]
     hidden = node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest())
@@ -437,10 +439,10 @@ def test_very_many_partitions_are_described_in_turns_and_shown_as_they_are_at_th
     node = StubNode().start()
     for number in range(4):
         node.made(f"wide-{number}", 900)
-    node.topics.shown.clear()
+    node.controller.shown.clear()
     reply = metadata_handler.handle(MetadataRequest(topics=None), node.context())
     assert isinstance(reply, Parked)
-    node.topics.delete(["wide-1"], lambda _: None)  # Between two turns.
+    node.controller.delete(["wide-1"], lambda _: None)  # Between two turns.
     while node.turn():
         pass
     assert reply.answered

@@ -10,7 +10,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
 from fencepost.broker.context import AllowAll, Context
-from fencepost.broker.controller.controller import NewTopic, Outcome, Topics
+from fencepost.broker.controller.controller import Controller, NewTopic, Outcome
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.layout import Layout
 from fencepost.broker.waiting import Parked
@@ -42,7 +42,7 @@ class Clock:
         return NOW_MS
 
 
-class CountingDice:
+class CountingRandomness:
     """Different bytes at every throw, the same ones in every run."""
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class Coordinator:
         self.loaded.append(index)
 
 
-class StubShard:
+class StubPartitions:
     def __init__(self, fsync: bool) -> None:
         self.fsync = fsync
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.by_name: dict[TopicPartition, Partition] = {}
 
 
 class StubFlusher:
@@ -128,24 +128,24 @@ class StubHousekeeping:
 
 
 class StubNode:
-    """What `Topics` and its handlers need of a node."""
+    """What `Controller` and its handlers need of a node."""
 
     def __init__(
         self,
         settings: Mapping[str, str] | None = None,
         *,
         disk: UnsyncedDisk | None = None,
-        dice: CountingDice | None = None,
+        randomness: CountingRandomness | None = None,
         authorizer: Authorizer | None = None,
     ) -> None:
         self.config = BrokerConfig({"log.dirs": "/data", **(settings or {})})
         self.node_id = self.config.node_id
         self.clock = Clock()
         self.disk = disk or UnsyncedDisk()
-        self.dice = dice or CountingDice()
+        self.randomness = randomness or CountingRandomness()
         self.authorizer = authorizer or AllowAll()
         self.layout = Layout(self.disk, self.config.data)
-        self.shard = StubShard(fsync=self.config.durability == "fsync")
+        self.partitions = StubPartitions(fsync=self.config.durability == "fsync")
         self.housekeeping = StubHousekeeping()
         self.flusher = StubFlusher()
         self.groups = Coordinator()
@@ -156,26 +156,26 @@ class StubNode:
         self.next_turns: list[Callable[[], None]] = []
         self.refuse_to_open = False
         self._waiting: list[tuple[Partition, int, Callable[[], None]]] = []
-        self.topics = Topics(cast("Node", self))
+        self.controller = Controller(cast("Node", self))
 
     def start(self, *, host: str = "localhost", port: int = 9092) -> StubNode:
         self.layout.load()
-        self.topics.load()
-        self.topics.register(host, port)
+        self.controller.load()
+        self.controller.register(host, port)
         return self
 
     def stop(self, *, clean: bool = True) -> None:
-        for partition in self.shard.partitions.values():
+        for partition in self.partitions.by_name.values():
             partition.close(clean=clean)
         if clean:
-            self.layout.save_checkpoints(self.shard.partitions.values())
+            self.layout.save_checkpoints(self.partitions.by_name.values())
             self.layout.mark_clean()
 
     def restarted(self, *, clean: bool = True, **settings: str) -> StubNode:
         """The next life on the same disk."""
         self.stop(clean=clean)
         given = {**self.config.static, **{k.replace("_", "."): v for k, v in settings.items()}}
-        return StubNode(given, disk=self.disk, dice=self.dice).start()
+        return StubNode(given, disk=self.disk, randomness=self.randomness).start()
 
     def fatal(self, reason: str) -> None:
         self.fatal_reasons.append(reason)
@@ -183,7 +183,7 @@ class StubNode:
     # -- what Node offers
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        return self.shard.partitions.get(TopicPartition(topic, index))
+        return self.partitions.by_name.get(TopicPartition(topic, index))
 
     def open_partition(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
@@ -199,9 +199,9 @@ class StubNode:
             recovery_point=self.layout.recovery_point(name),
             log_start_offset=self.layout.log_start_offset(name),
         )
-        fsync = self.shard.fsync
+        fsync = self.partitions.fsync
         partition = Partition(name, topic_id, leader_epoch, opened, durable_at_append=not fsync)
-        self.shard.partitions[name] = partition
+        self.partitions.by_name[name] = partition
         return partition
 
     def open_metadata_log(self) -> Partition:
@@ -209,7 +209,7 @@ class StubNode:
         return self.open_partition(name, bytes(15) + b"\x01", 0, LogConfig())
 
     def close_partition(self, name: TopicPartition, *, delete: bool) -> None:
-        partition = self.shard.partitions.pop(name, None)
+        partition = self.partitions.by_name.pop(name, None)
         if partition is not None:
             partition.close(clean=not delete)
         if delete:
@@ -218,7 +218,7 @@ class StubNode:
     def when_durable(
         self, partition: Partition, end_offset: int, callback: Callable[[], None]
     ) -> None:
-        if not self.shard.fsync or partition.high_watermark >= end_offset:
+        if not self.partitions.fsync or partition.high_watermark >= end_offset:
             callback()
         else:
             self._waiting.append((partition, end_offset, callback))
@@ -257,8 +257,8 @@ class StubNode:
     def create(self, *topics: NewTopic | str, validate_only: bool = False) -> list[Outcome]:
         wanted = [NewTopic(each) if isinstance(each, str) else each for each in topics]
         heard: list[Outcome] = []
-        self.topics.create(wanted, heard.extend, validate_only=validate_only)
-        if self.shard.fsync:
+        self.controller.create(wanted, heard.extend, validate_only=validate_only)
+        if self.partitions.fsync:
             self.sync()
         while self.turn():
             pass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition, coordinator_partition
-from fencepost.broker.groups.coordinator import Groups
+from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.transactions.markers import EndMarker, append_marker
 from fencepost.broker.waiting import Parked
 from fencepost.wire.codec import encode_response
@@ -88,7 +88,7 @@ class Verifier:
 class GroupNode(StubNode):
     """A node with the real group coordinator."""
 
-    groups: Groups  # type: ignore[assignment]
+    groups: GroupCoordinator  # type: ignore[assignment]
     transactions: Verifier  # type: ignore[assignment]
     clock: HandClock  # type: ignore[assignment]
 
@@ -96,13 +96,13 @@ class GroupNode(StubNode):
         super().__init__({"offsets.topic.num.partitions": "3", **(settings or {})}, **fields)
         self.clock = HandClock()
         self.transactions = Verifier()
-        self.groups = Groups(cast("Node", self))
+        self.groups = GroupCoordinator(cast("Node", self))
         self._timers: list[Timer] = []
         self._numbers = itertools.count()
 
     @property
     def metadata(self) -> MetadataState:
-        return self.topics.state
+        return self.controller.state
 
     def steady_ms(self) -> int:
         return self.clock.now_ms()
@@ -111,12 +111,14 @@ class GroupNode(StubNode):
         """Starts with the topics that the tests speak of; `__consumer_offsets` has been asked for."""
         self.start()
         self.made("orders", 3)
-        self.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+        self.controller.ensure_internal(CONSUMER_OFFSETS_TOPIC)
         return self
 
     def again(self, **fields: Any) -> GroupNode:
         """The next life on the same disk, after whatever befell this one."""
-        node = GroupNode({**self.config.static}, disk=self.disk, dice=self.dice, **fields)
+        node = GroupNode(
+            {**self.config.static}, disk=self.disk, randomness=self.randomness, **fields
+        )
         node.clock.time_ms = self.clock.time_ms
         node.start()
         for index in range(node.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)):

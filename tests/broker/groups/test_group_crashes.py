@@ -19,7 +19,7 @@ from fencepost.wire.forms.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.broker.controller.topics_stage import CountingDice
+from tests.broker.controller.topics_stage import CountingRandomness
 from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import create_topic, create_topics
@@ -101,7 +101,7 @@ def test_a_crash_at_any_call_of_a_topics_deletion_gives_its_offsets_to_no_other_
         if crash == "kill":
             stage.kill()
         else:
-            stage.lose_power(CountingDice() if call % 2 else None)
+            stage.lose_power(CountingRandomness() if call % 2 else None)
         again = stage.again()
         check(again, old, is_lossy=(durability, crash) == ("os", "lose_power"))
         if is_pending and (durability, crash) != ("os", "lose_power"):

@@ -36,11 +36,11 @@ from fencepost.wire.forms.delete_records import (
     DeleteRecordsTopic,
 )
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.broker.controller.topics_stage import CountingDice
+from tests.broker.controller.topics_stage import CountingRandomness
 from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic, create_topics, produce
-from tests.log.batches import SeededDice
+from tests.log.batches import SeededRandomness
 from tests.transactions.requests import init_request
 from tests.transactions.wire import (
     NONE,
@@ -226,7 +226,7 @@ class Clients:
         stage.settle()
         for coordinator in stage.node.transactions.coordinators():
             assert not coordinator.state.open, "the coordinator has something open"
-        for name, partition in stage.node.shard.partitions.items():
+        for name, partition in stage.node.partitions.by_name.items():
             assert len(partition.open_txns) == 0, name
             assert partition.last_stable_offset == partition.high_watermark, name
 
@@ -371,7 +371,7 @@ def started(durability: str) -> Clients:
         settings=SETTINGS,
         disk=copy.deepcopy(disk),
         now_ms=now_ms + 1,
-        dice=copy.deepcopy(clients.stage.dice),
+        randomness=copy.deepcopy(clients.stage.randomness),
     ).start()
     mine.move_to(stage)
     stage.advance(1_500)
@@ -424,7 +424,7 @@ def test_after_a_crash_at_any_disk_call_everybody_goes_on(
         if crash == "kill":
             stage.kill()
         else:
-            stage.lose_power(CountingDice() if call % 2 else None)
+            stage.lose_power(CountingRandomness() if call % 2 else None)
         again = stage.again()
         clients.move_to(again)
         try:
@@ -481,7 +481,7 @@ def write_as_somebody_new(clients: Clients) -> bytes:
     reply = stage.call(ApiKey.INIT_PRODUCER_ID, 5, init_request(None))
     known = {
         producer.producer_id
-        for partition in stage.node.shard.partitions.values()
+        for partition in stage.node.partitions.by_name.values()
         for producer in partition.producers
     }
     assert reply.producer_id not in known
@@ -511,9 +511,9 @@ def write_after_the_loss(clients: Clients) -> bytes:
 @pytest.mark.parametrize("seed", range(200 if EVERY_CALL else 12))
 def test_after_a_loss_of_power_that_takes_any_tails_everybody_goes_on(seed: int) -> None:
     clients = started("os")
-    dice = random.Random(seed)
-    for _ in range(dice.randrange(1, 9)):
-        what = dice.randrange(6)
+    rng = random.Random(seed)
+    for _ in range(rng.randrange(1, 9)):
+        what = rng.randrange(6)
         if what == 0:
             clients.write()
         elif what == 1:
@@ -521,7 +521,7 @@ def test_after_a_loss_of_power_that_takes_any_tails_everybody_goes_on(seed: int)
         else:
             clients.transaction(clients.a, commit=what % 2 == 0)
     stage = clients.stage
-    clients.move_to(stage.lose_power(SeededDice(seed)).again())
+    clients.move_to(stage.lose_power(SeededRandomness(seed)).again())
     go_on_after_a_loss(clients)
     clients.stage.abandon()
 
@@ -530,7 +530,7 @@ def test_a_start_that_dies_while_it_settles_a_loss_of_power_is_done_again() -> N
     for call in range(1, 400, 1 if EVERY_CALL else 23):
         clients = started("os")
         transactions(clients)
-        lost = clients.stage.lose_power(SeededDice(call))
+        lost = clients.stage.lose_power(SeededRandomness(call))
         lost.disk.lose_power_at(call)
         try:
             lost.again().kill()

@@ -15,7 +15,7 @@ import pytest
 
 from fencepost.base.failures import FencepostError
 from fencepost.simulation.disk import PowerLost
-from tests.broker.controller.topics_stage import CountingDice
+from tests.broker.controller.topics_stage import CountingRandomness
 from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.storage.test_crash_matrix import (
@@ -132,7 +132,7 @@ def crashed(durability: str, crash: str, call: int) -> Clients:
     except Exception:  # noqa: BLE001 - the process is dead: how it fails means nothing.
         pass
     stage = clients.stage
-    stage.kill() if crash == "kill" else stage.lose_power(CountingDice())
+    stage.kill() if crash == "kill" else stage.lose_power(CountingRandomness())
     return clients
 
 
@@ -151,7 +151,7 @@ def test_a_start_after_a_crash_that_crashes_too_is_done_again(
             half = dead.again()
             half.advance(2_000)
             half.abandon()
-        dead.disk.kill() if second == "kill" else dead.disk.crash(CountingDice())
+        dead.disk.kill() if second == "kill" else dead.disk.crash(CountingRandomness())
         try:
             clients.move_to(dead.again())
             if durability == "os" and "lose_power" in (first, second):

@@ -332,7 +332,7 @@ def test_after_a_loss_of_power_in_os_mode_a_damaged_coordinator_refuses_the_star
 ) -> None:
     stage = committed(settings=SMALL, durability="os")
     stage.advance(70_000)
-    for partition in stage.node.shard.partitions.values():
+    for partition in stage.node.partitions.by_name.values():
         if partition.log_end_offset:
             partition.log.sync()
     stage.node.layout.sync_names()
@@ -429,7 +429,7 @@ def test_a_repair_fills_the_offsets_of_missing_files(missing: str) -> None:
         WireProducer(stage, "filler", TV1).initialise()
     stage.stop()
     paths = segments(stage, TRANSACTIONS)
-    end_offset = stage.node.shard.partitions[TRANSACTION_LOG].log_end_offset
+    end_offset = stage.node.partitions.by_name[TRANSACTION_LOG].log_end_offset
     if missing == "cut":
         stage.disk.write_file(paths[1], stage.disk.read_file(paths[1])[:300], sync=True)
     else:
@@ -442,7 +442,7 @@ def test_a_repair_fills_the_offsets_of_missing_files(missing: str) -> None:
     assert repair(stage, TRANSACTION_LOG) == []
     again = stage.again()
     again.settle()
-    opened = again.node.shard.partitions[TRANSACTION_LOG]
+    opened = again.node.partitions.by_name[TRANSACTION_LOG]
     assert opened.log_end_offset >= end_offset - 1
     zombie.client = again
     assert zombie.add_one("t") == ErrorCode.INVALID_PRODUCER_ID_MAPPING

@@ -49,7 +49,7 @@ class Stubborn:
         self.written: defaultdict[tuple[str, int], list[bytes]] = defaultdict(list)
         self.committed = -1
         self.lives = 1
-        self._is_durable = stage.node.shard.fsync
+        self._is_durable = stage.node.partitions.fsync
 
     def start(self) -> None:
         try:

@@ -40,7 +40,7 @@ from fencepost.wire.forms.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.broker.controller.topics_stage import CountingDice
+from tests.broker.controller.topics_stage import CountingRandomness
 from tests.broker.node_stage import Stage
 from tests.broker.requests import (
     PRODUCE_VERSION,
@@ -52,7 +52,7 @@ from tests.broker.requests import (
     read_topic,
     records_in,
 )
-from tests.log.batches import SeededDice
+from tests.log.batches import SeededRandomness
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -205,14 +205,14 @@ def run_until_power_loss(stage: Stage, work: Callable[[Stage], None], call: int)
 
 @pytest.mark.parametrize("torn", [False, True])
 def test_in_fsync_mode_everything_acknowledged_survives(torn: bool) -> None:
-    dice = CountingDice() if torn else None
+    randomness = CountingRandomness() if torn else None
     calls = calls_of(lambda stage: Work().run(stage))
     assert len(calls) > 200
     for call in calls[::5]:
         work = Work()
         stage = Stage()
         run_until_power_loss(stage, work.run, call)
-        with_what_is_left = stage.lose_power(dice).again()
+        with_what_is_left = stage.lose_power(randomness).again()
         work.check(with_what_is_left)
         assert with_what_is_left.fatal == []
         with_what_is_left.stop()
@@ -224,9 +224,9 @@ def test_power_that_goes_again_during_recovery_loses_nothing_more() -> None:
         stage = Stage()
         run_until_power_loss(stage, work.run, call)
         for later in range(1, 60, 7):
-            stage.lose_power(CountingDice())
+            stage.lose_power(CountingRandomness())
             disk, now_ms = stage.disk, stage.clock.now_ms()
-            stage = Stage(disk=disk, now_ms=now_ms, dice=stage.dice)
+            stage = Stage(disk=disk, now_ms=now_ms, randomness=stage.randomness)
             run_until_power_loss(stage, lambda started: started.settle(), later)
         final = stage.lose_power().again()
         work.check(final)
@@ -333,7 +333,7 @@ def test_a_transaction_is_whole_or_not_there_after_a_loss_of_power() -> None:
         transfer = Transfer()
         stage = Stage()
         run_until_power_loss(stage, transfer.run, call)
-        after = stage.lose_power(CountingDice()).again()
+        after = stage.lose_power(CountingRandomness()).again()
         after.advance(5 * 60_000)  # A transaction that nobody finished is aborted by its timeout.
         if transfer.has_begun:
             seen = committed_values(after)
@@ -373,7 +373,7 @@ def test_a_leader_epoch_that_only_batches_remember_is_never_used_again() -> None
     partition = stage.node.partition("t", 0)
     assert partition is not None
     for _ in range(3):
-        stage.node.topics.bump_leader_epochs([partition.name], lambda _: None)
+        stage.node.controller.bump_leader_epochs([partition.name], lambda _: None)
     produce(stage, "t", batch_of(b"new"))
     seen = partition.leader_epoch
     partition.log.sync()
@@ -393,7 +393,7 @@ def test_a_deleted_topic_stays_deleted_and_its_successor_begins_empty() -> None:
         replacement = Replacement()
         stage = Stage()
         run_until_power_loss(stage, replacement.run, call)
-        after = stage.lose_power(CountingDice()).again()
+        after = stage.lose_power(CountingRandomness()).again()
         metadata = after.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
         is_there = [topic.name for topic in metadata.topics] == ["name"]
         if "created again" in replacement.told:
@@ -429,7 +429,7 @@ def test_without_fsync_a_loss_of_power_is_never_taken_for_damaged_metadata() -> 
                 stage = life
         except Exception:  # noqa: BLE001 - the power went: nothing that fails after that means anything.
             assert stage.disk.calls >= call, "it failed while the power was on"
-        stage.lose_power(CountingDice()).again().stop()
+        stage.lose_power(CountingRandomness()).again().stop()
 
 
 # -- what a second crash may take ------------------------------------------------------------------------------
@@ -465,7 +465,7 @@ def test_a_producer_whose_records_were_deleted_is_known_after_a_loss_of_power(to
     # The sync of these makes the deletion durable too.
     for _ in range(4):
         produce(stage, "t", batch_of(b"of another"))
-    stage = stage.lose_power(SeededDice(7) if torn else None).again()
+    stage = stage.lose_power(SeededRandomness(7) if torn else None).again()
     repeated = produce(stage, "t", batch_of(b"3", sequence=3, **producer))
     assert (repeated.error_code, repeated.base_offset) == (ErrorCode.NONE, 3)
     gap = produce(stage, "t", batch_of(b"5", sequence=5, **producer))

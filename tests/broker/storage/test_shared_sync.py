@@ -48,14 +48,14 @@ def test_producers_of_many_partitions_share_a_sync() -> None:
         create_topic(stage, "t", 8)
         produce(stage, "t", batch_of(b"warm"), index=0)
         runs = 0
-        start_sync = stage.node.shard._start_sync
+        start_sync = stage.node.partitions._start_sync
 
         def counted() -> None:
             nonlocal runs
             runs += 1
             start_sync()
 
-        stage.node.shard._start_sync = counted  # type: ignore[method-assign]
+        stage.node.partitions._start_sync = counted  # type: ignore[method-assign]
         lines = [stage.connect() for _ in range(8)]
         asked = [send_batch(line, "t", b"v", index) for index, line in enumerate(lines)]
         for line, written in zip(lines, asked, strict=True):
@@ -237,7 +237,7 @@ def test_a_sync_that_is_cancelled_ends_the_broker() -> None:
     stage, line = broken_stage()
     written = send_batch(line, "t", b"unsure")
     stage.loop.turn()
-    sync = stage.node.shard._last_sync
+    sync = stage.node.partitions._last_sync
     assert sync is not None
     assert sync.cancel()
     stage.settle()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker.transactions.coordinator import Transactions
+from fencepost.broker.transactions.coordinator import TransactionCoordinator
 from fencepost.coordinator.txn.events import AddPartitions, EndTxn, InitProducerId, Reply
 from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
@@ -100,7 +100,7 @@ class ShellNode:
         for topic, partition_count in self.counts.items():
             for index in range(partition_count):
                 self.open(TopicPartition(topic, index))
-        self.transactions = Transactions(self)  # type: ignore[arg-type]
+        self.transactions = TransactionCoordinator(self)  # type: ignore[arg-type]
 
     # -- what the service asks ------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ def fresh_id(stage: Stage) -> int:
 
 
 def sync(stage: Stage, topic: str) -> None:
-    for name, partition in stage.node.shard.partitions.items():
+    for name, partition in stage.node.partitions.by_name.items():
         if name.topic == topic and partition.log_end_offset > 0:
             partition.log.sync()
             stage.disk.sync_dir(stage.node.layout.folder_of(name))
@@ -82,7 +82,7 @@ def test_offsets_of_a_transaction_that_no_coordinator_knows_are_aborted(protocol
     sync(stage, "t")
     sync(stage, CONSUMER_OFFSETS_TOPIC)
     stage = stage.lose_power().again()
-    for partition in stage.node.shard.partitions.values():
+    for partition in stage.node.partitions.by_name.values():
         assert len(partition.open_txns) == 0
         assert partition.last_stable_offset == partition.high_watermark
     producer.client = stage
@@ -139,7 +139,7 @@ def open_transaction_that_lost_its_coordinator(
 def pinned(stage: Stage) -> list[object]:
     return [
         name
-        for name, partition in stage.node.shard.partitions.items()
+        for name, partition in stage.node.partitions.by_name.items()
         if len(partition.open_txns) or partition.last_stable_offset != partition.high_watermark
     ]
 

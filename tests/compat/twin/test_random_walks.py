@@ -1,6 +1,6 @@
 """Goal: whatever two producers do, sane or not, and in whatever mixture of the two protocols, Apache Kafka answers as we do.
 
-Method: twin runs (see the package's docstring). The dice choose every request, with identities that are, were or never will be the
+Method: twin runs (see the package's docstring). The rng choose every request, with identities that are, were or never will be the
 producer's. They are cast alike for both brokers; a choice depends on an answer only through the identity that it gave.
 """
 
@@ -42,11 +42,11 @@ END_VERSIONS: Final = (1, 2, 4, 4, 5, 5)
 
 
 class Walk:
-    """One script: the dice, and what is known of the producers."""
+    """One script: the rng, and what is known of the producers."""
 
     def __init__(self, talk: Talk, seed: int) -> None:
         self._talk = talk
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self._topic = f"walk-{seed}"
         self._step = 0
         talk.topic(self._topic, PARTITIONS)
@@ -55,7 +55,7 @@ class Walk:
     def go(self) -> None:
         """One request, and what can be seen of it."""
         self._step += 1
-        producer = self._dice.choice(self._producers)
+        producer = self._rng.choice(self._producers)
         requests: list[Callable[[Producer], None]] = [
             self._init,
             self._add,
@@ -72,7 +72,7 @@ class Walk:
             self._end,
             self._mark,
         ]
-        self._dice.choice(requests)(producer)
+        self._rng.choice(requests)(producer)
         self._talk.settle(*(each.transactional_id for each in self._producers))
         look_at_id(self._talk, self._name("then"), producer.transactional_id)
 
@@ -90,7 +90,7 @@ class Walk:
 
     def _somebody(self, producer: Producer) -> Producer:
         """The producer itself or, now and then, one that it was or that nobody is."""
-        return producer.at(epoch=max(0, producer.epoch + self._dice.choice(EPOCHS_OFF)))
+        return producer.at(epoch=max(0, producer.epoch + self._rng.choice(EPOCHS_OFF)))
 
     def _bring_up_to_date(self, who: Producer) -> None:
         """An earlier owner may do harm on Apache Kafka and is refused here; test_every_state has that by itself."""
@@ -98,27 +98,27 @@ class Walk:
         who.epoch = max(who.epoch, known.producer_epoch)
 
     def _index(self) -> int:
-        return self._dice.randrange(PARTITIONS)
+        return self._rng.randrange(PARTITIONS)
 
     def _init(self, producer: Producer) -> None:
         name = producer.transactional_id
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             ask, word = init(name), "init"
         else:
             who = self._somebody(producer)
             self._bring_up_to_date(who)
             ask = init(name, producer_id=who.producer_id, epoch=who.epoch)
             word = f"init of {name} at {who.epoch}"
-        producer.take(self._talk.ask(self._name(word), ask, self._dice.choice((3, 4, 5))))
+        producer.take(self._talk.ask(self._name(word), ask, self._rng.choice((3, 4, 5))))
 
     def _add(self, producer: Producer) -> None:
-        who, version = self._somebody(producer), self._dice.choice((0, 1, 2, 3))
-        ask = add(who, self._topic, self._dice.choice((0, 0, 0, 1, 1, 1, PARTITIONS)))
+        who, version = self._somebody(producer), self._rng.choice((0, 1, 2, 3))
+        ask = add(who, self._topic, self._rng.choice((0, 0, 0, 1, 1, 1, PARTITIONS)))
         self._talk.ask(self._name(f"add at {who.epoch}, v{version}"), ask, version)
 
     def _ask_for_partition(self, producer: Producer) -> None:
         """As one broker asks another."""
-        who, verify = self._somebody(producer), self._dice.random() < 0.7
+        who, verify = self._somebody(producer), self._rng.random() < 0.7
         ask = add(who, self._topic, self._index(), verify_only=verify)
         self._talk.ask(self._name(f"verify {verify} at {who.epoch}"), ask, 5)
 
@@ -126,13 +126,13 @@ class Walk:
         who, index = self._somebody(producer), self._index()
         # Whoever writes ahead of the producer harms it on Apache Kafka; test_partitions has that by itself.
         who.epoch = min(who.epoch, producer.epoch)
-        version = self._dice.choice(PRODUCE_VERSIONS)
+        version = self._rng.choice(PRODUCE_VERSIONS)
         place = (self._topic, index)
         sequence = 0
         if who.epoch == producer.epoch and place in producer.sequences:
-            off = self._dice.choice((0, 0, 0, 0, 0, 0, 0, -1, 1))
+            off = self._rng.choice((0, 0, 0, 0, 0, 0, 0, -1, 1))
             sequence = max(0, producer.sequences[place] + off)
-        transactional = self._dice.random() < 0.9
+        transactional = self._rng.random() < 0.9
         records = who.batch(b"%d" % self._step, sequence=sequence, transactional=transactional)
         ask = produce(self._topic, records, transactional_id=producer.transactional_id, index=index)
         word = f"write {sequence} at {who.epoch} to {index}, v{version}, {transactional}"
@@ -142,27 +142,27 @@ class Walk:
             producer.sequences[place] = sequence + 1
 
     def _add_offsets(self, producer: Producer) -> None:
-        who, version = self._somebody(producer), self._dice.choice((0, 1, 2, 3, 4))
+        who, version = self._somebody(producer), self._rng.choice((0, 1, 2, 3, 4))
         ask = add_offsets(who, self._topic)
         self._talk.ask(self._name(f"add offsets at {who.epoch}, v{version}"), ask, version)
 
     def _commit_offsets(self, producer: Producer) -> None:
-        who, version = self._somebody(producer), self._dice.choice(OFFSETS_VERSIONS)
+        who, version = self._somebody(producer), self._rng.choice(OFFSETS_VERSIONS)
         ask = commit_offsets(who, self._topic, {(self._topic, self._index()): self._step})
         self._talk.ask(self._name(f"offsets at {who.epoch}, v{version}"), ask, version)
 
     def _end(self, producer: Producer) -> None:
-        who, version = self._somebody(producer), self._dice.choice(END_VERSIONS)
+        who, version = self._somebody(producer), self._rng.choice(END_VERSIONS)
         if version >= TV2.end:
             self._bring_up_to_date(who)
-        commit = self._dice.random() < 0.6
+        commit = self._rng.random() < 0.6
         word = f"{'commit' if commit else 'abort'} at {who.epoch}, v{version}"
         producer.take(self._talk.ask(self._name(word), end(who, commit=commit), version))
 
     def _mark(self, producer: Producer) -> None:
         """An administrator ends what is open, at an epoch behind which the coordinator is not shut out."""
-        who = producer.at(epoch=max(0, producer.epoch - self._dice.choice((0, 1))))
-        version, commit = self._dice.choice((1, 2)), self._dice.random() < 0.5
+        who = producer.at(epoch=max(0, producer.epoch - self._rng.choice((0, 1))))
+        version, commit = self._rng.choice((1, 2)), self._rng.random() < 0.5
         ask = marker(who, {self._topic: [self._index()]}, commit=commit)
         self._talk.ask(self._name(f"marker at {who.epoch}, v{version}"), ask, version)
 

@@ -93,7 +93,7 @@ def agree(batch: SealedBatch) -> list[dict[str, Any]] | None:
 
 def rarely(lie: st.SearchStrategy[Any], truth: Any) -> st.SearchStrategy[Any]:
     """Mostly the truth: a batch that lies everywhere is refused at the first lie."""
-    return st.integers(0, 15).flatmap(lambda dice: lie if dice == 15 else st.just(truth))
+    return st.integers(0, 15).flatmap(lambda rng: lie if rng == 15 else st.just(truth))
 
 
 @st.composite

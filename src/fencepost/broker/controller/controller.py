@@ -116,7 +116,7 @@ class Outcome(NamedTuple):
 Outcomes = list[Outcome]
 
 
-class Topics:
+class Controller:
     """The metadata of one node, and what it does to the node's partitions."""
 
     def __init__(self, node: Node) -> None:
@@ -138,7 +138,7 @@ class Topics:
     def load(self) -> None:
         """Reads the metadata log and opens every partition that this node leads."""
         node = self._node
-        self.identity = load_identity(node.disk, node.config.data, node.node_id, node.dice)
+        self.identity = load_identity(node.disk, node.config.data, node.node_id, node.randomness)
         refuse_damaged_metadata(node.disk, node.layout)
         self._log = node.open_metadata_log()
         self._log.reconfigure(METADATA_LOG_CONFIG)
@@ -175,7 +175,7 @@ class Topics:
         event = RegisterBroker(
             node_id=self._node.node_id,
             epoch=self._metadata_log.log_end_offset,
-            incarnation_id=draw_id(self._node.dice),
+            incarnation_id=draw_id(self._node.randomness),
             endpoints=(Endpoint("PLAINTEXT", host, port),),
             rack=self._node.config.broker_rack,
             features=FEATURES,
@@ -326,7 +326,7 @@ class Topics:
                 self._node.call_later(0, lambda: None if self._stopped else go_on())
                 return
             wanted = left.popleft()
-            topic_id = draw_id(self._node.dice)
+            topic_id = draw_id(self._node.randomness)
             decision = self._decide_create(wanted, topic_id)
             created = sum(
                 e.partition_count for e in decision.effects if isinstance(e, PartitionsCreated)

@@ -96,7 +96,7 @@ class MetadataEffects:
 
     def _steps(self, effects: Sequence[Effect]) -> Iterator[None]:
         """Yields before each turn of the loop but the first."""
-        certain = AT_ONCE_SYNCED if self._node.shard.fsync else AT_ONCE
+        certain = AT_ONCE_SYNCED if self._node.partitions.fsync else AT_ONCE
         until = perf_counter() + TURN_SECONDS
         for effect in effects:
             self._warn_of_settings(effect)

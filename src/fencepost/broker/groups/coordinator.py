@@ -60,7 +60,7 @@ _VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 """What the transaction coordinator says, as a client of the group coordinator hears it."""
 
 
-class Groups:
+class GroupCoordinator:
     """All groups that this node coordinates."""
 
     def __init__(self, node: Node) -> None:
@@ -147,7 +147,7 @@ class Groups:
 
     def new_member_id(self, prefix: str) -> str:
         """An id that a member may be given: its client's or instance's name and something unique."""
-        return f"{prefix}-{uuid.UUID(bytes=self._node.dice.bytes(16), version=4)}"
+        return f"{prefix}-{uuid.UUID(bytes=self._node.randomness.bytes(16), version=4)}"
 
     def join(self, event: Join, done: Callable[[JoinReply], None]) -> None:
         error = refuse_join(event, self.settings)

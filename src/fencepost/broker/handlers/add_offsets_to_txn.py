@@ -54,7 +54,7 @@ def refuse(request: AddOffsetsToTxnRequest, context: Context) -> ErrorCode:
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     try:
         # A client may add a group before anybody has looked for its coordinator.
-        context.node.topics.ensure_internal(CONSUMER_OFFSETS_TOPIC)
+        context.node.controller.ensure_internal(CONSUMER_OFFSETS_TOPIC)
     except StorageError:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.NONE

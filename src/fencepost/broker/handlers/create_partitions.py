@@ -43,7 +43,7 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
             CreatePartitionsResponse(results=[describe(outcomes[name]) for name in names])
         )
 
-    context.node.topics.create_partitions(events, created, validate_only=request.validate_only)
+    context.node.controller.create_partitions(events, created, validate_only=request.validate_only)
     return parked
 
 

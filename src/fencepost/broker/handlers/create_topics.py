@@ -53,7 +53,7 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
         )
         run_in_turns(context.node, steps, partial(parked.answer, response))
 
-    context.node.topics.create(
+    context.node.controller.create(
         [read(topic) for topic in wanted.values()], created, validate_only=request.validate_only
     )
     return parked

@@ -103,7 +103,7 @@ class Deletion:
                 name = cut.partition.name
                 starts[name] = max(cut.offset, starts.get(name, 0))
         try:
-            node.layout.save_log_starts(starts, sync=node.shard.fsync)
+            node.layout.save_log_starts(starts, sync=node.partitions.fsync)
         except StorageError as problem:
             log.error("records of %s cannot be deleted: %s", ", ".join(map(str, starts)), problem)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -125,7 +125,7 @@ def find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
     """The partition, if it is here and records may be deleted from it."""
     if not context.authorize("DELETE", TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    state = context.node.topics.state.partition(topic, index)
+    state = context.node.controller.state.partition(topic, index)
     if state is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic in INTERNAL_TOPICS:

@@ -52,7 +52,7 @@ def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsRespon
         )
         parked.answer(DeleteTopicsResponse(responses=results))
 
-    context.node.topics.delete(names, deleted)
+    context.node.controller.delete(names, deleted)
     return parked
 
 
@@ -79,7 +79,7 @@ def resolve(
     topics: Sequence[DeleteTopicState], results: list[DeletableTopicResult], context: Context
 ) -> list[str]:
     """The names of the topics to delete; what cannot be one is answered already."""
-    state = context.node.topics.state
+    state = context.node.controller.state
     names: list[str] = []
     ids: dict[str, bytes] = {}
     for topic in topics:

@@ -39,7 +39,7 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
-    topics = context.node.topics
+    topics = context.node.controller
     return DescribeClusterResponse(
         error_message=None,
         cluster_id=topics.cluster_id,
@@ -64,6 +64,6 @@ def describe_brokers(
             rack=broker.rack,
             is_fenced=broker.fenced,
         )
-        for node_id, broker in sorted(context.node.topics.state.brokers.items())
+        for node_id, broker in sorted(context.node.controller.state.brokers.items())
         if broker.endpoints and (request.include_fenced_brokers or not broker.fenced)
     ]

@@ -106,7 +106,7 @@ def rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] |
         return broker_rows(resource.name, context)
     if resource.kind == LOGGER_RESOURCE:
         return refuse_logger_owner(context.node, resource.name) or describe_loggers()
-    own = context.node.topics.state.settings_of(*resource)
+    own = context.node.controller.state.settings_of(*resource)
     return refuse_nameless(resource) or describe_client_metrics(own)
 
 
@@ -117,7 +117,7 @@ def topic_rows(name: str, context: Context) -> list[Row] | Refusal:
         )
     if problem := refuse_name(name):
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    state = context.node.topics.state
+    state = context.node.controller.state
     if name not in state.topics:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
     return describe_topic(context.node.config, state.settings_of(TOPIC_RESOURCE, name))
@@ -128,7 +128,7 @@ def group_rows(group: Resource, context: Context) -> list[Row] | Refusal:
         return Refusal(
             ErrorCode.GROUP_AUTHORIZATION_FAILED, f"Not authorized to describe {group.name!r}."
         )
-    own = context.node.topics.state.settings_of(*group)
+    own = context.node.controller.state.settings_of(*group)
     return refuse_nameless(group) or describe_group(context.node.config, own)
 
 

@@ -62,7 +62,7 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
 def wanted(request: DescribeLogDirsRequest, node: Node) -> Iterable[Partition]:
     """Partitions whose logs are here, out of those that were asked for."""
     if request.topics is None:
-        for name, partition in list(node.shard.partitions.items()):
+        for name, partition in list(node.partitions.by_name.items()):
             if name.topic != CLUSTER_METADATA_TOPIC:
                 yield partition
         return

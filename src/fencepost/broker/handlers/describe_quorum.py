@@ -69,12 +69,12 @@ def quorum(context: Context) -> DescribedPartition:
     assert metadata is not None, "the metadata log is open as long as anybody is served"
     now_ms = node.clock.now_ms()
     return DescribedPartition(
-        leader_id=node.topics.controller_id,
+        leader_id=node.controller.controller_id,
         leader_epoch=metadata.leader_epoch,
         high_watermark=metadata.high_watermark,
         current_voters=[
             ReplicaState(
-                replica_id=node.topics.controller_id,
+                replica_id=node.controller.controller_id,
                 log_end_offset=metadata.log_end_offset,
                 last_fetch_timestamp=now_ms,
                 last_caught_up_timestamp=now_ms,
@@ -84,7 +84,7 @@ def quorum(context: Context) -> DescribedPartition:
 
 
 def voter(context: Context) -> Node:
-    topics = context.node.topics
+    topics = context.node.controller
     endpoint = topics.state.endpoint(topics.controller_id)
     listeners = []
     if endpoint is not None:

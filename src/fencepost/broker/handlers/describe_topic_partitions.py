@@ -63,7 +63,7 @@ def refuse_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicParti
 
 def known_names(context: Context) -> list[str]:
     """Every topic that this client may know of."""
-    names = sorted(context.node.topics.state.topics)
+    names = sorted(context.node.controller.state.topics)
     return [name for name in names if context.authorize("DESCRIBE", TOPIC, name)]
 
 
@@ -79,7 +79,7 @@ class Page:
 
     def add(self, name: str) -> bool:
         """Puts a topic on the page as far as it fits; False when the page is full."""
-        topic = self._context.node.topics.state.topics.get(name)
+        topic = self._context.node.controller.state.topics.get(name)
         error = self._refuse(name, topic)
         if topic is None or error is not ErrorCode.NONE:
             self.topics.append(self._describe(name, None, error))

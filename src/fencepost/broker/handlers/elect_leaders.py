@@ -53,7 +53,7 @@ def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersRespon
 def elect(topic: str, index: int, *, known: bool, context: Context) -> PartitionResult:
     if not known:
         error, message = ErrorCode.INVALID_REQUEST, "There is no such kind of election."
-    elif context.node.topics.state.partition(topic, index) is None:
+    elif context.node.controller.state.partition(topic, index) is None:
         error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no {topic}-{index}."
     else:
         error, message = ErrorCode.ELECTION_NOT_NEEDED, "The one copy leads already."

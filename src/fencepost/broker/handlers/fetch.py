@@ -61,7 +61,7 @@ class Read(NamedTuple):
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    if not context.node.shard.may_read_now():
+    if not context.node.partitions.may_read_now():
         return LongPoll(request, context, None, 0).parked
     read = read_all(request, context)
     if (
@@ -111,7 +111,7 @@ class LongPoll:
         self._is_late = request.max_wait_ms <= 0
         self._timer: TimerHandle = context.node.call_later(request.max_wait_ms, self._time_is_up)
         if partitions is None:
-            context.node.shard.wake_soon([self])
+            context.node.partitions.wake_soon([self])
         elif context.node.replies.is_full:
             self._wait_for_room()
         else:
@@ -119,7 +119,7 @@ class LongPoll:
         self.parked.when_abandoned(self._leave)
 
     def _watch(self, size_bytes: int) -> None:
-        self._context.node.shard.fetch_waiters.add(
+        self._context.node.partitions.fetch_waiters.add(
             self,
             self._partitions,
             missing_bytes=self._request.min_bytes - size_bytes,
@@ -140,7 +140,7 @@ class LongPoll:
         node.replies.when_free(self.wake)
 
     def _unwatch(self) -> None:
-        self._context.node.shard.fetch_waiters.remove(self, self._partitions)
+        self._context.node.partitions.fetch_waiters.remove(self, self._partitions)
 
     def wake(self) -> None:
         """One of its partitions has brought its share, or has moved in another way."""
@@ -165,7 +165,7 @@ class LongPoll:
 
     def _time_is_up(self) -> None:
         self._is_late = True
-        self._context.node.shard.wake_soon([self])
+        self._context.node.partitions.wake_soon([self])
 
     def _leave(self) -> None:
         self._is_waiting = False

@@ -48,7 +48,7 @@ def find(key_type: int, key: str, context: Context) -> Coordinator:
         return not_found(key, error)
     topic = CONSUMER_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC
     try:
-        context.node.topics.ensure_internal(topic)
+        context.node.controller.ensure_internal(topic)
     except StorageError:
         return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     metadata = context.node.metadata

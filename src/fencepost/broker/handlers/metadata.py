@@ -61,7 +61,7 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Par
         failed = {outcome.name: outcome.error for outcome in outcomes if outcome.error}
         parked.answer(answer(request, context, failed))
 
-    context.node.topics.auto_create(missing, created)
+    context.node.controller.auto_create(missing, created)
     return parked
 
 
@@ -83,7 +83,7 @@ def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResp
 
 def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
     """Many topics that nobody has asked for are described over several turns of the loop, then shown at once."""
-    state, shown = context.node.topics.state, context.node.topics.shown
+    state, shown = context.node.controller.state, context.node.controller.shown
     wanted = request.topics
     names = state.topics if wanted is None else [topic.name or "" for topic in wanted]
     unseen = [name for name in names if name not in shown]
@@ -116,7 +116,7 @@ def topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
     node = context.node
     if request.topics is None or not request.allow_auto_topic_creation or by_ids(request.topics):
         return []
-    state = node.topics.state
+    state = node.controller.state
     missing = dict.fromkeys(
         topic.name
         for topic in request.topics
@@ -156,8 +156,8 @@ def answer(
         operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
     return MetadataResponse(
         brokers=describe_brokers(node),
-        cluster_id=node.topics.cluster_id,
-        controller_id=node.topics.controller_id,
+        cluster_id=node.controller.cluster_id,
+        controller_id=node.controller.controller_id,
         topics=topics,
         cluster_authorized_operations=operations,
     )
@@ -171,7 +171,7 @@ def describe_brokers(node: Node) -> list[MetadataResponseBroker]:
             port=broker.endpoints[0].port,
             rack=broker.rack,
         )
-        for broker in node.topics.state.live_brokers()
+        for broker in node.controller.state.live_brokers()
         if broker.endpoints
     ]
 
@@ -181,7 +181,7 @@ def all_topics(context: Context) -> list[MetadataResponseTopic]:
     node = context.node
     return [
         describe_topic(node, topic)
-        for name, topic in node.topics.state.topics.items()
+        for name, topic in node.controller.state.topics.items()
         if context.authorize("DESCRIBE", TOPIC, name)
     ]
 
@@ -209,7 +209,7 @@ def by_ids(wanted: Sequence[MetadataRequestTopic]) -> bool:
 def by_name(name: str, context: Context, failed: dict[str, ErrorCode]) -> MetadataResponseTopic:
     if not context.authorize("DESCRIBE", TOPIC, name):
         return not_found(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    topic = context.node.topics.state.topics.get(name)
+    topic = context.node.controller.state.topics.get(name)
     if topic is not None:
         return describe_topic(context.node, topic)
     if refuse_name(name) is not None:
@@ -222,7 +222,7 @@ def not_found(name: str, error: ErrorCode) -> MetadataResponseTopic:
 
 
 def by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
-    topic = context.node.topics.state.topics_by_id.get(topic_id)
+    topic = context.node.controller.state.topics_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(
             name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
@@ -237,7 +237,7 @@ def by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
 
 def describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
     """Kept until something changes: most clients ask for the same topics over and over."""
-    shown = node.topics.shown
+    shown = node.controller.shown
     found = shown.get(topic.name)
     if found is None:
         found = shown[topic.name] = MetadataResponseTopic(
@@ -272,7 +272,7 @@ def is_available(node: Node, topic: str, index: int, partition: PartitionState) 
     """Whether somebody serves a partition: one of ours is open, another's broker lives."""
     if partition.leader == node.node_id:
         return node.partition(topic, index) is not None
-    return node.topics.state.endpoint(partition.leader) is not None
+    return node.controller.state.endpoint(partition.leader) is not None
 
 
 def with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:

@@ -467,7 +467,7 @@ def answer(
     """All of it is in the logs."""
     if request.acks == 0:
         for write, _ in undurable:
-            context.node.shard.appended(write.partition)
+            context.node.partitions.appended(write.partition)
         return say_nothing(response)
     if not undurable:
         return response

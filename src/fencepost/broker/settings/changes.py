@@ -111,7 +111,7 @@ def check_changes(node: Node, resource: Resource, changes: Sequence[Change]) -> 
         return refuse_logger_owner(node, resource.name) or _check_loggers(changes)
     if refused := _refuse_resource(node, resource):
         return refused
-    present = node.topics.state.settings_of(*resource)
+    present = node.controller.state.settings_of(*resource)
     try:
         wanted = {
             change.name: _new_value(resource, change, present.get(change.name))
@@ -129,7 +129,7 @@ def check_replacement(
     changes = [Change(name, Operation.SET, value) for name, value in settings]
     if refused := _refuse_form(changes) or _refuse_resource(node, resource):
         return refused
-    present = node.topics.state.settings_of(*resource)
+    present = node.controller.state.settings_of(*resource)
     wanted: dict[str, str | None] = dict.fromkeys(present)
     wanted.update(settings)
     return _check_values(node, resource, present, wanted)
@@ -172,7 +172,7 @@ def _refuse_topic(node: Node, name: str) -> Refusal | None:
         return Refusal(ErrorCode.INVALID_REQUEST, "There are no settings for all topics at once.")
     if problem := refuse_name(name):
         return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-    if name not in node.topics.state.topics:
+    if name not in node.controller.state.topics:
         return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}.")
     return None
 
@@ -346,7 +346,7 @@ class _Walk:
             _set_levels(event, self._context)
             return
         self._unfinished += 1
-        self._context.node.topics.alter_settings([event], partial(self._altered, index))
+        self._context.node.controller.alter_settings([event], partial(self._altered, index))
 
     def _altered(self, index: int, errors: Sequence[ErrorCode]) -> None:
         self._refusals[index] = _refuse_disk(errors[0])

@@ -85,14 +85,14 @@ class Flusher:
 
     def sealed(self, partition: Partition) -> None:
         """A segment of this partition is complete."""
-        if self._node.shard.fsync:
+        if self._node.partitions.fsync:
             self.save_soon()  # The sync that acknowledges the next append covers the segment.
             return
         self._flush_soon(partition)
 
     def written(self, partition: Partition) -> None:
         """All of this partition is to be on the disk soon: without the metadata log nobody finds the others."""
-        if not self._node.shard.fsync:
+        if not self._node.partitions.fsync:
             self._written.add(partition)
             self._flush_soon(partition)
 
@@ -137,7 +137,7 @@ class Flusher:
             self._flush_soon(partition)
 
     def _is_open(self, partition: Partition) -> bool:
-        return self._node.shard.partitions.get(partition.name) is partition
+        return self._node.partitions.by_name.get(partition.name) is partition
 
     # -- recovery points ----------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Flusher:
         node = self._node
         try:
             save = node.layout.prepare_checkpoints(
-                node.shard.partitions.values(), sync=node.shard.fsync
+                node.partitions.by_name.values(), sync=node.partitions.fsync
             )
         except StorageError as problem:
             log.warning("%s; it is tried again later", problem)

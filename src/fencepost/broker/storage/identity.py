@@ -20,7 +20,7 @@ from fencepost.base.ids import topic_id_text
 from fencepost.records.checkpoint import decode_properties, encode_properties
 
 if TYPE_CHECKING:
-    from fencepost.base.seams import Dice, Disk
+    from fencepost.base.seams import Disk, Randomness
 
 FILE_NAME: Final = "meta.properties"
 FILE_VERSION: Final = "1"
@@ -39,7 +39,7 @@ class Identity(NamedTuple):
     directory_id: str
 
 
-def load_identity(disk: Disk, folder: str, node_id: int, dice: Dice) -> Identity:
+def load_identity(disk: Disk, folder: str, node_id: int, randomness: Randomness) -> Identity:
     """Reads meta.properties, or makes it in a directory that has none."""
     path = f"{folder}/{FILE_NAME}"
     if disk.exists(path):
@@ -49,7 +49,9 @@ def load_identity(disk: Disk, folder: str, node_id: int, dice: Dice) -> Identity
             f"{folder} has no {FILE_NAME}, so it is not fencepost's, and it is not empty: {found[0]} is in it. "
             "Choose an empty or a new directory, or put the file back if it was lost."
         )
-    identity = Identity(topic_id_text(draw_id(dice)), node_id, topic_id_text(draw_id(dice)))
+    identity = Identity(
+        topic_id_text(draw_id(randomness)), node_id, topic_id_text(draw_id(randomness))
+    )
     disk.write_file(path, _encode(identity), sync=True)
     return identity
 
@@ -98,10 +100,10 @@ def _read(disk: Disk, path: str, node_id: int) -> Identity:
     return identity
 
 
-def draw_id(dice: Dice) -> bytes:
+def draw_id(randomness: Randomness) -> bytes:
     """A random UUID of version 4 whose text does not look like an option of a command line."""
     while True:
-        drawn = bytearray(dice.bytes(16))
+        drawn = bytearray(randomness.bytes(16))
         drawn[6] = drawn[6] & 0x0F | 0x40
         drawn[8] = drawn[8] & 0x3F | 0x80
         found = bytes(drawn)

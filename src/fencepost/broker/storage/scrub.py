@@ -146,7 +146,7 @@ class Scrub:
 
     def _segments_to_read(self) -> Iterator[tuple[Partition, Segment] | None]:
         """Every segment when its turn comes; None where the loop should have a turn."""
-        partitions = self._node.shard.partitions
+        partitions = self._node.partitions.by_name
         passed = 0
         for name in list(partitions):
             partition = partitions.get(name)

@@ -93,7 +93,7 @@ _REMEMBERED_IDS: Final = 8192
 """Java's hash takes microseconds in Python, and an id comes again with every request."""
 
 
-class Transactions:
+class TransactionCoordinator:
     """The transaction coordinator of one node."""
 
     def __init__(self, node: Node) -> None:
@@ -246,7 +246,7 @@ class Transactions:
                 else Reply(NONE, producer_id, producer_epoch=0)
             )
 
-        self._node.topics.allocate_producer_id(allocated)
+        self._node.controller.allocate_producer_id(allocated)
 
     def add_partitions(self, event: AddPartitions, done: Done) -> None:
         """Partitions join a transaction on the word of a client, or (TV2) of a broker that was written to."""
@@ -290,7 +290,7 @@ class Transactions:
             else:
                 self.submit(decide, replace(event, new_producer_id=producer_id), done)
 
-        self._node.topics.allocate_producer_id(allocated)
+        self._node.controller.allocate_producer_id(allocated)
 
     def _write(
         self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done

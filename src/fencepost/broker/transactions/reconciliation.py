@@ -168,12 +168,12 @@ def _reserve_ids(node: Node, *, skipped: int) -> int:
     state = node.metadata
     used = (each for each in _used_ids(node) if each < LAST_COUNTED_ID)
     first = max(max(used, default=-1) + 1, state.next_producer_id)
-    node.topics.reserve_ids_below(first + skipped)
+    node.controller.reserve_ids_below(first + skipped)
     return first
 
 
 def _used_ids(node: Node) -> Iterator[int]:
-    for partition in node.shard.partitions.values():
+    for partition in node.partitions.by_name.values():
         for producer in partition.producers:
             yield producer.producer_id
     for coordinator in node.transactions.coordinators():
@@ -183,7 +183,7 @@ def _used_ids(node: Node) -> Iterator[int]:
 
 
 def _seen(node: Node) -> Iterator[Seen]:
-    for name, partition in node.shard.partitions.items():
+    for name, partition in node.partitions.by_name.items():
         for each in partition.producers:
             yield Seen(name, each.producer_id, each.epoch, each.in_txn, each.coordinator_epoch)
 
@@ -218,7 +218,7 @@ def _reconcile(node: Node, repaired: set[Partition]) -> None:
 
 def _sync(node: Node, partitions: Iterable[Partition]) -> None:
     """In fsync mode nothing that was written here may be missing once the directory counts as synced."""
-    if node.shard.fsync:
+    if node.partitions.fsync:
         for partition in dict.fromkeys(partitions):
             partition.advance_high_watermark(partition.log.sync())
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fencepost.broker.node import Node, TimerHandle
-    from fencepost.broker.transactions.coordinator import Transactions
+    from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.broker.transactions.partition import CoordinatorPartition
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Doomed:
 class TransactionClock:
     """The two looks that come round again and again."""
 
-    def __init__(self, node: Node, transactions: Transactions) -> None:
+    def __init__(self, node: Node, transactions: TransactionCoordinator) -> None:
         self._node = node
         self._transactions = transactions
         self._timers: dict[str, TimerHandle] = {}

@@ -86,13 +86,13 @@ class MerchantRule:
 
 def merchant_rules() -> list[MerchantRule]:
     """The same rules on every run."""
-    dice = random.Random(7)
+    rng = random.Random(7)
     return [
         MerchantRule(
             merchant=f"merchant-{number:02}",
-            highest_paise=dice.choice((50_000, 100_000, 250_000)),
-            daily_limit_paise=dice.choice((1_000_000, 3_000_000)),
-            goodwill_allowed=dice.random() < 0.5,
+            highest_paise=rng.choice((50_000, 100_000, 250_000)),
+            daily_limit_paise=rng.choice((1_000_000, 3_000_000)),
+            goodwill_allowed=rng.random() < 0.5,
         )
         for number in range(MERCHANT_COUNT)
     ]
@@ -100,13 +100,13 @@ def merchant_rules() -> list[MerchantRule]:
 
 def generate(count: int, seed: int = 1) -> Iterator[Settlement]:
     """So many settlements; the same ones for the same seed. A few come from a merchant without rules."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     for number in range(count):
         yield Settlement(
             refund_id=f"refund-{number:07}",
-            merchant=f"merchant-{dice.randrange(MERCHANT_COUNT + 1):02}",
-            amount_paise=dice.randrange(100, 300_000),
-            reason=dice.choice(REASONS),
-            actor=dice.choice(ACTORS),
+            merchant=f"merchant-{rng.randrange(MERCHANT_COUNT + 1):02}",
+            amount_paise=rng.randrange(100, 300_000),
+            reason=rng.choice(REASONS),
+            actor=rng.choice(ACTORS),
             day=f"2026-01-{1 + number * 5 // max(1, count):02}",
         )
