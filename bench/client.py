@@ -38,7 +38,8 @@ def consumer(broker: Broker, **settings: Any) -> Consumer:
         "group.id": "bench",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        # A full queue makes it stop fetching for a second, so that the faster broker would look slower.
+        # A full queue makes it stop fetching for a second, so that the faster broker would look
+        # slower.
         "fetch.queue.backoff.ms": 1,
     }
     return Consumer({**_IMPATIENT, **common, **dotted})
@@ -51,7 +52,8 @@ def create_topic(broker: Broker, name: str, partitions: int = PARTITIONS, **conf
     # The client must live until the answer is there.
     asker = admin(broker)
     asker.create_topics([topic])[name].result(PATIENCE_SECONDS)
-    # Apache Kafka answers before the partitions have their leader: wait until each of them can be asked.
+    # Apache Kafka answers before the partitions have their leader: wait until each of them can be
+    # asked.
     end_offsets(broker, name, partitions)
 
 

@@ -1,8 +1,8 @@
 """Writes the figures of a run into docs/performance.md and draws its plots.
 
-A measured part stands between `<!-- measured: NAME -->` and `<!-- end of NAME -->`; all around it is written by hand and stays.
-The files of several runs can be given: where two have the same load, the later one counts. A part for which there are no
-figures is left as it is.
+A measured part stands between `<!-- measured: NAME -->` and `<!-- end of NAME -->`; all around it
+is written by hand and stays. The files of several runs can be given: where two have the same load,
+the later one counts. A part for which there are no figures is left as it is.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def _targets(loads: Iterable[Json]) -> str:
                 ours = _cell(load, "fencepost", measure)
                 told = ", ".join(filter(None, [told, ours]))
                 lines.append(
-                    f"| {load['title']} | {measure['unit']} | {wished} | {told} | {measure['holds']} |"
+                    f"| {load['title']} | {measure['unit']} | {wished} | {told} | "
+                    f"{measure['holds']} |"
                 )
     return "\n".join(lines)
 

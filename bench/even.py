@@ -1,13 +1,16 @@
 """An even start for every round: nothing left to write back, and memory that the machine really has.
 
-Rounds that write hundreds of megabytes can differ by a factor of four for two reasons that are no broker's:
+Rounds that write hundreds of megabytes can differ by a factor of four for two reasons that are no
+broker's:
 
-- **Write-back.** What the round before has left is written to the disk while the next one runs. So it is waited for, and a
-  round writes less than what makes the system begin with write-back by itself.
-- **First touch.** The host of a virtual machine hands out memory when it is touched first, and may take back what is free. A
-  megabyte written by a broker took 0.5 to 0.7 ms of processor time where the memory had been in use just before, and up to
-  2.7 ms where it was new. So as much memory as the round will fill is touched right before it, and given back; and the files
-  of a deleted topic are waited for (`client.delete_topic`), or rounds would fill ever more memory.
+- **Write-back.** What the round before has left is written to the disk while the next one runs. So
+  it is waited for, and a round writes less than what makes the system begin with write-back by
+  itself.
+- **First touch.** The host of a virtual machine hands out memory when it is touched first, and may
+  take back what is free. A megabyte written by a broker took 0.5 to 0.7 ms of processor time where
+  the memory had been in use just before, and up to 2.7 ms where it was new. So as much memory as
+  the round will fill is touched right before it, and given back; and the files of a deleted topic
+  are waited for (`client.delete_topic`), or rounds would fill ever more memory.
 
 Where the system does not tell (there is no /proc), both are left out.
 """

@@ -71,7 +71,8 @@ class Load:
     quick_warmup_seconds: int = 8
     """How long each side runs rounds that are not counted, one at least; 0 for none at all.
 
-    Virtual machines compile what runs often, so that Apache Kafka needs some seconds under load to show what it can do.
+    Virtual machines compile what runs often, so that Apache Kafka needs some seconds under load to
+    show what it can do.
     """
     room_bytes: int = 0
     """What a round writes, where it is so much that the memory for it should be at hand."""

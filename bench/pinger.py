@@ -2,11 +2,13 @@
 
     python -m bench.pinger 127.0.0.1:9092 PID    # until its input ends; then it prints the waits in ms as JSON
 
-Whatever keeps the broker's loop busy keeps the pings waiting. They are sent when they are due, whether those before are answered or
-not: else a stop of a second would count as one slow ping among many.
+Whatever keeps the broker's loop busy keeps the pings waiting. They are sent when they are due,
+whether those before are answered or not: else a stop of a second would count as one slow ping among
+many.
 
-On a machine where others work, a ping also waits for them. So the processor time that the broker's loop used while a ping was
-unanswered is noted too, where the system tells it: no neighbour adds to it. It does not count what the loop waited for a disk.
+On a machine where others work, a ping also waits for them. So the processor time that the broker's
+loop used while a ping was unanswered is noted too, where the system tells it: no neighbour adds to
+it. It does not count what the loop waited for a disk.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Where a commit and where a megabyte go in the broker.
 
-By Python function (cProfile), by system call where strace is found, and by function of machine code, the kernel's too, where
-perf is found and may be used. cProfile knows nothing of compiled code: of a compiled fencepost (`FENCEPOST_SRC`, see `sides.py`) it
-shows what is not compiled, and perf shows the rest.
+By Python function (cProfile), by system call where strace is found, and by function of machine
+code, the kernel's too, where perf is found and may be used. cProfile knows nothing of compiled
+code: of a compiled fencepost (`FENCEPOST_SRC`, see `sides.py`) it shows what is not compiled, and
+perf shows the rest.
 
-The load comes from our own generator, many producers at once, so that the broker has always something to do. cProfile and strace
-make everything slower, and what is small and often most of all: read the shares and the counts, and take the times from `make
-bench`.
+The load comes from our own generator, many producers at once, so that the broker has always
+something to do. cProfile and strace make everything slower, and what is small and often most of
+all: read the shares and the counts, and take the times from `make bench`.
 """
 
 from __future__ import annotations

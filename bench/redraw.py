@@ -2,8 +2,9 @@
 
     python -m bench.redraw
 
-For when the drawing has changed and the figures have not. A cell of a table has the median with the least and the most
-round, to three digits: all that a plot shows. What is not in the table is not drawn.
+For when the drawing has changed and the figures have not. A cell of a table has the median with the
+least and the most round, to three digits: all that a plot shows. What is not in the table is not
+drawn.
 """
 
 from __future__ import annotations

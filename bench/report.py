@@ -47,7 +47,8 @@ def ratio(result: Result, measure: Measure) -> float | None:
 def verdict(result: Result, measure: Measure) -> str:
     """Whether what was wanted holds, and whether all rounds agree about it; nothing where nothing was wanted.
 
-    A median that passes while some rounds do not is no proof, least of all on a machine where others work.
+    A median that passes while some rounds do not is no proof, least of all on a machine where
+    others work.
     """
     holds = [
         value >= wish if measure.better == "more" else value <= wish
@@ -173,7 +174,10 @@ def busy() -> str | None:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load < cores / 2:
         return None
-    return f"others work here too (load {load:.1f} on {cores} cores): the numbers will scatter, and prove little"
+    return (
+        f"others work here too (load {load:.1f} on {cores} cores): the numbers will scatter, "
+        "and prove little"
+    )
 
 
 def machine() -> dict[str, Any]:

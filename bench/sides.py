@@ -1,7 +1,8 @@
 """The brokers that are measured.
 
-fencepost is run from this checkout's `src`, or from the folder that `FENCEPOST_SRC` names, a compiled one say. The side
-`interpreted` is always run from `src`, so that the two can stand beside each other: `--sides fencepost,interpreted,kafka`.
+fencepost is run from this checkout's `src`, or from the folder that `FENCEPOST_SRC` names, a
+compiled one say. The side `interpreted` is always run from `src`, so that the two can stand beside
+each other: `--sides fencepost,interpreted,kafka`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ KAFKA_DELETES_SOON: Final = {
     "log.segment.delete.delay.ms": "200",
     "log.initial.task.delay.ms": "500",
 }
-"""Apache Kafka keeps the files of a deleted topic for a minute, so that rounds would fill ever more memory."""
+"""Apache Kafka keeps the files of a deleted topic for a minute, so that rounds would fill ever more
+memory."""
 SOURCE_VARIABLE: Final = "FENCEPOST_SRC"
 
 

@@ -1,9 +1,10 @@
 """Spark beside Spark: one session and one Apache Kafka that two pipelines use in turns.
 
-The sides of a Spark load are pipelines and not brokers: fencepost's source and sink on one side, Spark's own connector
-on the other, in the column of Apache Kafka. Both run in one session with two cores against the same Apache Kafka, so
-that nothing differs but the pipeline. The connector comes from Maven Central, once, into build/. It gets the settings
-with which it was fastest here; fencepost's pipeline gets none.
+The sides of a Spark load are pipelines and not brokers: fencepost's source and sink on one side,
+Spark's own connector on the other, in the column of Apache Kafka. Both run in one session with two
+cores against the same Apache Kafka, so that nothing differs but the pipeline. The connector comes
+from Maven Central, once, into build/. It gets the settings with which it was fastest here;
+fencepost's pipeline gets none.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ QUERY_SECONDS: Final = 300
 
 _FASTEST: Final = {"kafka.linger.ms": "5", "kafka.batch.size": "131072"}
 _FASTEST_SOURCE: Final = {"kafka.fetch.max.wait.ms": "10"}
-"""With Kafka's default of 500 ms Spark's consumer waits that long at the end of every range that it reads: a constant in
-every batch, which says nothing about its speed. fencepost's source gets the same, and does not change by it."""
+"""With Kafka's default of 500 ms Spark's consumer waits that long at the end of every range that it
+reads: a constant in every batch, which says nothing about its speed. fencepost's source gets the
+same, and does not change by it."""
 
 
 @dataclass(slots=True)

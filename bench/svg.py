@@ -1,8 +1,9 @@
 """Line plots as SVG, for docs/performance.md.
 
-A plot has a line per side with the medians, and a thin bar through each point from the least to the most round. A line joins
-two points only where nothing lies between them that another side measured: what was not measured is not drawn. A point
-without a neighbour says its value; each line says its name and last value where it ends. `desc` says in words what is shown.
+A plot has a line per side with the medians, and a thin bar through each point from the least to the
+most round. A line joins two points only where nothing lies between them that another side measured:
+what was not measured is not drawn. A point without a neighbour says its value; each line says its
+name and last value where it ends. `desc` says in words what is shown.
 """
 
 from __future__ import annotations

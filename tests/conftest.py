@@ -1,7 +1,8 @@
 """What every test shares: how hypothesis behaves.
 
-Machines differ and others may be busy on this one, so no example has a deadline. In continuous integration the examples
-are the same on every run: a change fails because of what it changed, and never by the luck of the draw.
+Machines differ and others may be busy on this one, so no example has a deadline. In continuous
+integration the examples are the same on every run: a change fails because of what it changed, and
+never by the luck of the draw.
 """
 
 from __future__ import annotations

@@ -46,7 +46,10 @@ def test_a_broken_link_is_found(text: str, problem: str) -> None:
 
 
 def test_a_good_link_is_no_problem() -> None:
-    text = "[a](guarantees.md#the-promise) [b](#anything) `[c](nowhere.md)` [d](https://kafka.apache.org)"
+    text = (
+        "[a](guarantees.md#the-promise) [b](#anything) `[c](nowhere.md)` "
+        "[d](https://kafka.apache.org)"
+    )
     found = list(check_docs.broken_links(ROOT / "docs" / "start.md", text))
     assert found == ["the link #anything leads to a heading that is not there"]
 
@@ -66,7 +69,8 @@ def test_an_example_that_does_not_compile_is_found() -> None:
 def test_a_picture_that_is_cut_is_found(tmp_path: Path, words: str) -> None:
     picture = tmp_path / "picture.svg"
     picture.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 50"><title>t</title><text {words}</text></svg>'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 50"><title>t</title><text '
+        f"{words}</text></svg>"
     )
     (found,) = check_docs.broken_picture(picture)
     assert "do not fit" in found

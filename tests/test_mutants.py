@@ -1,4 +1,7 @@
-"""The list of planted bugs fits the source. Whether the tests catch them takes minutes, and is what `make mutants` tries."""
+"""The list of planted bugs fits the source.
+
+Whether the tests catch them takes minutes, and is what `make mutants` tries.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ SHORTER = {
     "time.sleep(0.2)": "time.sleep(0.02)",
     '"session.timeout.ms": 6000': '"session.timeout.ms": 1000',
 }
-"""What a reader waits for, and a test need not. (The ten seconds at the end of the input stay: fewer would be a guess.)"""
+"""What a reader waits for, and a test need not. (The ten seconds at the end of the input stay:
+fewer would be a guess.)"""
 
 
 @pytest.mark.slow

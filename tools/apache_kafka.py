@@ -1,8 +1,8 @@
 """Apache Kafka next door: its jars from Maven Central, one broker of it, and its Java tools.
 
-Nothing of it is kept in the repository. The jars land in build/kafka-VERSION/libs once; a broker runs in
-KRaft mode with the controller in the same process, on free ports, in a folder that its user deletes.
-What fencepost claims to do as Kafka does is tried against this.
+Nothing of it is kept in the repository. The jars land in build/kafka-VERSION/libs once; a broker
+runs in KRaft mode with the controller in the same process, on free ports, in a folder that its user
+deletes. What fencepost claims to do as Kafka does is tried against this.
 """
 
 from __future__ import annotations

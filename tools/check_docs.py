@@ -1,8 +1,8 @@
 """Checks the pages for people without building the site: part of `make check`, in about a second.
 
-Every link leads to a file, and every anchor to a heading; every file that a page names exists; Python examples compile;
-pictures are well-formed and say what they show; the navigation of the site lists every page once. Whether an example does
-what its page says is a matter of tests.
+Every link leads to a file, and every anchor to a heading; every file that a page names exists;
+Python examples compile; pictures are well-formed and say what they show; the navigation of the site
+lists every page once. Whether an example does what its page says is a matter of tests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Compiles the broker's hot path with mypyc, into build/compiled: the same sources, about a third less time per request.
 
-The modules below are compiled as one group, so that calls and attributes among them need no dictionary. All others stay as they
-are; nothing knows which of the two it runs on. Sources are never compiled in place: a compiled module beside its source would
-silently win over what somebody edits. See docs/decisions/0007-the-hot-path-is-compiled.md.
+The modules below are compiled as one group, so that calls and attributes among them need no
+dictionary. All others stay as they are; nothing knows which of the two it runs on. Sources are
+never compiled in place: a compiled module beside its source would silently win over what somebody
+edits. See docs/decisions/0007-the-hot-path-is-compiled.md.
 
     python -m tools.compile_hot_path        # prints the folder, to be put on PYTHONPATH
 """
@@ -100,7 +101,8 @@ def compile_hot_path(target: Path = TARGET) -> Path:
             shutil.copytree(package, target / package.name, ignore=ignored)
     modules = [f"fencepost/{module}" for module in HOT_PATH]
     _say(
-        f"compiling {len(modules)} modules with mypyc and the C compiler, which takes a minute or more"
+        f"compiling {len(modules)} modules with mypyc and the C compiler, which takes a minute "
+        "or more"
     )
     output = _run_and_say(
         [sys.executable, "-m", "mypyc", "--strict", "--config-file=", *modules],

@@ -1,6 +1,7 @@
 """The table of docs/guide/settings.md that holds our figures against those that are often quoted.
 
-Our figures are read from the tables that `make bench` writes into docs/performance.md, so the two pages never differ.
+Our figures are read from the tables that `make bench` writes into docs/performance.md, so the two
+pages never differ.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def cost_table() -> Iterator[str]:
 def _medians(text: str, load: str, measure: str) -> list[str]:
     """Ours and Apache Kafka's, without the ranges."""
     row = re.search(
-        rf"^### {re.escape(load)}\n(?:(?!###).*\n)*?\| {re.escape(measure)} \|[^|]*\|([^|]*)\|([^|]*)\|",
+        rf"^### {re.escape(load)}\n(?:(?!###).*\n)*?\| {re.escape(measure)} "
+        r"\|[^|]*\|([^|]*)\|([^|]*)\|",
         text,
         re.MULTILINE,
     )

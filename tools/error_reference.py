@@ -1,7 +1,8 @@
 """The table of docs/reference/errors.md: what each error means, who is to blame, and what to do.
 
-Which APIs return an error comes from the headers of the handlers, whether it is retriable from Kafka's own table. The words are
-here. An error that a handler names and that has no words makes `make docs` fail.
+Which APIs return an error comes from the headers of the handlers, whether it is retriable from
+Kafka's own table. The words are here. An error that a handler names and that has no words makes
+`make docs` fail.
 """
 
 from __future__ import annotations
@@ -36,23 +37,28 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
     {
         "UNKNOWN_SERVER_ERROR": Words(
             f"{_PROGRAM}, or the broker",
-            "What a coordinator has to write does not fit into one batch (the broker logs how many bytes); otherwise a bug of the broker.",
-            "Fewer partitions in one transaction or offset commit, smaller metadata of group members; otherwise report it with the broker's log.",
+            "What a coordinator has to write does not fit into one batch (the broker logs how "
+            "many bytes); otherwise a bug of the broker.",
+            "Fewer partitions in one transaction or offset commit, smaller metadata of group "
+            "members; otherwise report it with the broker's log.",
         ),
         "OFFSET_OUT_OF_RANGE": Words(
             "retention, or a wrong offset",
             "The offset is not in the log: deleted already, or not written yet.",
-            "Decide with `auto.offset.reset` or `failOnDataLoss`; lengthen retention if the reader was too slow.",
+            "Decide with `auto.offset.reset` or `failOnDataLoss`; lengthen retention if the "
+            "reader was too slow.",
         ),
         "CORRUPT_MESSAGE": Words(
             f"the network, or {_DISK}",
             "A batch failed its CRC check.",
-            "On Produce clients retry. On Fetch bytes on the disk are damaged: run `fencepost check` on the stopped directory.",
+            "On Produce clients retry. On Fetch bytes on the disk are damaged: run `fencepost "
+            "check` on the stopped directory.",
         ),
         "UNKNOWN_TOPIC_OR_PARTITION": Words(
             _PROGRAM,
             "The topic or partition does not exist, or was just deleted.",
-            "Create the topic, or correct its name. Clients retry for a while, in case that it is being created.",
+            "Create the topic, or correct its name. Clients retry for a while, in case that it "
+            "is being created.",
         ),
         "LEADER_NOT_AVAILABLE": Words(
             _NOBODY, "The partition has no leader at the moment.", _RETRIED
@@ -65,7 +71,8 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         "MESSAGE_TOO_LARGE": Words(
             _SETTINGS,
             "The batch is above `max.message.bytes` of the topic.",
-            "Smaller records or batches, or raise the topic's limit and the producer's `max.request.size`. In a transaction: abort.",
+            "Smaller records or batches, or raise the topic's limit and the producer's "
+            "`max.request.size`. In a transaction: abort.",
         ),
         "OFFSET_METADATA_TOO_LARGE": Words(
             _PROGRAM,
@@ -92,14 +99,16 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "NOT_ENOUGH_REPLICAS": Words(
             _NOBODY,
-            "On fencepost: the coordinator could not verify the first write of a transaction at this moment.",
+            "On fencepost: the coordinator could not verify the first write of a transaction at "
+            "this moment.",
             _RETRIED,
         ),
         "INVALID_REQUIRED_ACKS": Words(_SETTINGS, "`acks` is not 0, 1 or all.", "Use `acks=all`."),
         "ILLEGAL_GENERATION": Words(
             _MEMBER,
             "The member speaks for a generation that is over: the group has rebalanced.",
-            "Abort the transaction, rejoin (the client does), and process from the committed offsets.",
+            "Abort the transaction, rejoin (the client does), and process from the committed "
+            "offsets.",
         ),
         "INCONSISTENT_GROUP_PROTOCOL": Words(
             _SETTINGS,
@@ -109,8 +118,10 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         "INVALID_GROUP_ID": Words(_PROGRAM, "The group id is empty.", "Set `group.id`."),
         "UNKNOWN_MEMBER_ID": Words(
             _MEMBER,
-            "The member was removed: it missed its session timeout, or another instance replaced it.",
-            "Shorter processing between polls, or a longer `max.poll.interval.ms`. In a transaction: abort.",
+            "The member was removed: it missed its session timeout, or another instance "
+            "replaced it.",
+            "Shorter processing between polls, or a longer `max.poll.interval.ms`. In a "
+            "transaction: abort.",
         ),
         "INVALID_SESSION_TIMEOUT": Words(
             _SETTINGS,
@@ -122,7 +133,8 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "TOPIC_AUTHORIZATION_FAILED": Words(
             _PERMISSION,
-            "The user may not do this to the topic. On fencepost: a client wrote to an internal topic.",
+            "The user may not do this to the topic. On fencepost: a client wrote to an internal "
+            "topic.",
             "Grant READ or WRITE on the topic; do not write to internal topics.",
         ),
         "GROUP_AUTHORIZATION_FAILED": Words(
@@ -134,7 +146,8 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         "INVALID_TIMESTAMP": Words(
             _PROGRAM,
             "A record's time is further from now than the topic allows.",
-            "Correct the clock or the time, or widen `message.timestamp.before.max.ms` / `after.max.ms`.",
+            "Correct the clock or the time, or widen `message.timestamp.before.max.ms` / "
+            "`after.max.ms`.",
         ),
         "UNSUPPORTED_VERSION": Words(
             "an old or new client",
@@ -163,48 +176,60 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "INVALID_REQUEST": Words(
             _PROGRAM,
-            "The request contradicts itself; the message says where. For transactions: an empty transactional id.",
+            "The request contradicts itself; the message says where. For transactions: an empty "
+            "transactional id.",
             "Correct it.",
         ),
         "POLICY_VIOLATION": Words(
             _SETTINGS,
-            "The request is well-formed, but a rule of the broker forbids it; the message says which.",
+            "The request is well-formed, but a rule of the broker forbids it; the message says "
+            "which.",
             "Fewer partitions; for DeleteRecords a topic whose `cleanup.policy` has `delete`.",
         ),
         "OUT_OF_ORDER_SEQUENCE_NUMBER": Words(
             f"{_OTHER}, or lost records",
-            "The batch does not follow the producer's last one: a batch in between is missing, or a second writer uses the same producer id and epoch.",
-            "Abort the transaction and start it again. If it stays: one writer per producer, or the log lost acknowledged records (power loss in `os` mode).",
+            "The batch does not follow the producer's last one: a batch in between is missing, "
+            "or a second writer uses the same producer id and epoch.",
+            "Abort the transaction and start it again. If it stays: one writer per producer, or "
+            "the log lost acknowledged records (power loss in `os` mode).",
         ),
         "INVALID_PRODUCER_EPOCH": Words(
             _OTHER,
-            "A partition has seen a higher epoch of this producer: fenced, or the transaction timed out. Old request versions get it from the coordinator too.",
+            "A partition has seen a higher epoch of this producer: fenced, or the transaction "
+            "timed out. Old request versions get it from the coordinator too.",
             "Close the producer. See [Epochs and fencing](../concepts/fencing.md).",
         ),
         "INVALID_TXN_STATE": Words(
             f"{_PROGRAM}, or {_CLIENT}",
-            "The transaction is not in a state that allows this: EndTxn without a transaction, another outcome than the one that was decided, a write without AddPartitionsToTxn.",
+            "The transaction is not in a state that allows this: EndTxn without a transaction, "
+            "another outcome than the one that was decided, a write without AddPartitionsToTxn.",
             "Close the producer, start a new one, and repeat the transaction.",
         ),
         "INVALID_PRODUCER_ID_MAPPING": Words(
             "a long pause",
-            "The coordinator does not know this transactional id with this producer id: it expired (`transactional.id.expiration.ms`), or has a new producer id.",
-            "Close the producer; `init_transactions` in a new one. Raise the expiration if producers pause for longer.",
+            "The coordinator does not know this transactional id with this producer id: it "
+            "expired (`transactional.id.expiration.ms`), or has a new producer id.",
+            "Close the producer; `init_transactions` in a new one. Raise the expiration if "
+            "producers pause for longer.",
         ),
         "INVALID_TRANSACTION_TIMEOUT": Words(
             _SETTINGS,
-            "`transaction.timeout.ms` is below 1 or above the broker's `transaction.max.timeout.ms`.",
+            "`transaction.timeout.ms` is below 1 or above the broker's "
+            "`transaction.max.timeout.ms`.",
             "Lower the former or raise the latter.",
         ),
         "CONCURRENT_TRANSACTIONS": Words(
             _NOBODY,
-            "The last transaction of the id is still writing its markers, or is being aborted for a new owner.",
-            "Nothing: clients back off and retry. If it stays for minutes: `fencepost txn describe`.",
+            "The last transaction of the id is still writing its markers, or is being aborted "
+            "for a new owner.",
+            "Nothing: clients back off and retry. If it stays for minutes: `fencepost txn "
+            "describe`.",
         ),
         "TRANSACTION_COORDINATOR_FENCED": Words(
             "an operator",
             "A marker came from an older coordinator than one that the partition knows.",
-            "Between brokers nothing is to be done. From `kafka-transactions abort`: the coordinator epoch was wrong.",
+            "Between brokers nothing is to be done. From `kafka-transactions abort`: the "
+            "coordinator epoch was wrong.",
         ),
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": Words(
             _PERMISSION,
@@ -216,13 +241,15 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "OPERATION_NOT_ATTEMPTED": Words(
             "the other partitions of the request",
-            "Another partition of the same AddPartitionsToTxn was refused, so this one was not added.",
+            "Another partition of the same AddPartitionsToTxn was refused, so this one was not "
+            "added.",
             "Look at the error of the other partition.",
         ),
         "KAFKA_STORAGE_ERROR": Words(
             _DISK,
             "A write or read failed: full disk, I/O error. Nothing of the request was applied.",
-            "Look at the broker's log, free space; clients retry, and the broker recovers by itself when the disk does.",
+            "Look at the broker's log, free space; clients retry, and the broker recovers by "
+            "itself when the disk does.",
         ),
         "NON_EMPTY_GROUP": Words(
             _PROGRAM, "The group has live members.", "Stop its consumers first."
@@ -270,18 +297,22 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "INVALID_RECORD": Words(
             _PROGRAM,
-            "The topic does not accept such a record: no key on a compacted topic, a control batch, a malformed batch.",
+            "The topic does not accept such a record: no key on a compacted topic, a control "
+            "batch, a malformed batch.",
             "Set a key, or correct the topic's `cleanup.policy`.",
         ),
         "UNSTABLE_OFFSET_COMMIT": Words(
             _OTHER,
             "A transaction holds a pending offset of this partition.",
-            "Nothing: consumers retry until the transaction ends. If it stays, find the transaction with `fencepost txn list`.",
+            "Nothing: consumers retry until the transaction ends. If it stays, find the "
+            "transaction with `fencepost txn list`.",
         ),
         "PRODUCER_FENCED": Words(
             _OTHER,
-            "A newer producer has initialised this transactional id, or the transaction timed out and was aborted.",
-            "Close the producer and exit. If no other instance is alive: a longer `transaction.timeout.ms`, or shorter transactions.",
+            "A newer producer has initialised this transactional id, or the transaction timed "
+            "out and was aborted.",
+            "Close the producer and exit. If no other instance is alive: a longer "
+            "`transaction.timeout.ms`, or shorter transactions.",
         ),
         "RESOURCE_NOT_FOUND": Words(_PROGRAM, "There is no such user.", "fencepost has no users."),
         "DUPLICATE_RESOURCE": Words(
@@ -289,7 +320,8 @@ ERRORS: Final[Mapping[str, Words]] = MappingProxyType(
         ),
         "UNKNOWN_TOPIC_ID": Words(
             "an operator",
-            "The topic was deleted, or deleted and created again: the id that the client has is old.",
+            "The topic was deleted, or deleted and created again: the id that the client has is "
+            "old.",
             "Clients refresh metadata. Offsets of the old topic mean nothing in the new one.",
         ),
         "TRANSACTIONAL_ID_NOT_FOUND": Words(

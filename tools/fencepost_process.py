@@ -34,7 +34,8 @@ class FencepostProcess:
         self.bootstrap_servers = listen
         command = [*python, "-m", "fencepost", "serve"]
         command += ["--listen", listen, "--data", str(data), *options]
-        # The fencepost that is imported here, interpreted or compiled; it need not be installed to be tried.
+        # The fencepost that is imported here, interpreted or compiled; it need not be installed to
+        # be tried.
         paths = [str(Path(fencepost.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
         self.process = ServerProcess(command, environment=environment)

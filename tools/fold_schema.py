@@ -3,9 +3,10 @@
     python -m tools.fold_schema          writes the modules
     python -m tools.fold_schema --check  says which of them are not what would be written
 
-kio is the schema of Apache Kafka's messages and changes rarely; importing it costs a second, so it is read here,
-at development time. What we take from it are names, types, versions, tags and defaults. kio turns some integers
-into times and error codes, some ids into UUID or None; the forms keep what is on the wire (`wire_kind`).
+kio is the schema of Apache Kafka's messages and changes rarely; importing it costs a second, so it
+is read here, at development time. What we take from it are names, types, versions, tags and
+defaults. kio turns some integers into times and error codes, some ids into UUID or None; the forms
+keep what is on the wire (`wire_kind`).
 """
 
 from __future__ import annotations

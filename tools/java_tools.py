@@ -1,7 +1,7 @@
 """Kafka's Java tools and our own Java programs, all in one virtual machine.
 
-The machine is started at the first call and serves one call after the other (tests/compat/java/ToolHost.java). A call that
-takes too long ends it; the next call gets a new one.
+The machine is started at the first call and serves one call after the other
+(tests/compat/java/ToolHost.java). A call that takes too long ends it; the next call gets a new one.
 """
 
 from __future__ import annotations

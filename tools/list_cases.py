@@ -1,8 +1,9 @@
 """Writes docs/cases.md: every case and every past bug of Kafka's transactions, and the tests that show it.
 
-A test says which case it shows by its name (`test_case_60_...`), and which bug by its name (`test_kafka_17754_...`) or in
-its text (KAFKA-17754). A bug may also be shown by the cases that came of it. What is not shown yet stands in WAITING
-with the reason. `--check` writes nothing and fails when something is shown by nothing.
+A test says which case it shows by its name (`test_case_60_...`), and which bug by its name
+(`test_kafka_17754_...`) or in its text (KAFKA-17754). A bug may also be shown by the cases that
+came of it. What is not shown yet stands in WAITING with the reason. `--check` writes nothing and
+fails when something is shown by nothing.
 """
 
 from __future__ import annotations
@@ -319,7 +320,10 @@ def page(tests: Sequence[Shown]) -> Iterator[str]:
     """The lines of docs/cases.md."""
     yield "# What is shown by which test"
     yield ""
-    yield "The behaviour of Apache Kafka's transactions in 90 cases, and the bugs that Kafka and others had in theirs. A"
+    yield (
+        "The behaviour of Apache Kafka's transactions in 90 cases, and the bugs that Kafka "
+        "and others had in theirs. A"
+    )
     yield "case is shown by the tests with its number in their names. This page is written by"
     yield "`python -m tools.list_cases`; a test fails when something is shown by nothing."
     for title, cases in CASES.items():

@@ -1,6 +1,7 @@
 """Writes constraints.txt anew: the newest versions of everything, except what is held back.
 
-Needs nothing but Python: it makes an environment of its own, installs fencepost with all extras, and writes down what came.
+Needs nothing but Python: it makes an environment of its own, installs fencepost with all extras,
+and writes down what came.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Servers as real processes that never outlive whoever started them.
 
-A server gets its own process group, so that stopping it stops what it started too. On Linux the kernel
-kills it when its parent dies, whatever the parent died of; elsewhere `atexit` does what it can.
+A server gets its own process group, so that stopping it stops what it started too. On Linux the
+kernel kills it when its parent dies, whatever the parent died of; elsewhere `atexit` does what it
+can.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Hooks of mkdocs: what the site shows besides docs/, and links that are written for a checkout.
 
-The pages are read in two places: in a checkout, where a link may lead to any file of the tree, and on the site, which has
-docs/ and the pages of PAGES only. A link to a page of the site is rewritten to where the site has it; a link to a source
-file becomes plain text. `decisions/*.md` in the navigation stands for all of them.
+The pages are read in two places: in a checkout, where a link may lead to any file of the tree, and
+on the site, which has docs/ and the pages of PAGES only. A link to a page of the site is rewritten
+to where the site has it; a link to a source file becomes plain text. `decisions/*.md` in the
+navigation stands for all of them.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ def _for_the_site(link: re.Match[str], source: Path, uri: str) -> str:
 
 
 def _name_on_the_site(target: Path) -> str | None:
-    """None where the site does not have it. What is missing in docs/ stays a link, for mkdocs to report."""
+    """None where the site does not have it.
+
+    What is missing in docs/ stays a link, for mkdocs to report.
+    """
     if target.is_dir():
         return None
     if target.is_relative_to(DOCS):

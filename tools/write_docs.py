@@ -1,7 +1,7 @@
 """Writes the generated parts of docs/ again: what the program says about itself in tables.
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`; all around it is written by hand
-and stays. `--check` writes nothing and fails when a part is out of date.
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`; all around it
+is written by hand and stays. `--check` writes nothing and fails when a part is out of date.
 """
 
 from __future__ import annotations

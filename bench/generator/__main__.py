@@ -62,8 +62,14 @@ def _job(wishes: argparse.Namespace) -> Job:
 
 def _text(figures: Figures, mode: str) -> str:
     lines = [
-        f"{mode}: {figures.records_per_second:,.0f} records/s, {figures.megabytes_per_second:,.1f} MB/s",
-        f"{figures.transactions_per_second:,.0f} txn/s, {figures.requests_per_second:,.0f} requests/s",
+        (
+            f"{mode}: {figures.records_per_second:,.0f} records/s, "
+            f"{figures.megabytes_per_second:,.1f} MB/s"
+        ),
+        (
+            f"{figures.transactions_per_second:,.0f} txn/s, {figures.requests_per_second:,.0f} "
+            "requests/s"
+        ),
         _times("request", figures.request_p50_ms, figures.request_p99_ms),
     ]
     if figures.transactions:

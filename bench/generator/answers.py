@@ -1,7 +1,8 @@
 """Replies, read only as far as they decide.
 
-Where the error codes of a reply stand follows from the request (how many topics and partitions, how long their names are),
-so the wire room encodes a reply of the same shape once, and the places are looked up in it.
+Where the error codes of a reply stand follows from the request (how many topics and partitions, how
+long their names are), so the wire room encodes a reply of the same shape once, and the places are
+looked up in it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from bench.generator.scripts import PRODUCE_TV2, Asker
 
 INIT_VERSION: Final = 5
 LONGEST_TIMEOUT_MS: Final = 900_000
-"""Kafka's transaction.max.timeout.ms: nothing that is left open may end by itself while others measure."""
+"""Kafka's transaction.max.timeout.ms: nothing that is left open may end by itself while others
+measure."""
 _RETRIED: Final = (CONCURRENT_TRANSACTIONS, *COORDINATOR_COMES)
 
 

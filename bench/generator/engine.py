@@ -1,12 +1,15 @@
 """All connections of a run on one epoll.
 
-A script is a Python generator. It sends by itself and yields to wait: for the next reply with a bare `yield` (it is resumed
-with the bytes), for a while with `yield seconds` (it is resumed with None). It is resumed with None as well when a request that the
-socket did not take at once has gone out. While such a rest is there nothing may be sent, because the frame it belongs to is
-changed in place for the next request; so replies are left alone until then, and scripts that send ahead look at `rest` first.
+A script is a Python generator. It sends by itself and yields to wait: for the next reply with a
+bare `yield` (it is resumed with the bytes), for a while with `yield seconds` (it is resumed with
+None). It is resumed with None as well when a request that the socket did not take at once has gone
+out. While such a rest is there nothing may be sent, because the frame it belongs to is changed in
+place for the next request; so replies are left alone until then, and scripts that send ahead look
+at `rest` first.
 
-A run has three parts: the scripts run until the warm-up is over, then the tally begins anew, and when the time is up the
-figures are taken and every script ends what it has begun, so that no transaction stays open.
+A run has three parts: the scripts run until the warm-up is over, then the tally begins anew, and
+when the time is up the figures are taken and every script ends what it has begun, so that no
+transaction stays open.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ SILENCE_SECONDS: Final = 60.0
 WARMUP_SHARE: Final = 0.25
 """Of the bytes that may be written: no more than that before the time that counts."""
 _received = memoryview(bytearray(RECEIVE_BYTES))
-"""Where every reply lands first: a buffer of its own for each would cost more than the call itself."""
+"""Where every reply lands first: a buffer of its own for each would cost more than the call
+itself."""
 _READ: Final = getattr(select, "EPOLLIN", 1)
 _WRITE: Final = getattr(select, "EPOLLOUT", 4)
 _MAX_CORRELATION: Final = 0x7FFFFFFF
@@ -180,7 +184,10 @@ class Engine:
         return stages.figures()
 
     def _serve(self, stages: _Stages) -> None:
-        """Serves whoever is ready, until all scripts have ended. Most of what a request costs is spent here."""
+        """Serves whoever is ready, until all scripts have ended.
+
+        Most of what a request costs is spent here.
+        """
         poll, connections, alarms = self._epoll.poll, self._connections, self._alarms
         while self._running:
             events = poll(self._patience() if alarms else SILENCE_SECONDS)

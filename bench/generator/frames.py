@@ -1,6 +1,7 @@
 """Requests as bytes that are sent many times, with the places where they change.
 
-The wire room builds a request with values that occur nowhere else; where these are found, the real ones are written later.
+The wire room builds a request with values that occur nowhere else; where these are found, the real
+ones are written later.
 """
 
 from __future__ import annotations

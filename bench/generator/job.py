@@ -45,13 +45,15 @@ class Job:
     backoff_ms: float = 3.0
     """The pause before a request is sent again after CONCURRENT_TRANSACTIONS.
 
-    Kafka's Java client waits 20 ms, which makes Apache Kafka look worse with one producer and with 64 (one short look).
+    Kafka's Java client waits 20 ms, which makes Apache Kafka look worse with one producer and with
+    64 (one short look).
     """
     seconds: float = 5.0
     warmup_seconds: float = 0.0
     max_bytes: int | None = None
     room_bytes: int = 0
-    """The memory that is touched and given back right before the load, so that the machine has it at hand."""
+    """The memory that is touched and given back right before the load, so that the machine has it
+    at hand."""
     broker_pid: int = 0
     """The broker's process, to tell what it costs; 0 where it is not known."""
     count: int = 0

@@ -1,10 +1,11 @@
 """What a producer does, as a generator that is resumed with each reply.
 
-Transactions go round the partitions of the topic, each to the next; so do requests outside of transactions. In TV2 every
-EndTxn gives the producer a new epoch, with which the sequences of all partitions begin again; in TV1 they go on.
+Transactions go round the partitions of the topic, each to the next; so do requests outside of
+transactions. In TV2 every EndTxn gives the producer a new epoch, with which the sequences of all
+partitions begin again; in TV1 they go on.
 
-The first Produce request of a transaction is waited for before others follow it: it is the one that may meet
-CONCURRENT_TRANSACTIONS, and those behind it would then be out of order.
+The first Produce request of a transaction is waited for before others follow it: it is the one that
+may meet CONCURRENT_TRANSACTIONS, and those behind it would then be out of order.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class Sender(Asker):
     ) -> None:
         super().__init__(job, engine, connection)
         self._identity = identity
-        # Far apart: side by side, they would all come to the same partition within milliseconds, and find it in the cache.
+        # Far apart: side by side, they would all come to the same partition within milliseconds,
+        # and find it in the cache.
         self._partition = number * job.partitions // job.producers
         self._sequences = [0] * job.partitions
         self._records_at_once = job.records * job.spread

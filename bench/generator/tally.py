@@ -53,8 +53,8 @@ class Figures:
     broker_cpu: float
     """The processors that the broker used; 0 where that is not known."""
     broker_us: float
-    """The microseconds of a processor that the broker used for one transaction, or for one request where there are none.
-    Others on the machine change it far less than the time."""
+    """The microseconds of a processor that the broker used for one transaction, or for one request
+    where there are none. Others on the machine change it far less than the time."""
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
@@ -91,7 +91,8 @@ def processor_seconds(pid: int) -> float:
     status = Path(f"/proc/{pid}/stat")
     if not status.exists():
         return 0.0
-    # Behind the name, which may hold anything: state is the third field, user and system time the 14th and 15th.
+    # Behind the name, which may hold anything: state is the third field, user and system time the
+    # 14th and 15th.
     fields = status.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,7 +1,8 @@
 """The loads, in the order in which they run and are told of.
 
-A chapter is what belongs together in docs/performance.md. Loads of Spark stand in modules of their own, which import nothing
-heavy before they run; where Spark or its connector is not to be had they fail with a sentence, and the rest runs.
+A chapter is what belongs together in docs/performance.md. Loads of Spark stand in modules of their
+own, which import nothing heavy before they run; where Spark or its connector is not to be had they
+fail with a sentence, and the rest runs.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ def _fill(broker: Broker, transactions: int) -> None:
     writer.init_transactions()
     for number in range(transactions):
         writer.begin_transaction()
-        # The same partitions on both sides; left to chance, some got a fifth more than others. The second term lets the
-        # aborted transactions, too, go round.
+        # The same partitions on both sides; left to chance, some got a fifth more than others. The
+        # second term lets the aborted transactions, too, go round.
         partition = (number + number // EVERY_ABORTED) % client.PARTITIONS
         for _ in range(RECORDS):
             writer.produce(TOPIC, value, partition=partition)

@@ -1,8 +1,8 @@
 """What exactly-once costs: the same records in the same requests, with ever stronger promises.
 
-Our own generator, because with a client library one would measure the library. A line is compared with acks=1 of the same
-round, same producers, same records per request. There is one copy of everything on both sides: what acks=all costs where
-there are replicas is not in these figures.
+Our own generator, because with a client library one would measure the library. A line is compared
+with acks=1 of the same round, same producers, same records per request. There is one copy of
+everything on both sides: what acks=all costs where there are replicas is not in these figures.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """What a transaction costs while something grows: ids that are known, partitions, open transactions, the log.
 
-Flat is the goal. Each round starts a broker on an empty folder, lets the one thing grow from point to point, and at each point
-has some producers commit transactions of one record (TV2) for a while. The broker is killed when it is over: nobody reads what it
-wrote, and to close thousands of logs in order takes longer than to measure them.
+Flat is the goal. Each round starts a broker on an empty folder, lets the one thing grow from point
+to point, and at each point has some producers commit transactions of one record (TV2) for a while.
+The broker is killed when it is over: nobody reads what it wrote, and to close thousands of logs in
+order takes longer than to measure them.
 
-Apache Kafka takes long to grow (5,000 partitions: a quarter of a minute until all have their leader), so it is asked at some
-points only, always at both ends; the others say so in the table and in the plot.
+Apache Kafka takes long to grow (5,000 partitions: a quarter of a minute until all have their
+leader), so it is asked at some points only, always at both ends; the others say so in the table and
+in the plot.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ def _more_partitions(broker: Broker, _: int, wanted: int) -> None:
 
 
 def _more_open(broker: Broker, before: int, wanted: int) -> None:
-    # Each point opens those that are missing, under a prefix of its own: an id that begins anew ends what it had open.
+    # Each point opens those that are missing, under a prefix of its own: an id that begins anew
+    # ends what it had open.
     if wanted > before:
         generate(
             broker,
@@ -260,8 +263,9 @@ LOADS: Final = (
             "spread",
             "partitions in one transaction",
             "partitions in the transaction",
-            # Not to 1,000: there Apache Kafka hardly ended a transaction. Probably it refuses such a write until the one
-            # before is complete, and producers that send their megabyte again every 3 ms keep it from completing it.
+            # Not to 1,000: there Apache Kafka hardly ended a transaction. Probably it refuses such
+            # a write until the one before is complete, and producers that send their megabyte again
+            # every 3 ms keep it from completing it.
             (1, 10, 100),
             (1, 10, 100),
             _more_partitions,

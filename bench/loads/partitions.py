@@ -1,6 +1,7 @@
 """Many partitions: how long it takes to create them, to stop and start with them, and what each costs in memory.
 
-Each partition has been written to once, so that all of them have files. A partition without records costs less.
+Each partition has been written to once, so that all of them have files. A partition without records
+costs less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """After kill -9: how long until the transactions that were open are known again, as they and the log grow.
 
-The clock runs from the start of the process to the coordinator's right answer about one of them, so the start of Python or of
-the Java machine is in it. What recovery itself takes is the difference to a broker that had no transaction open.
+The clock runs from the start of the process to the coordinator's right answer about one of them, so
+the start of Python or of the Java machine is in it. What recovery itself takes is the difference to
+a broker that had no transaction open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Back in service over a log of 1 GB: after kill -9 right behind the last write, and after a clean stop.
 
-Do not read the ratio after kill -9 as the speed of log recovery. Apache Kafka took 12 s here with ten records in its log as
-with a gigabyte: something that does not grow with the log holds it back. Our own limit is what this load is for.
+Do not read the ratio after kill -9 as the speed of log recovery. Apache Kafka took 12 s here with
+ten records in its log as with a gigabyte: something that does not grow with the log holds it back.
+Our own limit is what this load is for.
 """
 
 from __future__ import annotations

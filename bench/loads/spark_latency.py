@@ -1,8 +1,9 @@
 """How long a small batch takes through Spark, in a query that runs on and on.
 
-The smallest micro-batch: from trigger to commit, ten rows that Spark makes itself into Apache Kafka; Spark's own sink is
-called in foreachBatch too. Write to visible: from the write of a record to one topic until a reader of committed data
-has it from another, with a query of one side's source and sink between them.
+The smallest micro-batch: from trigger to commit, ten rows that Spark makes itself into Apache
+Kafka; Spark's own sink is called in foreachBatch too. Write to visible: from the write of a record
+to one topic until a reader of committed data has it from another, with a query of one side's source
+and sink between them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ VALUE_BYTES: Final = 100
 BATCHES: Final = 40
 QUICK_BATCHES: Final = 15
 SKIPPED: Final = 5
-"""Batches (or records) at the start of a query that are not counted: they fence, plan and connect."""
+"""Batches (or records) at the start of a query that are not counted: they fence, plan and
+connect."""
 
 RECORDS: Final = 30
 QUICK_RECORDS: Final = 10

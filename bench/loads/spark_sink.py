@@ -16,8 +16,9 @@ from bench.sides import Side
 from bench.spark import PARTITIONS, seconds_of, stage, written
 
 ROOM: Final = 3
-"""Times the bytes that a round writes: what the pipelines themselves fill counts too. With once the bytes, the broker took half a
-second more for a gigabyte of one side than of the other, because its memory was new."""
+"""Times the bytes that a round writes: what the pipelines themselves fill counts too. With once the
+bytes, the broker took half a second more for a gigabyte of one side than of the other, because its
+memory was new."""
 
 
 def _session(

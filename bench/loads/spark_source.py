@@ -1,7 +1,7 @@
 """A topic of Apache Kafka into Spark, read_committed: fencepost's source beside Spark's own.
 
-What is read was written by librdkafka in transactions, one in ten of them aborted. A round is one micro-batch of a
-fresh query that reads all of the topic and drops the rows.
+What is read was written by librdkafka in transactions, one in ten of them aborted. A round is one
+micro-batch of a fresh query that reads all of the topic and drops the rows.
 """
 
 from __future__ import annotations

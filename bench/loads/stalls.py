@@ -1,8 +1,9 @@
 """How long everybody else waits while the broker does something large: a ping every 5 ms during each operation.
 
-One loop serves all clients, so an operation that keeps it for long stops them all. Each operation has its own topics, made before
-its pings begin. The last 1 % of the pings and the worst one are told, and the most processor time that the loop used in one
-of them, which a busy machine does not change. `nothing` says what the machine itself does to a ping.
+One loop serves all clients, so an operation that keeps it for long stops them all. Each operation
+has its own topics, made before its pings begin. The last 1 % of the pings and the worst one are
+told, and the most processor time that the loop used in one of them, which a busy machine does not
+change. `nothing` says what the machine itself does to a ping.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Talk:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    # -- requests ---------------------------------------------------------------------------------------------
+    # -- requests
+    # ---------------------------------------------------------------------------------------------
 
     def create(self, *names: str, partitions: int = 1, **settings: str) -> None:
         configs = [
@@ -198,7 +200,8 @@ def batch_of(count: int, value_bytes: int, codec: int = Codec.NONE, keys: int = 
     return bytes(build_batch(records, timestamp_ms=NOW_MS, codec=codec))
 
 
-# -- operations -------------------------------------------------------------------------------------------------
+# -- operations
+# -------------------------------------------------------------------------------------------------
 
 Act = Callable[[], None]
 

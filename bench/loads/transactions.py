@@ -1,7 +1,8 @@
 """Transactions of librdkafka: how many, and how long a commit takes.
 
-One producer per thread, each with its own transactional id. librdkafka speaks the older protocol (transaction version 1) to
-every broker. The client is a good part of what is measured here: with many producers it is the bottleneck.
+One producer per thread, each with its own transactional id. librdkafka speaks the older protocol
+(transaction version 1) to every broker. The client is a good part of what is measured here: with
+many producers it is the bottleneck.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From write to visible: how long a record takes to a reader of committed data, against the length of its transaction.
 
-A producer writes one record, keeps the transaction open for a while, and commits; a consumer waits for the record. A record
-cannot be seen before its transaction ends, so what counts is the time beyond that: commit, markers, and the fetch that was
-waiting for them. librdkafka on both ends.
+A producer writes one record, keeps the transaction open for a while, and commits; a consumer waits
+for the record. A record cannot be seen before its transaction ends, so what counts is the time
+beyond that: commit, markers, and the fetch that was waiting for them. librdkafka on both ends.
 """
 
 from __future__ import annotations

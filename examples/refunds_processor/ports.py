@@ -1,7 +1,7 @@
 """What the processor needs of a client library, and the four kinds of errors that it can do something about.
 
-Every library has its own exceptions, but only four reactions make sense to a transactional program. An adapter's whole
-work is to tell which one is due.
+Every library has its own exceptions, but only four reactions make sense to a transactional program.
+An adapter's whole work is to tell which one is due.
 """
 
 from __future__ import annotations

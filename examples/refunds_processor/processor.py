@@ -1,4 +1,6 @@
-"""The loop: a few settlements, their refunds and audit rows, the offsets; commit. And what to do when that fails.
+"""The loop: a few settlements, their refunds and audit rows, the offsets; commit.
+
+And what to do when that fails.
 
     error        what it means                                   what is done
     fenced       another instance has taken over, or the         close and stop: whatever this one still does
@@ -9,9 +11,9 @@
                                                                  and it counts as fatal
     fatal        everything else                                 abort if that is possible, close, tell people
 
-A commit is never answered with an abort: when it fails in a way that can be retried, its outcome is open. If it cannot be
-finished, this instance ends. The next one's `init_transactions` decides what was open, and the committed offsets tell it
-whether these settlements are done.
+A commit is never answered with an abort: when it fails in a way that can be retried, its outcome is
+open. If it cannot be finished, this instance ends. The next one's `init_transactions` decides what
+was open, and the committed offsets tell it whether these settlements are done.
 """
 
 from __future__ import annotations

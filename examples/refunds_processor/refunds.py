@@ -1,4 +1,7 @@
-"""What the processor reads and writes. One settlement becomes one refund and one row of the audit."""
+"""What the processor reads and writes.
+
+One settlement becomes one refund and one row of the audit.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,8 @@ class Audit(NamedTuple):
 def read_settlement(value: bytes | None, place: str) -> tuple[Refund | None, Audit]:
     """What follows from one settlement. `place` names it where it has no name of its own.
 
-    A settlement that cannot be read becomes an audit row and no refund: it would be as unreadable after every restart,
-    and nothing behind it would ever be paid.
+    A settlement that cannot be read becomes an audit row and no refund: it would be as unreadable
+    after every restart, and nothing behind it would ever be paid.
     """
     try:
         fields = json.loads(value or b"")

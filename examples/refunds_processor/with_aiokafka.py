@@ -2,10 +2,11 @@
 
 Three things that users of aiokafka 0.14 must know:
 
-- A message that could not be delivered does not make the commit fail, so every delivery is looked at before.
-- After an error it forgets which partitions are in the transaction, and its abort tells the broker nothing: what was
-  written would be committed together with the next transaction. So an error is answered with a new producer, whose
-  `init_transactions` makes the broker abort.
+- A message that could not be delivered does not make the commit fail, so every delivery is looked
+  at before.
+- After an error it forgets which partitions are in the transaction, and its abort tells the broker
+  nothing: what was written would be committed together with the next transaction. So an error is
+  answered with a new producer, whose `init_transactions` makes the broker abort.
 - After a fatal error every call fails with an assertion of its state machine.
 """
 

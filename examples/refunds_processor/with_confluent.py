@@ -1,4 +1,7 @@
-"""confluent-kafka (librdkafka). Its errors say by themselves what is to be done: fatal, requires abort, retriable."""
+"""confluent-kafka (librdkafka).
+
+Its errors say by themselves what is to be done: fatal, requires abort, retriable.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +57,8 @@ class ConfluentKafka:
             {
                 "bootstrap.servers": bootstrap_servers,
                 "transactional.id": transactional_id,
-                # By default librdkafka 2.16 forgets its brokers when the last one goes down, and a call that waits for
-                # a coordinator at that moment waits for ever.
+                # By default librdkafka 2.16 forgets its brokers when the last one goes down, and a
+                # call that waits for a coordinator at that moment waits for ever.
                 "metadata.recovery.strategy": "none",
                 **{key.replace("_", "."): value for key, value in settings.items()},
             }
@@ -121,7 +124,8 @@ class ConfluentKafka:
         if not self._closed:
             self._closed = True
             self._consumer.close()
-            # Producer.close would try to abort what is open. That is for the next instance, or for the timeout.
+            # Producer.close would try to abort what is open. That is for the next instance, or for
+            # the timeout.
             self._producer.purge()
 
 

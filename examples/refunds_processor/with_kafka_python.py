@@ -1,4 +1,6 @@
-"""kafka-python. Its errors do not say whether an abort helps: it is tried, and if it fails there is no help.
+"""kafka-python.
+
+Its errors do not say whether an abort helps: it is tried, and if it fails there is no help.
 
 The library retries by itself for as long as it takes, so `commit` and `abort` know no timeout.
 """

@@ -1,6 +1,7 @@
 """fencepost: exactly-once for Python data teams.
 
-A Kafka-wire-compatible transactional broker that installs with pip, and an exactly-once Kafka pipeline on Spark.
+A Kafka-wire-compatible transactional broker that installs with pip, and an exactly-once Kafka
+pipeline on Spark.
 
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})

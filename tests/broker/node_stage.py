@@ -5,7 +5,8 @@
     stage.lose_power()                          everything that was not synced is gone
     stage = stage.again()                       the next life on the same disk
 
-Requests pass through the real `Connection`; only its transport is ours. Time passes when nothing else is left to do.
+Requests pass through the real `Connection`; only its transport is ours. Time passes when nothing
+else is left to do.
 """
 
 from __future__ import annotations
@@ -256,7 +257,8 @@ class Stage:
         )
         return self
 
-    # -- requests -----------------------------------------------------------------------------------------
+    # -- requests
+    # -----------------------------------------------------------------------------------------
 
     def new_connection(self) -> Connection:
         assert self._server is not None, "the stage was not started"
@@ -290,7 +292,8 @@ class Stage:
         self.run(asyncio.sleep(milliseconds / 1000))
         self.settle()
 
-    # -- ends ---------------------------------------------------------------------------------------------
+    # -- ends
+    # ---------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """A clean stop."""

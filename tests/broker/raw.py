@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from fencepost.wire.apis import ApiKey
 
 PATIENCE_SECONDS: Final = 30.0
-"""After this a reply that does not come is a failure; no test ever waits so long for one that passes."""
+"""After this a reply that does not come is a failure; no test ever waits so long for one that
+passes."""
 
 
 class ClosedError(Exception):

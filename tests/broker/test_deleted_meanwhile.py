@@ -1,6 +1,7 @@
 """What resumes after a wait may find its partition deleted, or another one of the same name in its place.
 
-Method: the requests meet in the turns of a loop that never waits, so each test says exactly what happens in between.
+Method: the requests meet in the turns of a loop that never waits, so each test says exactly what
+        happens in between.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def assert_alive(stage: Stage) -> None:
     assert ended.error_code == ErrorCode.NONE
 
 
-# -- Produce that waits for the transaction coordinator ------------------------------------------------------
+# -- Produce that waits for the transaction coordinator
+# ------------------------------------------------------
 
 
 @pytest.mark.parametrize("turns", range(-6, 6))
@@ -154,7 +156,8 @@ def test_a_deletion_that_overtakes_the_coordinators_answer_is_told_to_the_produc
         assert_alive(stage)
 
 
-# -- Produce that waits for durability -----------------------------------------------------------------------
+# -- Produce that waits for durability
+# -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("recreated", [False, True])
@@ -183,7 +186,8 @@ def test_a_batch_whose_topic_goes_before_it_is_durable_is_not_acknowledged(recre
         assert_alive(stage)
 
 
-# -- offsets and markers -------------------------------------------------------------------------------------
+# -- offsets and markers
+# -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -267,7 +271,8 @@ def test_a_transaction_ends_though_one_of_its_topics_goes_meanwhile(
         assert_alive(stage)
 
 
-# -- work in slices ------------------------------------------------------------------------------------------
+# -- work in slices
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps_before", range(20))
@@ -327,7 +332,10 @@ def test_offsets_of_a_topic_deleted_while_its_coordinator_loads_do_not_reach_its
 def test_a_topic_replaced_before_its_logs_were_opened_is_the_new_one(
     durability: str, is_grown: bool, turns: int
 ) -> None:
-    """Many partitions are opened over many turns of the loop. The last ones are of a topic that has changed by then."""
+    """Many partitions are opened over many turns of the loop.
+
+    The last ones are of a topic that has changed by then.
+    """
     wanted = {"many": 400, "doomed": 10}
     with Stage(durability=durability) as stage:
         line = stage.connect()

@@ -1,7 +1,8 @@
 """Every API of the handler table in every version that is advertised: each request is answered.
 
-Method: requests without content, requests with one item in every array, and requests full of odd values, all well
-formed. An answer may be any error; what may not happen is silence, a closed connection or a failure of our own.
+Method: requests without content, requests with one item in every array, and requests full of odd
+values, all well formed. An answer may be any error; what may not happen is silence, a closed
+connection or a failure of our own.
 """
 
 from __future__ import annotations

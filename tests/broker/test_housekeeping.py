@@ -61,7 +61,8 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-# -- retention -------------------------------------------------------------------------------------------
+# -- retention
+# -------------------------------------------------------------------------------------------
 
 
 def test_segments_older_than_the_retention_of_their_topic_go() -> None:
@@ -181,7 +182,8 @@ class FailingDisk:
         raise OSError(errno.EIO, "the disk says no")
 
 
-# -- compaction ------------------------------------------------------------------------------------------
+# -- compaction
+# ------------------------------------------------------------------------------------------
 
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -286,7 +288,8 @@ def test_housekeeping_goes_on_after_a_failure_of_the_disk() -> None:
         again.stop()
 
 
-# -- producers and checkpoints ---------------------------------------------------------------------------
+# -- producers and checkpoints
+# ---------------------------------------------------------------------------
 
 
 def test_a_producer_that_was_silent_for_a_day_is_forgotten() -> None:
@@ -329,6 +332,7 @@ def test_a_day_of_quiet_leaves_the_disk_alone() -> None:
         stage.advance(A_MINUTE_MS)  # The scrub after the start reads all of it once.
         before = stage.disk.calls
         stage.advance(A_DAY_MS)
-        # The sealed segments are flushed once and read through once; 1,440 rounds find nothing to do.
+        # The sealed segments are flushed once and read through once; 1,440 rounds find nothing to
+        # do.
         assert stage.disk.calls - before < 100
         assert read_topic(stage, "t") == numbers(0, 9)

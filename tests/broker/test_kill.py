@@ -1,8 +1,8 @@
 """kill -9 in the middle of appends: what was acknowledged is there, once and in order, and producers go on.
 
-Method: real producers write without pause to a real broker process, which is killed when a random number of records
-was acknowledged, each time with requests under way. It comes back on the same port and data; between two lives the
-tails of its logs are torn. The seed is printed with a failure.
+Method: real producers write without pause to a real broker process, which is killed when a random
+number of records was acknowledged, each time with requests under way. It comes back on the same
+port and data; between two lives the tails of its logs are torn. The seed is printed with a failure.
 """
 
 from __future__ import annotations

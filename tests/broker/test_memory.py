@@ -84,7 +84,8 @@ def deaf_readers(stage: Stage, count: int = 20) -> list[Line]:
     return lines
 
 
-# -- replies ---------------------------------------------------------------------------------------------
+# -- replies
+# ---------------------------------------------------------------------------------------------
 
 
 def test_clients_that_do_not_read_share_one_bound(stage: Stage) -> None:
@@ -235,7 +236,8 @@ def test_nothing_is_left_of_a_connection_that_is_lost(stage: Stage, state: str) 
     line.wire.close()  # The stage looks whether anything is left.
 
 
-# -- requests --------------------------------------------------------------------------------------------
+# -- requests
+# --------------------------------------------------------------------------------------------
 
 
 def large_request(size: int = 1_000_000) -> bytes:
@@ -363,7 +365,8 @@ def test_a_bound_of_zero_or_less_is_none(none: str) -> None:
         assert not stage.node.replies.is_full
 
 
-# -- whatever they do ------------------------------------------------------------------------------------
+# -- whatever they do
+# ------------------------------------------------------------------------------------
 
 
 def do_something(line: Line, rng: random.Random, frame: bytes, parts: dict[Line, bytes]) -> None:
@@ -408,14 +411,16 @@ def test_the_bounds_hold_and_everything_comes_back_whatever_clients_do(
         assert stage.node.replies.taken_bytes <= LIMIT + len(lines) * BATCH_BYTES
         assert stage.node.requests.taken_bytes <= LIMIT + 2 * len(frame)
         lines = [stage.connect() if line.is_closed else line for line in lines]
-    # A client that came last is served, whatever the others hold: at the latest when they are let go.
+    # A client that came last is served, whatever the others hold: at the latest when they are let
+    # go.
     last = stage.connect()
     sent = last.send(ApiKey.METADATA, 9, MetadataRequest(topics=None))
     stage.advance(3 * STUCK_SECONDS * 1000)
     assert last.reply(ApiKey.METADATA, 9, sent).topics
 
 
-# -- with real sockets -----------------------------------------------------------------------------------
+# -- with real sockets
+# -----------------------------------------------------------------------------------
 
 
 def hostile_readers(broker: fencepost.Broker, count: int) -> list[RawClient]:

@@ -1,7 +1,8 @@
 """An asyncio loop that never waits: when nothing is ready, its clock jumps to the next timer.
 
-What would run in a thread runs in a turn of the loop, so a test is the same in every run. There is nobody outside
-to wait for: a loop without timers that is asked to go on has nothing to do for ever, and says so.
+What would run in a thread runs in a turn of the loop, so a test is the same in every run. There is
+nobody outside to wait for: a loop without timers that is asked to go on has nothing to do for ever,
+and says so.
 """
 
 from __future__ import annotations

@@ -129,7 +129,10 @@ def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_reader_that_has_seen_enough_gets_no_traceback() -> None:
     with fencepost.Broker() as broker:
-        command = f"{sys.executable} -m fencepost txn list --json --bootstrap-servers {broker.bootstrap_servers}"
+        command = (
+            f"{sys.executable} -m fencepost txn list --json --bootstrap-servers "
+            f"{broker.bootstrap_servers}"
+        )
         ended = subprocess.run(
             ["bash", "-c", f"{command} | true"],
             capture_output=True,

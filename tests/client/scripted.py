@@ -1,7 +1,7 @@
 """A cluster made of prepared answers, and a clock that moves only when somebody pauses.
 
-Every request and every answer passes through real bytes: encoded by one side, decoded by the other, in the version that
-the client chose. `sent` keeps what the broker would have read.
+Every request and every answer passes through real bytes: encoded by one side, decoded by the other,
+in the version that the client chose. `sent` keeps what the broker would have read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The client and the broker of this repository, joined by real sockets and a process boundary.
 
-The same is tried against Apache Kafka in tests/compat/test_client_transactions.py, in more detail; here stands what every
-change should be held to at once, and what needs a broker that can be killed.
+The same is tried against Apache Kafka in tests/compat/test_client_transactions.py, in more detail;
+here stands what every change should be held to at once, and what needs a broker that can be killed.
 """
 
 from __future__ import annotations

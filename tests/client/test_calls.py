@@ -1,4 +1,7 @@
-"""One request until it is answered for good: places, codes, deadlines, backoff. Scripted, in virtual time."""
+"""One request until it is answered for good: places, codes, deadlines, backoff.
+
+Scripted, in virtual time.
+"""
 
 from __future__ import annotations
 

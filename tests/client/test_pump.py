@@ -1,9 +1,10 @@
 """Goal: whatever the network and the brokers do, every batch is in the log once and in order, or the writer says no.
 
-Method: two brokers in virtual time that share partitions and keep Kafka's rules for producers (a first write is verified
-and refused while it collides, five batches are remembered, what is out of sequence is refused). Randomness decide what goes
-wrong: connections break before or after a request took effect, first writes collide, leaders move. Afterwards the logs
-are compared with what was written.
+Method: two brokers in virtual time that share partitions and keep Kafka's rules for producers (a
+first write is verified and refused while it collides, five batches are remembered, what is out of
+sequence is refused). Randomness decide what goes wrong: connections break before or after a request
+took effect, first writes collide, leaders move. Afterwards the logs are compared with what was
+written.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from tests.client.test_writer import sealed
 IDENTITY = ProducerIdentity("tx", 4000, 3, 2)
 REMEMBERED = 5
 RNG = st.integers(0, 2**32).map(Random)
-"""Seeds and not choices of hypothesis: a world that is bad without end would never let a writer finish."""
+"""Seeds and not choices of hypothesis: a world that is bad without end would never let a writer
+finish."""
 
 
 class Log:
@@ -94,7 +96,8 @@ class World(Script):
         if send.api is not ApiKey.PRODUCE:
             return super().start(send)
         self._tickets += 1
-        # What the broker reads is what is in the bytes now, not what the client may write there later.
+        # What the broker reads is what is in the bytes now, not what the client may write there
+        # later.
         copies = [
             (TopicPartition(topic.name, p.index), bytes(p.records))
             for topic in send.request.topic_data

@@ -31,7 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, subject in [("here", "IP:127.0.0.1"), ("elsewhere", "DNS:elsewhere.example")]:
         _openssl(
             made,
-            f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN={name} "
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj "
+            f"/CN={name} "
             f"-addext subjectAltName={subject} -keyout {name}.key -out {name}.pem",
         )
     _openssl(made, "pkcs8 -topk8 -in here.key -passout pass:open-sesame -out locked.key")

@@ -55,8 +55,8 @@ class Side:
     def create_topic(self, topic: str, partitions: int = 1, *more: str) -> None:
         creation = ["--create", "--topic", topic, "--partitions", str(partitions)]
         self.tool("kafka-topics", *creation, "--replication-factor", "1", *more)
-        # Apache Kafka says "created" before the partitions have their leader, and an idempotent producer that writes in
-        # that moment may lose records. Wait until each of them answers.
+        # Apache Kafka says "created" before the partitions have their leader, and an idempotent
+        # producer that writes in that moment may lose records. Wait until each of them answers.
         while len(self.attempt("kafka-get-offsets", "--topic", topic).lines) != partitions:
             pass
 
@@ -100,7 +100,8 @@ def topic() -> str:
 def connector_spark() -> Iterator[SparkSession]:
     """A Spark session that knows Spark's own Kafka connector beside ours.
 
-    Jars are for the machine that Spark starts, and a process has one: tests that want Spark here share this session.
+    Jars are for the machine that Spark starts, and a process has one: tests that want Spark here
+    share this session.
     """
     from pyspark.sql import SparkSession
 

@@ -1,8 +1,9 @@
 """Goal: the client gets into an Apache Kafka that asks for TLS and SASL, and says why where it does not.
 
-Method: one broker with a plain listener (for its own tools) and listeners for SASL_SSL, SASL_PLAINTEXT and SSL with
-client certificates; certificates are made for this run by openssl. Users live in the broker: PLAIN ones in its
-configuration, SCRAM ones in its metadata, put there by Kafka's own tool.
+Method: one broker with a plain listener (for its own tools) and listeners for SASL_SSL,
+SASL_PLAINTEXT and SSL with client certificates; certificates are made for this run by openssl.
+Users live in the broker: PLAIN ones in its configuration, SCRAM ones in its metadata, put there by
+Kafka's own tool.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _make_certificates(folder: Path) -> None:
         )
         _openssl(
             folder,
-            f"x509 -req -days 2 -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile names -out {name}.crt",
+            f"x509 -req -days 2 -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial "
+            f"-extfile names -out {name}.crt",
         )
         (folder / f"{name}.pem").write_text(
             (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
@@ -112,7 +114,8 @@ def _settings(folder: Path, ports: Mapping[str, int]) -> dict[str, str]:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(folder / "ca.pem"),
         "listener.name.ssl.ssl.client.auth": "required",
-        # What nobody has put under an ACL is everybody's; who comes through the plain door may do everything.
+        # What nobody has put under an ACL is everybody's; who comes through the plain door may do
+        # everything.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:broker",
         "allow.everyone.if.no.acl.found": "true",

@@ -1,7 +1,7 @@
 """Goal: the client does transactions on Apache Kafka and on fencepost alike, in both protocols.
 
-Method: the same test on both brokers (`side`). TV1 on a TV2 cluster is had by giving the identity the older protocol: a
-broker takes it by the versions of the requests.
+Method: the same test on both brokers (`side`). TV1 on a TV2 cluster is had by giving the identity
+the older protocol: a broker takes it by the versions of the requests.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(
         identity = _begin(cluster, f"tx-{topic}", protocol)
         _write(cluster, identity, partition, b"%d" % round_number, b"again")
         cluster.end_txn(identity, commit=commit)
-    # Three transactions of two records, each with its marker; the last visible record is the one at 7.
+    # Three transactions of two records, each with its marker; the last visible record is the one at
+    # 7.
     assert [r.value for r in cluster.records(partition, 0, 8)] == [b"0", b"again", b"2", b"again"]
     everything = [r.value for r in cluster.records(partition, 0, 8, isolation="read_uncommitted")]
     assert everything == [b"0", b"again", b"1", b"again", b"2", b"again"]

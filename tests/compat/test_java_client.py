@@ -1,7 +1,8 @@
 """The Java client goes through the same steps on both brokers and sees the same things.
 
-The steps live in tests/compat/java, and each says what it saw without anything that differs between two healthy brokers. They
-run once per side and topic of interest; here each step is a test of its own.
+The steps live in tests/compat/java, and each says what it saw without anything that differs between
+two healthy brokers. They run once per side and topic of interest; here each step is a test of its
+own.
 """
 
 from __future__ import annotations

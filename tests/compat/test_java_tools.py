@@ -345,7 +345,8 @@ def test_no_transaction_hangs(side: Side, topic: str) -> None:
 
 
 OUTCOMES = [
-    # A tool, its arguments (TOPIC stands for a topic of two partitions), and a part of what it says.
+    # A tool, its arguments (TOPIC stands for a topic of two partitions), and a part of what it
+    # says.
     ("kafka-configs --describe --entity-type topics --entity-name nobody", "doesn't exist"),
     ("kafka-configs --describe --entity-type brokers --entity-name 7", "doesn't exist"),
     ("kafka-configs --describe --entity-type broker-loggers --entity-name 7", "doesn't exist"),

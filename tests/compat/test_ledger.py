@@ -1,7 +1,8 @@
 """Goal: the ledger of the Spark sink does on Apache Kafka what it does on fencepost, in both protocols.
 
-Method: the keeper and the commands, without Spark, on both brokers. What needs a broker that can be looked into (an
-exhausted epoch, a compaction on demand) is in tests/spark; here a compaction is waited for.
+Method: the keeper and the commands, without Spark, on both brokers. What needs a broker that can be
+looked into (an exhausted epoch, a compaction on demand) is in tests/spark; here a compaction is
+waited for.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ def test_a_compaction_between_write_and_read_changes_nothing(home: Home) -> None
     deadline = time.monotonic() + 100
     while batches(home, place)[0].base_offset == 0:
         assert time.monotonic() < deadline, "the cleaner did not come"
-        # A new segment, so that those before it may be cleaned; an aborted one, which changes nothing.
+        # A new segment, so that those before it may be cleaned; an aborted one, which changes
+        # nothing.
         doomed = home.begin(f"{home.topic}-roll")
         home.write(doomed, 0)
         home.cluster.end_txn(doomed, commit=False)

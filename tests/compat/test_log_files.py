@@ -1,7 +1,8 @@
 """Kafka's own DumpLogSegments reads what a broker leaves on disk, file by file, and finds nothing to complain about.
 
-One broker per side writes records of every codec into small segments, commits and aborts transactions, commits offsets in a
-group, and stops. What is asserted of fencepost's folder is asserted of Apache Kafka's too.
+One broker per side writes records of every codec into small segments, commits and aborts
+transactions, commits offsets in a group, and stops. What is asserted of fencepost's folder is
+asserted of Apache Kafka's too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Goal: the sink keeps its promise on Apache Kafka as it does on fencepost.
 
-Method: the central tests of tests/spark, which speak the wire only, run again against Apache Kafka. They run in a
-process of their own, because they want Spark with executors, and a process has one Spark.
+Method: the central tests of tests/spark, which speak the wire only, run again against Apache Kafka.
+They run in a process of their own, because they want Spark with executors, and a process has one
+Spark.
 """
 
 from __future__ import annotations

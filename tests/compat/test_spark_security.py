@@ -1,9 +1,9 @@
 """Goal: source and sink get into an Apache Kafka that asks for TLS and SASL, and their secrets are seen nowhere; where
 they may not do something, they say what is to be granted.
 
-Method: the broker of `test_client_security.py`; a query from topic to topic with each mechanism, with everything that
-Spark and Python write down caught: plans, progress, logs, the ledger, and what a failure says. Then the same query where
-its user lacks one permission.
+Method: the broker of `test_client_security.py`; a query from topic to topic with each mechanism,
+with everything that Spark and Python write down caught: plans, progress, logs, the ledger, and what
+a failure says. Then the same query where its user lacks one permission.
 """
 
 from __future__ import annotations
@@ -235,7 +235,10 @@ LACKING = {
     "to use the transactional id": (
         ["--transactional-id", "{target}"],
         [],
-        r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED .* grant this user WRITE and DESCRIBE on the transactional id",
+        (
+            r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED .* grant this user WRITE and DESCRIBE on the "
+            r"transactional id"
+        ),
     ),
     "to see the topic of the ledger": (
         ["--topic", "{target}-ledger"],
@@ -250,7 +253,10 @@ LACKING = {
     "to use the group of the sink": (
         ["--group", "fencepost-{target}"],
         [],
-        r"group 'fencepost-{target}' was refused with GROUP_AUTHORIZATION_FAILED .* grant this user READ on the group",
+        (
+            r"group 'fencepost-{target}' was refused with GROUP_AUTHORIZATION_FAILED .* grant this "
+            r"user READ on the group"
+        ),
     ),
 }
 """What is closed to all, what of it the user may see nevertheless, and what the query says then."""

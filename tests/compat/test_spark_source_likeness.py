@@ -1,8 +1,9 @@
 """Goal: `format("fencepost")` is `format("kafka")` under another name.
 
-Method: the same options to Spark's own source and to ours, in one session, on one Apache Kafka. Schema and rows must be
-equal, batches of a stream must be cut at the same offsets, and what one refuses the other refuses. Last, each
-continues the other's checkpoint. Both read committed data here, because that is the one default that differs.
+Method: the same options to Spark's own source and to ours, in one session, on one Apache Kafka.
+Schema and rows must be equal, batches of a stream must be cut at the same offsets, and what one
+refuses the other refuses. Last, each continues the other's checkpoint. Both read committed data
+here, because that is the one default that differs.
 """
 
 from __future__ import annotations
@@ -237,7 +238,8 @@ def test_isolation_is_the_one_default_that_differs(both: Both) -> None:
     ids=str,
 )
 def test_both_cut_the_same_tasks(both: Both, split: dict[str, str]) -> None:
-    # Spark's source takes the numbers for sizes that it has not asked for yet, so words would not be split by size.
+    # Spark's source takes the numbers for sizes that it has not asked for yet, so words would not
+    # be split by size.
     given = {
         "subscribe": f"{SETTLED},{STAMPED}",
         "startingOffsets": json.dumps({SETTLED: {"0": 0, "1": 0, "2": 0}, STAMPED: {"0": 0}}),
@@ -577,7 +579,8 @@ def test_a_first_batch_that_spark_began_is_read_from_where_it_began_or_not_at_al
     topic = growing(range(10))
     latest = {"subscribe": topic, "startingOffsets": "latest"}
     query = Query(both, tmp_path)
-    # Spark's source notes its start in a file that only it is shown, and then there is more to read.
+    # Spark's source notes its start in a file that only it is shown, and then there is more to
+    # read.
     assert "told to fail" in (query.run(THEIRS, latest, fail_in=0) or "")
     noted = (tmp_path / "sources" / "0" / "0").read_text().splitlines()[-1]
     assert "begun by Spark's own kafka source" in (query.run(OURS, latest) or "")

@@ -1,6 +1,7 @@
 """Goal: the source does on Apache Kafka what it does on fencepost.
 
-Method: its tests, which speak the wire only, run again against Apache Kafka, in a process of their own.
+Method: its tests, which speak the wire only, run again against Apache Kafka, in a process of their
+        own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Our codecs against Kafka's own generated message classes.
 
-Method: seeded messages of every API and version are written by us, read by Kafka's classes, shown by its JSON converters and
-written again. The JSON must have our values, and the bytes must be ours, or others that we read as the same message.
+Method: seeded messages of every API and version are written by us, read by Kafka's classes, shown
+by its JSON converters and written again. The JSON must have our values, and the bytes must be ours,
+or others that we read as the same message.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ RAISED = {
     },
     "aiokafka": {FENCED: "ProducerFenced", INVALID_STATE: "KafkaError", UNKNOWN_ID: "KafkaError"},
 }
-"""Where nothing is listed the commit succeeds: the client repeated EndTxn, or, aiokafka with a record that is too large, left
-the record out."""
+"""Where nothing is listed the commit succeeds: the client repeated EndTxn, or, aiokafka with a
+record that is too large, left the record out."""
 
 CASES = [
     (client, case)

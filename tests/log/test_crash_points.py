@@ -1,8 +1,8 @@
 """The power goes at every single call of a long story: whatever was promised is there afterwards.
 
-Method: a story runs once to count its calls, then again for every n with the power lost at the n-th call. The
-disk then shows what survived: only what was synced, or (with rng) a first part of what was not. Promises are
-what the story noted before that moment.
+Method: a story runs once to count its calls, then again for every n with the power lost at the n-th
+call. The disk then shows what survived: only what was synced, or (with rng) a first part of what
+was not. Promises are what the story noted before that moment.
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ def test_compaction_loses_nothing_in_a_crash_at_any_call(seed: int | None) -> No
 def aborted_are_known(log: Log) -> bool:
     """The index knows every aborted transaction of which a batch is left.
 
-    Those whose marker was recovered are left to the partition, which rebuilds them from its snapshot.
+    Those whose marker was recovered are left to the partition, which rebuilds them from its
+    snapshot.
     """
     left: dict[int, int] = {}
     for batch in all_batches(log):

@@ -1,7 +1,8 @@
 """Bytes that rot: what lies around them stays, whatever was hit and wherever; only a torn tail is cut.
 
-Method: a log of several segments is written, one byte is changed, and the log is opened again as after a crash. Whatever the byte
-was, no file is shorter than before, every other record can be read, and appends go on behind the end.
+Method: a log of several segments is written, one byte is changed, and the log is opened again as
+after a crash. Whatever the byte was, no file is shorter than before, every other record can be
+read, and appends go on behind the end.
 """
 
 from __future__ import annotations

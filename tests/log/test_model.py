@@ -1,7 +1,7 @@
 """A log beside a list: random appends, reads, rolls, truncations, crashes and restarts must agree.
 
-What must hold after a crash: the log is a first part of the list, at least up to the recovery point, and
-exactly the same bytes.
+What must hold after a crash: the log is a first part of the list, at least up to the recovery
+point, and exactly the same bytes.
 """
 
 from __future__ import annotations

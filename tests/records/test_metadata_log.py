@@ -68,7 +68,8 @@ def test_a_record_survives_its_bytes(record: MetadataRecord) -> None:
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        # Lengths are one more than the number they stand for; each body ends with its count of tags.
+        # Lengths are one more than the number they stand for; each body ends with its count of
+        # tags.
         (TopicRecord(name="t", topic_id=ID), "01 02 00" + "02 74" + ID.hex() + "00"),
         (RemoveTopicRecord(topic_id=ID), "01 09 00" + ID.hex() + "00"),
         (NoOpRecord(), "01 14 00 00"),

@@ -1,4 +1,7 @@
-"""The audit finds what is planted, and nothing where nothing is wrong. No streaming: three small tables."""
+"""The audit finds what is planted, and nothing where nothing is wrong.
+
+No streaming: three small tables.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What tests do to a running job: to those who write its rows, from inside, and to its protocol.
 
-`in_tasks` puts a function around what every writer of rows does. Most writers are tasks in Python workers, so this
-module is shipped to them by value; one is the driver. What such a function does, it does in one writer only: the first
-that makes the marker file.
+`in_tasks` puts a function around what every writer of rows does. Most writers are tasks in Python
+workers, so this module is shipped to them by value; one is the driver. What such a function does,
+it does in one writer only: the first that makes the marker file.
 """
 
 from __future__ import annotations
@@ -178,12 +178,16 @@ def kill_executor(marker: str, *_: Any) -> None:
 
 
 def fall_asleep(marker: str, delivery: Any, place: TopicPartition) -> None:
-    """A machine is cut off: its executor is dead for Spark. Its worker writes on when it wakes up, and says how it went."""
-    # The kernel wakes up who sleeps in a process group that loses its parents, and Spark's daemon takes its workers
-    # with it. A machine that is cut off hears of neither.
+    """A machine is cut off: its executor is dead for Spark.
+
+    Its worker writes on when it wakes up, and says how it went.
+    """
+    # The kernel wakes up who sleeps in a process group that loses its parents, and Spark's daemon
+    # takes its workers with it. A machine that is cut off hears of neither.
     os.setsid()
     Path(f"{marker}.pids").write_text(f"{os.getpid()} {parent_of(os.getppid())}")
-    # To this thread: a signal to the process may be taken by another one, and this one would write on meanwhile.
+    # To this thread: a signal to the process may be taken by another one, and this one would write
+    # on meanwhile.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     try:
         delivery._writer.write_records(place, [Record(value=b"zombie")])

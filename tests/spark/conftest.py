@@ -1,7 +1,7 @@
 """A broker in a process of its own, Spark sessions, and topics to write to.
 
-The broker is fencepost unless FENCEPOST_TEST_BOOTSTRAP names another one: every test here speaks the wire only, so they
-all run against Apache Kafka as well.
+The broker is fencepost unless FENCEPOST_TEST_BOOTSTRAP names another one: every test here speaks
+the wire only, so they all run against Apache Kafka as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A driver with many queries. Each stops at a step of its own and waits there; the tests kill the driver, and so all
 of them at once, or let some go on.
 
-Argument: a file with the brokers and the orders (see `crowd.py`). Says on standard output what it has done.
+Argument: a file with the brokers and the orders (see `crowd.py`). Says on standard output what it
+          has done.
 """
 
 from __future__ import annotations

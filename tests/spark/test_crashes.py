@@ -1,4 +1,7 @@
-"""Processes that are killed for good: the broker, and the Python of a task. Drivers and executors have files of their own."""
+"""Processes that are killed for good: the broker, and the Python of a task.
+
+Drivers and executors have files of their own.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Goal: a driver that dies before or after any step of a batch loses and doubles nothing.
 
-Method: one driver process with a query for each step; when every query has reached its own step, the driver is killed
-with SIGKILL. Then each query is started again from its checkpoint, and its topic must hold every row once. Before that,
-while the driver lives, other drivers come with the same transactional ids.
+Method: one driver process with a query for each step; when every query has reached its own step,
+the driver is killed with SIGKILL. Then each query is started again from its checkpoint, and its
+topic must hold every row once. Before that, while the driver lives, other drivers come with the
+same transactional ids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Goal: whatever becomes of executors and what they hold, a batch is written once.
 
-Method: Spark with executors as processes. They are killed in mid-write, their shuffle files are deleted between the two
-stages, and one is cut off and wakes up when the next batch is being written.
+Method: Spark with executors as processes. They are killed in mid-write, their shuffle files are
+deleted between the two stages, and one is cut off and wakes up when the next batch is being
+written.
 """
 
 from __future__ import annotations

@@ -199,7 +199,8 @@ def test_a_running_event_loop_is_no_obstacle() -> None:
     assert asyncio.run(use())
 
 
-# -- several threads ------------------------------------------------------------------------------------------
+# -- several threads
+# ------------------------------------------------------------------------------------------
 
 
 def in_threads(*functions: Callable[[], object]) -> list[object]:

@@ -1,7 +1,7 @@
 """Requests of transactional producers and of their readers, as forms: one place that knows how they are put together.
 
-Who sends one is anything with a transactional id, a producer id and an epoch: `wire.WireProducer`, and the producers of the twin
-runs.
+Who sends one is anything with a transactional id, a producer id and an epoch: `wire.WireProducer`,
+and the producers of the twin runs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def by_topic(pairs: Iterable[tuple[Place, T]]) -> dict[str, list[T]]:
     return found
 
 
-# -- the coordinator ------------------------------------------------------------------------------------------
+# -- the coordinator
+# ------------------------------------------------------------------------------------------
 
 
 def init_request(
@@ -121,7 +122,8 @@ def end_request(sender: Sender, *, commit: bool) -> EndTxnRequest:
     )
 
 
-# -- partitions -----------------------------------------------------------------------------------------------
+# -- partitions
+# -----------------------------------------------------------------------------------------------
 
 
 def produce_request(
@@ -176,7 +178,8 @@ def list_offsets_request(
     )
 
 
-# -- offsets of groups ----------------------------------------------------------------------------------------
+# -- offsets of groups
+# ----------------------------------------------------------------------------------------
 
 
 def commit_offsets_request(

@@ -1,7 +1,8 @@
 """Requests that arrive late: the hazard of TV1 (KAFKA-17754), shown, and its absence in TV2.
 
-Method: the fault hook holds one request at the door of the broker. Its client gives up on it, sends it again on another
-connection, is answered, and goes on with the next transaction. Then the first one is let in.
+Method: the fault hook holds one request at the door of the broker. Its client gives up on it, sends
+it again on another connection, is answered, and goes on with the next transaction. Then the first
+one is let in.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def producer(stage: Stage, protocol: Protocol) -> WireProducer:
     return WireProducer(stage, "a", protocol).initialise()
 
 
-# -- KAFKA-17754 ----------------------------------------------------------------------------------------------
+# -- KAFKA-17754
+# ----------------------------------------------------------------------------------------------
 
 
 def test_kafka_17754_a_late_commit_of_tv1_commits_the_transaction_that_is_open_by_then(
@@ -139,7 +141,8 @@ def test_what_a_user_of_tv1_does_about_it(stage: Stage) -> None:
     assert values(stage, "t") == [b"second"]
 
 
-# -- the other requests of a transaction ----------------------------------------------------------------------
+# -- the other requests of a transaction
+# ----------------------------------------------------------------------
 
 
 def test_late_offsets_of_tv1_join_the_next_transaction_and_those_of_tv2_do_not(

@@ -1,9 +1,10 @@
 """What a coordinator knows after any start is what it knew before: checkpoints, tombstones and compaction in any order.
 
-Method: a whole broker on a disk in memory, with segments of a few records. Transactions begin and end in both
-protocols, idle ids expire, logs are compacted, checkpoints saved, and the broker is stopped, killed or loses power. A model
-keeps every id with its producer and state. After each step the live state must be the model's, and the fold of the log's
-records too; after a start, the state that was loaded from checkpoint and log.
+Method: a whole broker on a disk in memory, with segments of a few records. Transactions begin and
+end in both protocols, idle ids expire, logs are compacted, checkpoints saved, and the broker is
+stopped, killed or loses power. A model keeps every id with its producer and state. After each step
+the live state must be the model's, and the fold of the log's records too; after a start, the state
+that was loaded from checkpoint and log.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Forgetting(RuleBasedStateMachine):
             assert not self.stage.fatal
             self.stage.abandon()
 
-    # -- transactions -------------------------------------------------------------------------------------
+    # -- transactions
+    # -------------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(IDS), protocol=st.sampled_from(PROTOCOLS))
     def initialise(self, name: str, protocol: Protocol) -> None:
@@ -148,7 +150,8 @@ class Forgetting(RuleBasedStateMachine):
         state = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
         self.model[name] = (state, *producer.identity)
 
-    # -- time, compaction, checkpoints --------------------------------------------------------------------
+    # -- time, compaction, checkpoints
+    # --------------------------------------------------------------------
 
     @rule(rounds=st.sampled_from([0, 3]))
     def expire(self, rounds: int) -> None:
@@ -169,7 +172,8 @@ class Forgetting(RuleBasedStateMachine):
     def save(self) -> None:
         save_checkpoints(self.stage)
 
-    # -- ends ---------------------------------------------------------------------------------------------
+    # -- ends
+    # ---------------------------------------------------------------------------------------------
 
     @rule()
     def stop(self) -> None:
@@ -185,7 +189,8 @@ class Forgetting(RuleBasedStateMachine):
     def lose_power(self) -> None:
         self.stage = self.stage.lose_power().again()
 
-    # -- what must hold -----------------------------------------------------------------------------------
+    # -- what must hold
+    # -----------------------------------------------------------------------------------
 
     @invariant()
     def the_live_state_is_the_models_and_the_logs(self) -> None:

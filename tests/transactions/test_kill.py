@@ -1,9 +1,10 @@
 """kill -9 of a real broker process at every point between two writes of a commit and of an abort.
 
-Method: the broker calls a hook with a name between any two writes. Which names, and how often, is recorded from one commit
-and one abort in this process. Then, for each of them, a broker process is told to kill itself there, and another one is
-started on what it left. The Prepare record decides: with it in the log the outcome is what the producer asked for, on
-every partition and in the offsets; without it nothing is decided, and the producer decides again.
+Method: the broker calls a hook with a name between any two writes. Which names, and how often, is
+recorded from one commit and one abort in this process. Then, for each of them, a broker process is
+told to kill itself there, and another one is started on what it left. The Prepare record decides:
+with it in the log the outcome is what the producer asked for, on every partition and in the
+offsets; without it nothing is decided, and the producer decides again.
 """
 
 from __future__ import annotations

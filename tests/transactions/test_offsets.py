@@ -45,7 +45,8 @@ def shown(stage: Stage, *, stable: bool = False) -> list[int]:
     return [each.error_code or each.committed_offset for each in told]
 
 
-# -- case 78: who may commit ---------------------------------------------------------------------------------
+# -- case 78: who may commit
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
@@ -101,7 +102,10 @@ def test_case_78_a_member_of_a_group_that_is_not_there(stage: Stage, version: in
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_offsets_without_their_group_in_the_transaction(stage: Stage, version: int) -> None:
-    """Up to v4 the group must have joined; v5 adds it. The code is the one that the version knows."""
+    """Up to v4 the group must have joined; v5 adds it.
+
+    The code is the one that the version knows.
+    """
     one = producer(stage, TV1)
     (error,) = one.commit_offsets("g", {FOO_1: 7}, version=version).values()
     expected = {4: ErrorCode.TRANSACTION_ABORTABLE, 5: NONE}
@@ -122,7 +126,8 @@ def test_offsets_of_a_fenced_producer(stage: Stage, version: int) -> None:
     assert shown(stage, stable=True) == [-1, -1, -1]
 
 
-# -- case 79: late offsets -----------------------------------------------------------------------------------
+# -- case 79: late offsets
+# -----------------------------------------------------------------------------------
 
 
 def test_case_79_late_offsets_of_tv1_enter_the_next_transaction_and_those_of_tv2_are_refused(
@@ -146,7 +151,8 @@ def test_case_79_late_offsets_of_tv1_enter_the_next_transaction_and_those_of_tv2
         assert shown(stage) == [-1, 1, -1]
 
 
-# -- case 80: pending offsets --------------------------------------------------------------------------------
+# -- case 80: pending offsets
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
@@ -193,7 +199,8 @@ def test_offsets_of_a_transaction_that_times_out_are_dropped(
     assert shown(stage, stable=True) == [110, -1, -1]
 
 
-# -- cases 84 and 85 -----------------------------------------------------------------------------------------
+# -- cases 84 and 85
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(2, 6))

@@ -1,7 +1,7 @@
 """One owner: every request of whoever held a transactional id before is refused, whatever protocol either of them speaks.
 
-Method: each earlier owner, with a transaction open or not, sends each request when the present owner is in each state. What
-the present owner wrote, and nothing else, is read in the end.
+Method: each earlier owner, with a transaction open or not, sends each request when the present
+owner is in each state. What the present owner wrote, and nothing else, is read in the end.
 """
 
 from __future__ import annotations

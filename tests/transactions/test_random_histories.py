@@ -1,9 +1,11 @@
 """Random lives of three producers on a broker that is stopped, killed, loses power, drops connections and moves coordinators.
 
-Method: the rng choose every step. Each transaction writes values that no other writes, and may move an offset that only
-its producer moves. What was asked and what was answered is remembered; at the end the logs must agree with it:
+Method: the rng choose every step. Each transaction writes values that no other writes, and may move
+an offset that only its producer moves. What was asked and what was answered is remembered; at the
+end the logs must agree with it:
 
-- a transaction whose commit was answered is there as a whole, once; one that was never to be committed is not there at all;
+- a transaction whose commit was answered is there as a whole, once; one that was never to be
+  committed is not there at all;
 - one whose end was asked for and not answered is there as a whole or not at all;
 - the offset of a producer is that of its last transaction which is there.
 """

@@ -39,7 +39,8 @@ def plain(stage: Stage, *given: bytes, index: int = 0) -> None:
     assert reply.responses[0].partition_responses[0].error_code == NONE
 
 
-# -- what an open transaction hides --------------------------------------------------------------------------
+# -- what an open transaction hides
+# --------------------------------------------------------------------------
 
 
 def test_case_75_behind_an_open_transaction_nothing_is_seen(stage: Stage, new: NewProducer) -> None:
@@ -107,8 +108,9 @@ def test_the_figure_with_an_open_and_an_aborted_transaction_among_six_records(
 ) -> None:
     """Records 1 and 2 committed, 3 of an open transaction, 4 committed, 5 aborted, 6 committed.
 
-    Descriptions show 1, 2, 4 and 6 to readers of what is committed. Kafka shows 1 and 2: nothing behind the first
-    open transaction, whatever has become of it. So do we; 4 and 6 appear when 3 is decided.
+    Descriptions show 1, 2, 4 and 6 to readers of what is committed. Kafka shows 1 and 2: nothing
+    behind the first open transaction, whatever has become of it. So do we; 4 and 6 appear when 3 is
+    decided.
     """
     open_one, other = new("txn1"), new("txn2")
     plain(stage, b"1", b"2")
@@ -137,7 +139,8 @@ def test_a_stuck_producer_stalls_every_reader_of_its_partition_until_its_timeout
     assert values(stage, "t") == [b"behind"]
 
 
-# -- long polls -----------------------------------------------------------------------------------------------
+# -- long polls
+# -----------------------------------------------------------------------------------------------
 
 
 class Poll:
@@ -202,7 +205,8 @@ def test_a_fetch_that_waits_is_not_woken_by_what_it_may_not_see(
     assert [record.value for record in records_in(poll.result().records)] == [b"open", b"more"]
 
 
-# -- how much is hidden ---------------------------------------------------------------------------------------
+# -- how much is hidden
+# ---------------------------------------------------------------------------------------
 
 
 def test_case_77_two_aborted_and_two_committed(stage: Stage, new: NewProducer) -> None:

@@ -1,10 +1,11 @@
 """Producers of both protocols against a model that fits on a page: after every step the broker shows exactly what it says.
 
-Method: hypothesis chooses who does what: the owner of an id or one that was fenced, in a protocol that changes at will, on a
-broker that is stopped, killed, loses power, moves its coordinators and lets time pass. Every request is answered before the next
-one is sent, so the model knows every offset. It keeps, of each partition, the values and markers in their order, and of each id its
-open transaction; what readers, administrators and groups may see follows from that. (What happens when answers are lost
-or requests meet is the business of test_random_histories.)
+Method: hypothesis chooses who does what: the owner of an id or one that was fenced, in a protocol
+that changes at will, on a broker that is stopped, killed, loses power, moves its coordinators and
+lets time pass. Every request is answered before the next one is sent, so the model knows every
+offset. It keeps, of each partition, the values and markers in their order, and of each id its open
+transaction; what readers, administrators and groups may see follows from that. (What happens when
+answers are lost or requests meet is the business of test_random_histories.)
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ indexes = st.integers(0, PARTITIONS - 1)
 protocols = st.sampled_from(PROTOCOLS)
 
 
-# -- the model --------------------------------------------------------------------------------------------------
+# -- the model
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -122,7 +124,8 @@ class Model:
         return [entry.value for entry in self.logs[index] if entry is not None]
 
 
-# -- the machine ------------------------------------------------------------------------------------------------
+# -- the machine
+# ------------------------------------------------------------------------------------------------
 
 
 class Transactions(RuleBasedStateMachine):
@@ -156,7 +159,8 @@ class Transactions(RuleBasedStateMachine):
             assert not self.stage.fatal
             assert not self.stage.problems
 
-    # -- what producers do ----------------------------------------------------------------------------------
+    # -- what producers do
+    # ----------------------------------------------------------------------------------
 
     @rule(name=ids, protocol=protocols)
     def take_over(self, name: str, protocol: Protocol) -> None:
@@ -267,7 +271,8 @@ class Transactions(RuleBasedStateMachine):
         self.count += 1
         return b"%d" % self.count
 
-    # -- what befalls the broker ----------------------------------------------------------------------------
+    # -- what befalls the broker
+    # ----------------------------------------------------------------------------
 
     @rule()
     def wait_past_every_timeout(self) -> None:
@@ -302,7 +307,8 @@ class Transactions(RuleBasedStateMachine):
             self.model.end(name, commit=False)
             self.late.add(name)
 
-    # -- what must hold -------------------------------------------------------------------------------------
+    # -- what must hold
+    # -------------------------------------------------------------------------------------
 
     @invariant()
     def partitions_show_what_the_model_says(self) -> None:

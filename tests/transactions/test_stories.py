@@ -29,7 +29,8 @@ HOUR_MS = 3_600_000
 UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-# -- the paused producer that wakes after its id has expired ----------------------------------------------------
+# -- the paused producer that wakes after its id has expired
+# ----------------------------------------------------
 
 
 @pytest.fixture
@@ -48,8 +49,9 @@ def test_a_producer_that_wakes_after_its_id_has_expired_can_write_nothing(
 ) -> None:
     """It was told that the new producer, with its fresh producer id, would fence nobody, and a refund was doubled.
 
-    Without the id in the log nobody compares epochs, that is true. But nobody vouches for the sleeper's producer id
-    either: its first write is asked about, and the coordinator knows no such producer.
+    Without the id in the log nobody compares epochs, that is true. But nobody vouches for the
+    sleeper's producer id either: its first write is asked about, and the coordinator knows no such
+    producer.
     """
     stage = forgetful
     sleeper = WireProducer(stage, "refunds-1", protocol).initialise()
@@ -106,7 +108,8 @@ def test_an_id_that_is_used_now_and_then_never_expires(
     assert len(values(forgetful, "refunds")) == 8
 
 
-# -- where a transactional id comes from ---------------------------------------------------------------------
+# -- where a transactional id comes from
+# ---------------------------------------------------------------------
 
 
 class Shard:
@@ -177,7 +180,8 @@ def test_with_an_id_from_a_uuid_nobody_is_fenced_and_the_refund_is_made_twice(
     assert values(settled, "refunds-emitted") == [b"refund of S-1", b"refund of S-1"]
 
 
-# -- crash between the write and the offset --------------------------------------------------------------------
+# -- crash between the write and the offset
+# --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("crashes", ["before the offset", "before the commit"])

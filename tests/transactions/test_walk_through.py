@@ -1,8 +1,8 @@
 """One transaction request by request, and what `__transaction_state` says after each.
 
-FindCoordinator, InitProducerId, AddPartitionsToTxn, Produce, AddOffsetsToTxn, TxnOffsetCommit, EndTxn: the whole of what
-a transactional producer ever sends, for the refunds of the texts. Every step has a consequence in the log, and that
-log is all that a recovery needs.
+FindCoordinator, InitProducerId, AddPartitionsToTxn, Produce, AddOffsetsToTxn, TxnOffsetCommit,
+EndTxn: the whole of what a transactional producer ever sends, for the refunds of the texts. Every
+step has a consequence in the log, and that log is all that a recovery needs.
 """
 
 from __future__ import annotations

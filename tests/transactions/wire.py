@@ -4,9 +4,10 @@
     producer.send("refunds", b"a")          AddPartitionsToTxn where the protocol asks for it, then Produce
     producer.commit()
 
-`client` is whatever can send a request and wait for its reply: a socket (`tests/broker/raw.py`), or the stage of a broker
-on a virtual clock (`tests/broker/node_stage.py`). What begins with `send`, and `commit` and `abort`, must succeed; every
-other method returns the error of the reply, and remembers only what a client would.
+`client` is whatever can send a request and wait for its reply: a socket (`tests/broker/raw.py`), or
+the stage of a broker on a virtual clock (`tests/broker/node_stage.py`). What begins with `send`,
+and `commit` and `abort`, must succeed; every other method returns the error of the reply, and
+remembers only what a client would.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class WireProducer:
         twin._joined.update(self._joined)
         return twin
 
-    # -- requests -----------------------------------------------------------------------------------------
+    # -- requests
+    # -----------------------------------------------------------------------------------------
 
     def init(self, *, version: int | None = None, **given: int) -> int:
         """InitProducerId; a success is taken over."""
@@ -223,7 +225,8 @@ class WireProducer:
         if reply.producer_id >= 0:
             self._take(reply.producer_id, reply.producer_epoch)
 
-    # -- what a client library does with them -------------------------------------------------------------
+    # -- what a client library does with them
+    # -------------------------------------------------------------
 
     def initialise(self, **given: Any) -> Self:
         """init_transactions: finds the coordinator, and tries again while an older transaction is being ended."""
@@ -276,7 +279,8 @@ def await_coordinator(client: Client, key: str, key_type: int = TRANSACTION) -> 
 def retried(client: Client, attempt: Callable[[], int]) -> None:
     """Tries until it succeeds, as every client does with errors that pass; any other error is a failure.
 
-    Bounded by time and not by attempts: how often one can ask while a slow disk syncs says nothing of the broker.
+    Bounded by time and not by attempts: how often one can ask while a slow disk syncs says nothing
+    of the broker.
     """
     pause = getattr(client, "settle", lambda: time.sleep(RETRY_PAUSE_SECONDS))
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -286,7 +290,8 @@ def retried(client: Client, attempt: Callable[[], int]) -> None:
         pause()
 
 
-# -- reading ----------------------------------------------------------------------------------------------
+# -- reading
+# ----------------------------------------------------------------------------------------------
 
 
 class Seen(NamedTuple):

@@ -1,8 +1,8 @@
 """Messages to compare codecs with: every API, every version, the same on every run.
 
 `samples()` yields the bytes of a message and its fields as plain JSON in the layout of Kafka's own
-JsonConverter classes: camelCase names, only the fields of the version, tagged ones only where they differ from
-their default, bytes in base64, ids in Kafka's base64url, of records only their size.
+JsonConverter classes: camelCase names, only the fields of the version, tagged ones only where they
+differ from their default, bytes in base64, ids in Kafka's base64url, of records only their size.
 
     python -m tests.wire.samples > samples.jsonl     one sample per line, the bytes in hexadecimal
 """

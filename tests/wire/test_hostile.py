@@ -1,7 +1,7 @@
 """Bytes of strangers: goal is a value or a WireError, never another exception, and never memory without bound.
 
-Method: honest messages of every API, cut at every length, changed byte by byte and replaced by noise; and what is
-known to have killed other parsers, written out.
+Method: honest messages of every API, cut at every length, changed byte by byte and replaced by
+noise; and what is known to have killed other parsers, written out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Messages that changed their shape: goal is that a handler sees the newest and an old client its own.
 
-Method: a request or response in the newest shape is sent at each version and must come out in the newest shape
-again; what old bytes mean is written out where it is not that simple.
+Method: a request or response in the newest shape is sent at each version and must come out in the
+newest shape again; what old bytes mean is written out where it is not that simple.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Memory that was freed, given back to the system.
 
-The C library keeps what it once got: a quarter of a gigabyte of replies in pieces of 60 KB stays resident after the last of them is
-gone. glibc has a call that lets go of it; where there is none, nothing happens here.
+The C library keeps what it once got: a quarter of a gigabyte of replies in pieces of 60 KB stays
+resident after the last of them is gone. glibc has a call that lets go of it; where there is none,
+nothing happens here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kafka's error codes: what a client may cause, or must be told.
 
-The names and numbers are the protocol's; tests hold them equal to kio's table. `retriable` is Kafka's own
-word on whether the same request may succeed later.
+The names and numbers are the protocol's; tests hold them equal to kio's table. `retriable` is
+Kafka's own word on whether the same request may succeed later.
 """
 
 from __future__ import annotations

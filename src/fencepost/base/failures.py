@@ -1,7 +1,7 @@
 """The kinds of failure that are exceptions here (style: four kinds of failure).
 
-What a client may cause is an `ErrorCode` in a reply and never an exception. A bug is an `assert`, which is
-why the broker refuses to run under `python -O`. What remains is here.
+What a client may cause is an `ErrorCode` in a reply and never an exception. A bug is an `assert`,
+which is why the broker refuses to run under `python -O`. What remains is here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ class DamagedError(CorruptError):
 
 
 class SyncError(StorageError):
-    """The disk did not confirm a sync. What it holds is unknown, so nobody may try again: the process ends."""
+    """The disk did not confirm a sync.
+
+    What it holds is unknown, so nobody may try again: the process ends.
+    """
 
 
 class ConfigError(FencepostError):

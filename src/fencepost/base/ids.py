@@ -1,7 +1,7 @@
 """Names for numbers and strings that must not be mixed up.
 
-A topic id travels as its 16 raw bytes, because it is read from and written to the wire far more often
-than it is shown to a person; `topic_id_text` gives the form that Kafka's tools print.
+A topic id travels as its 16 raw bytes, because it is read from and written to the wire far more
+often than it is shown to a person; `topic_id_text` gives the form that Kafka's tools print.
 """
 
 from __future__ import annotations

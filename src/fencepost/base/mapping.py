@@ -9,8 +9,8 @@ from typing import Any, Self
 class Mapping(mmap.mmap):
     """A part of a file as memory, until the last view of it is gone.
 
-    Python keeps a file descriptor of its own for each, so they are counted: clients that do not read what was
-    sent to them must not use up the descriptors of the process.
+    Python keeps a file descriptor of its own for each, so they are counted: clients that do not
+    read what was sent to them must not use up the descriptors of the process.
     """
 
     alive = 0

@@ -1,8 +1,8 @@
 """Where fencepost touches the world: four small protocols, each a constructor argument somewhere.
 
-Rule: no room but `base/system.py`, `simulation/` and the composition root names a concrete clock, disk
-or source of randomness. The network has no protocol of its own: the broker asks the running asyncio loop
-for servers, connections and timers, and uses only what every asyncio loop has.
+Rule: no room but `base/system.py`, `simulation/` and the composition root names a concrete clock,
+disk or source of randomness. The network has no protocol of its own: the broker asks the running
+asyncio loop for servers, connections and timers, and uses only what every asyncio loop has.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class File(Protocol):
     def view(self, position: int, count: int) -> Buffer:
         """The same bytes, all of which must be there, for somebody who only hands them on.
 
-        They may lie in the page cache until they are sent, so that a disk that fails then shows it to the one
-        who sends. Whoever looks into the bytes uses `read`.
+        They may lie in the page cache until they are sent, so that a disk that fails then shows it
+        to the one who sends. Whoever looks into the bytes uses `read`.
         """
         ...
 
@@ -121,7 +121,8 @@ class Disk(Protocol):
     def sync_all(self, path: str) -> bool:
         """Makes everything that was written to the volume of a folder survive a loss of power, in one go.
 
-        False where the system cannot promise that. It also waits for what other processes have written there.
+        False where the system cannot promise that. It also waits for what other processes have
+        written there.
         """
         ...
 
@@ -130,6 +131,7 @@ class Disk(Protocol):
     def session(self) -> str:
         """Stays the same as long as nothing written can have been lost, synced or not; empty when unknown.
 
-        On Linux it is the id of the boot: the death of a process leaves the page cache, the loss of power does not.
+        On Linux it is the id of the boot: the death of a process leaves the page cache, the loss of
+        power does not.
         """
         ...

@@ -68,7 +68,8 @@ class SystemFile:
         return size
 
     def _append_rest(self, rest: memoryview) -> None:
-        # A short write happens at two gigabytes, on a signal and on a disk that is about to be full.
+        # A short write happens at two gigabytes, on a signal and on a disk that is about to be
+        # full.
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
 
@@ -87,8 +88,9 @@ class SystemFile:
         return b"".join(parts)
 
     def view(self, position: int, count: int) -> Buffer:
-        # A mapping costs its page table entries; a copy costs the copying and new memory to hold it. Readers who wait for
-        # the end of the same partition all want the same bytes, and share the mapping.
+        # A mapping costs its page table entries; a copy costs the copying and new memory to hold
+        # it. Readers who wait for the end of the same partition all want the same bytes, and share
+        # the mapping.
         last = self._last_view
         if last is not None and last[0] == position and last[1] == count:
             shared = last[2]()
@@ -117,7 +119,8 @@ class SystemFile:
         os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
 
     def close(self) -> None:
-        # The number is given to the next file that is opened: whoever still holds this one must not reach that.
+        # The number is given to the next file that is opened: whoever still holds this one must not
+        # reach that.
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
@@ -223,7 +226,10 @@ class SystemDisk:
 
 
 def _boot_session_of_macos() -> str:
-    """macOS tells it by a system call. Not tried there yet; without an answer the power counts as lost."""
+    """macOS tells it by a system call.
+
+    Not tried there yet; without an answer the power counts as lost.
+    """
     if sys.platform == "darwin":
         with contextlib.suppress(OSError, AttributeError):
             tell = ctypes.CDLL(None).sysctlbyname

@@ -1,4 +1,7 @@
-"""Why there is no ACL to speak of. An authorizer of a test decides by itself and keeps none either."""
+"""Why there is no ACL to speak of.
+
+An authorizer of a test decides by itself and keeps none either.
+"""
 
 from __future__ import annotations
 

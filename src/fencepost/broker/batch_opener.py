@@ -1,12 +1,13 @@
 """Opens large batches beside the loop's other work, one at a time.
 
-A batch of hundreds of thousands of records takes a second to look through. Its bytes are unpacked in a thread; its records
-are looked at in the loop, some in each turn, so that everybody else is served in between. (In a thread they would keep
-the interpreter from the loop, and compiled code would keep it until the end.) One batch at a time, because each may
-unpack to `MAX_DECOMPRESSED_BYTES`.
+A batch of hundreds of thousands of records takes a second to look through. Its bytes are unpacked
+in a thread; its records are looked at in the loop, some in each turn, so that everybody else is
+served in between. (In a thread they would keep the interpreter from the loop, and compiled code
+would keep it until the end.) One batch at a time, because each may unpack to
+`MAX_DECOMPRESSED_BYTES`.
 
-The request waits meanwhile, and holds back the requests behind it on its connection: the batches of a producer are
-appended in its order.
+The request waits meanwhile, and holds back the requests behind it on its connection: the batches of
+a producer are appended in its order.
 """
 
 from __future__ import annotations

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class Authorizer(Protocol):
-    """Who may do what. Names of operations and resources are Kafka's (WRITE, TRANSACTIONAL_ID ...)."""
+    """Who may do what.
+
+    Names of operations and resources are Kafka's (WRITE, TRANSACTIONAL_ID ...).
+    """
 
     def authorize(
         self, principal: str, operation: str, resource_type: str, resource_name: str

@@ -1,12 +1,12 @@
 """From a frame to a handler and back: the one place where every request passes.
 
-Per (API, version) there is one `Route`: compiled reader, handler, compiled writer. It is made when the first such
-request comes. Here sit the version check, the trace and the faults of tests; a handler sees a request in its newest
-shape and returns a reply or a `Parked`.
+Per (API, version) there is one `Route`: compiled reader, handler, compiled writer. It is made when
+the first such request comes. Here sit the version check, the trace and the faults of tests; a
+handler sees a request in its newest shape and returns a reply or a `Parked`.
 
-What a client may do wrong is answered by the handler with an error code. Bytes that are not the protocol raise
-`WireError` and cost the client its connection. A failed assertion means that our own state cannot be trusted: the
-process ends, and recovery reads the log instead.
+What a client may do wrong is answered by the handler with an error code. Bytes that are not the
+protocol raise `WireError` and cost the client its connection. A failed assertion means that our own
+state cannot be trusted: the process ends, and recovery reads the log instead.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class Dispatcher:
             if api.key is ApiKey.API_VERSIONS:
                 return None
             raise WireError(
-                f"{api.name} is served in the versions {api.min_version} to {api.max_version}, not {version}"
+                f"{api.name} is served in the versions {api.min_version} to {api.max_version}, "
+                f"not {version}"
             )
         module = importlib.import_module(f"fencepost.broker.handlers.{module_name}")
         route = Route(api.key, version, module.handle)
@@ -159,7 +160,8 @@ class Dispatcher:
             parked.when_released(connection.release)
         parked.when_answered(answer)
 
-    # -- faults -------------------------------------------------------------------------------------------
+    # -- faults
+    # -------------------------------------------------------------------------------------------
 
     def _serve_faulty(
         self,

@@ -4,7 +4,8 @@
     node.faults.delay(ApiKey.END_TXN, until=event_callback)         # the next one waits before it takes effect
     node.faults.drop(ApiKey.END_TXN, effect=True)                   # it takes effect, but its answer is lost
 
-Each fault is used up by the first request that it fits. Without faults the cost is one truth test per request.
+Each fault is used up by the first request that it fits. Without faults the cost is one truth test
+per request.
 """
 
 from __future__ import annotations

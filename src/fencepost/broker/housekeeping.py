@@ -1,7 +1,7 @@
 """What a broker does when nobody asks: retention, compaction, expiry of producers, checkpoints.
 
-Everything runs on the loop in small steps, a partition or a megabyte at a time with a turn of the loop between two
-of them, so that no client waits long.
+Everything runs on the loop in small steps, a partition or a megabyte at a time with a turn of the
+loop between two of them, so that no client waits long.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 
 Steps = Iterator[PendingSync | None]
-"""Between two steps the loop has a turn; a sync that is yielded runs in a thread before the next one."""
+"""Between two steps the loop has a turn; a sync that is yielded runs in a thread before the next
+one."""
 
 
 class Housekeeping:

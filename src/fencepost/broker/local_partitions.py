@@ -1,27 +1,28 @@
 """Where pure meets durable: the partitions that this process leads, and the one writer that owns them.
 
-Theory of operation
--------------------
-One asyncio loop owns every partition and coordinator of the process, so there are no locks: whatever runs
-between two turns of the loop is atomic. A request decides, appends and applies in one turn; what it must wait for
-is durability, and only its reply waits.
+Theory of operation ------------------- One asyncio loop owns every partition and coordinator of the
+process, so there are no locks: whatever runs between two turns of the loop is atomic. A request
+decides, appends and applies in one turn; what it must wait for is durability, and only its reply
+waits.
 
 What durable means is the mode:
 
-- `os`: an append is durable when the operating system has it. It survives the death of the process, not the loss
-  of power. The high watermark moves with the append and nobody waits.
-- `fsync`: an append is durable when the disk says so. Appends gather while a sync runs; the next sync takes all of
-  them at once, so ten producers pay for one sync. The sync runs in a thread of the loop's executor, because it
-  blocks for milliseconds; it touches nothing but file descriptors. The high watermark moves when it is back.
+- `os`: an append is durable when the operating system has it. It survives the death of the process,
+  not the loss of power. The high watermark moves with the append and nobody waits.
+- `fsync`: an append is durable when the disk says so. Appends gather while a sync runs; the next
+  sync takes all of them at once, so ten producers pay for one sync. The sync runs in a thread of
+  the loop's executor, because it blocks for milliseconds; it touches nothing but file descriptors.
+  The high watermark moves when it is back.
 
-A sync that fails ends the process: after a failed fsync nobody knows what the disk holds, and to acknowledge
-anything from then on would be a guess. So does an exception in a continuation, or anywhere else on the way from one
-sync to the next: it is a bug, and a shard that went on without syncing would look alive and answer nobody. A shard
-that has failed never syncs again and calls nobody back.
+A sync that fails ends the process: after a failed fsync nobody knows what the disk holds, and to
+acknowledge anything from then on would be a guess. So does an exception in a continuation, or
+anywhere else on the way from one sync to the next: it is a bug, and a shard that went on without
+syncing would look alive and answer nobody. A shard that has failed never syncs again and calls
+nobody back.
 
-A partition may be removed (its topic is deleted) while others wait for its durability. They are called back all the
-same, and find the partition `closed`. A topic of the same name may be there by then, so whoever resumes after a wait
-asks its own `Partition`, not the name.
+A partition may be removed (its topic is deleted) while others wait for its durability. They are
+called back all the same, and find the partition `closed`. A topic of the same name may be there by
+then, so whoever resumes after a wait asks its own `Partition`, not the name.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class LocalPartitions:
         """From now on syncs and wake-ups go through this loop."""
         self._loop = loop
 
-    # -- partitions ---------------------------------------------------------------------------------------
+    # -- partitions
+    # ---------------------------------------------------------------------------------------
 
     def add(
         self, partition: Partition, on_sealed: Callable[[Partition], None] | None = None
@@ -89,7 +91,8 @@ class LocalPartitions:
         self.wake_soon(self.fetch_waiters.of(name))
         return partition
 
-    # -- waking long polls --------------------------------------------------------------------------------
+    # -- waking long polls
+    # --------------------------------------------------------------------------------
 
     def _on_moved(self, partition: Partition) -> None:
         """A bound of a partition has moved: wakes the long polls that this concerns in the next turn of the loop."""
@@ -106,7 +109,10 @@ class LocalPartitions:
                 self.wake_soon(self.fetch_waiters.reached_by(partition))
 
     def may_read_now(self) -> bool:
-        """Whether a fetch that has just come is read at once. If a turn has read for long, it waits for another."""
+        """Whether a fetch that has just come is read at once.
+
+        If a turn has read for long, it waits for another.
+        """
         now = perf_counter()
         if self._reading_until == 0.0:
             self._reading_until = now + WAKING_SECONDS
@@ -134,7 +140,8 @@ class LocalPartitions:
                 self._loop.call_soon(self._wake_some)
                 return
 
-    # -- durability ---------------------------------------------------------------------------------------
+    # -- durability
+    # ---------------------------------------------------------------------------------------
 
     def when_durable(self, partition: Partition, end_offset: int, callback: Callback) -> None:
         """Calls back once everything below `end_offset` is durable: at once where it is already.
@@ -216,7 +223,8 @@ class LocalPartitions:
             if end_offset <= durable:
                 self._call(callback)
 
-    # -- failures -----------------------------------------------------------------------------------------
+    # -- failures
+    # -----------------------------------------------------------------------------------------
 
     def _call(self, callback: Callback) -> None:
         """Calls back one who waited, unless the shard has failed: then nothing is answered any more."""

@@ -1,14 +1,16 @@
 """Memory that all connections share: how much of it is taken, and who waits for some.
 
-A bound per connection says nothing about a hundred of them. So there are two rooms for all together:
+A bound per connection says nothing about a hundred of them. So there are two rooms for all
+together:
 
-- replies that clients have not read (`queued.max.response.bytes`). What counts is memory of our own; a view of a file in
-  the page cache costs none;
-- requests that are large, from their first part on until they have taken effect (`queued.max.request.bytes`).
+- replies that clients have not read (`queued.max.response.bytes`). What counts is memory of our
+  own; a view of a file in the page cache costs none;
+- requests that are large, from their first part on until they have taken effect
+  (`queued.max.request.bytes`).
 
-A room may be overdrawn by the one who takes the last of it: to know the size of a reply one has to make it. Whoever needs
-memory asks `is_full` first and otherwise waits for its turn with `when_free`. Nobody who waits holds up small requests: these
-ask for no room.
+A room may be overdrawn by the one who takes the last of it: to know the size of a reply one has to
+make it. Whoever needs memory asks `is_full` first and otherwise waits for its turn with
+`when_free`. Nobody who waits holds up small requests: these ask for no room.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ NO_LIMIT: Final = 2**62
 MUCH_BYTES: Final = 64 * 1024 * 1024
 LITTLE_BYTES: Final = 4 * 1024 * 1024
 TURNS_AT_ONCE: Final = 16
-"""Who waited makes a reply or reads a request when it gets its turn: so many of them in one turn of the loop."""
+"""Who waited makes a reply or reads a request when it gets its turn: so many of them in one turn of
+the loop."""
 
 
 class Room:

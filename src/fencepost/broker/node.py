@@ -1,11 +1,12 @@
 """The composition root: one broker, put together from its parts and the world it runs in.
 
-Clock, disk and randomness are arguments; the network and the timers are those of the running asyncio loop. So the same
-node runs in a process, in a thread of somebody's test, and in a simulator that turns the clock itself.
+Clock, disk and randomness are arguments; the network and the timers are those of the running
+asyncio loop. So the same node runs in a process, in a thread of somebody's test, and in a simulator
+that turns the clock itself.
 
-Order of a start: meta.properties, the metadata log (topics, ids, configs), every partition that this node leads,
-the coordinators that live in the internal topics, what a crash has left to be settled. Nothing is served before all
-of it is loaded.
+Order of a start: meta.properties, the metadata log (topics, ids, configs), every partition that
+this node leads, the coordinators that live in the internal topics, what a crash has left to be
+settled. Nothing is served before all of it is loaded.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SYNCED_AT_ONCE_FROM: Final = 50
-"""Logs that a stop has to sync. With fewer, what others have written to the volume might take longer than they do."""
+"""Logs that a stop has to sync. With fewer, what others have written to the volume might take
+longer than they do."""
 
 
 class TimerHandle(Protocol):
@@ -92,7 +94,8 @@ class Node:
         self.faults = Faults()
         self.fatal = on_fatal
         self.crash_points: Callable[[str], None] | None = None
-        """For tests: called with its name at every place between two writes of a transaction's end."""
+        """For tests: called with its name at every place between two writes of a transaction's
+        end."""
         self.layout = Layout(self.disk, config.data)
         self._removal = Removal(self.disk)
         self.partitions = LocalPartitions(fsync=config.durability == "fsync", on_fatal=on_fatal)
@@ -116,7 +119,8 @@ class Node:
         """What the metadata log says: topics, ids, leaders, configs."""
         return self.controller.state
 
-    # -- start and stop -----------------------------------------------------------------------------------
+    # -- start and stop
+    # -----------------------------------------------------------------------------------
 
     async def start(self) -> str:
         """Loads everything and serves; an address that can be connected to from here."""
@@ -175,14 +179,16 @@ class Node:
 
     def _not_loaded(self, problem: OSError) -> StorageError:
         return StorageError(
-            f"{self.config.data} could not be loaded: {problem}. Nothing was lost by this attempt; start again when "
+            f"{self.config.data} could not be loaded: {problem}. Nothing was lost by this "
+            "attempt; start again when "
             "the disk can be read and written."
         )
 
     def load_coordinators(self, *, held: bool = False) -> None:
         """Groups and transactions from the internal topics, where those are there.
 
-        With `held` all of them are loaded when this returns, and nothing that was found has been finished.
+        With `held` all of them are loaded when this returns, and nothing that was found has been
+        finished.
         """
         for topic, service in (
             (CONSUMER_OFFSETS_TOPIC, self.groups),
@@ -233,8 +239,9 @@ class Node:
     def _sync_at_once(self, partitions: list[Partition]) -> bool:
         """Many logs are made durable by one sync of the whole volume, few as they are closed.
 
-        False when the volume did not confirm. A second sync of the same files could succeed although their bytes are
-        lost, so nothing is synced any more, and the next start reads the logs as after a crash.
+        False when the volume did not confirm. A second sync of the same files could succeed
+        although their bytes are lost, so nothing is synced any more, and the next start reads the
+        logs as after a crash.
         """
         try:
             unsynced = [each.log for each in partitions if each.prepare_close()]
@@ -248,7 +255,8 @@ class Node:
             is_synced = self.disk.sync_all(self.config.data)
         except OSError as problem:
             log.critical(
-                "the disk did not confirm a sync of %s: %s. The stop is not recorded as a clean one; look after "
+                "the disk did not confirm a sync of %s: %s. The stop is not recorded as a clean "
+                "one; look after "
                 "the disk before the next start, which reads the logs as after a crash",
                 self.config.data,
                 problem,
@@ -259,7 +267,8 @@ class Node:
                 each.complete_sync(sync)
         return True
 
-    # -- partitions ---------------------------------------------------------------------------------------
+    # -- partitions
+    # ---------------------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """A partition that this node leads."""
@@ -274,8 +283,9 @@ class Node:
             name, topic_id, leader_epoch, opened, durable_at_append=not self.partitions.fsync
         )
         if self.partitions.fsync:
-            # What a crash left in the page cache becomes readable now, so it must be on the disk first. So must the
-            # transaction indexes that the partition has just made again: the recovery point passes them.
+            # What a crash left in the page cache becomes readable now, so it must be on the disk
+            # first. So must the transaction indexes that the partition has just made again: the
+            # recovery point passes them.
             opened.sync()
         self.partitions.add(partition, self.flusher.sealed)
         if opened.needs_flush:
@@ -286,7 +296,8 @@ class Node:
         now_ms = self.clock.now_ms()
         fsync = self.partitions.fsync
         if not fsync and self.layout.is_new(name):
-            # In fsync mode the folder is made and synced now, so that the first write need not wait for it.
+            # In fsync mode the folder is made and synced now, so that the first write need not wait
+            # for it.
             return Log.unborn(
                 self.disk,
                 self.layout.folder_of(name),
@@ -325,11 +336,13 @@ class Node:
     def open_metadata_log(self) -> Partition:
         """The log of the metadata itself, which no topic record describes."""
         name, topic_id = TopicPartition(CLUSTER_METADATA_TOPIC, 0), bytes(15) + b"\x01"
-        # First of all, because it takes the mark of a clean stop away: from here on the directory is in use.
+        # First of all, because it takes the mark of a clean stop away: from here on the directory
+        # is in use.
         self.layout.claim(name, topic_id, sync=self.partitions.fsync)
         return self.open_partition(name, topic_id, 0, LogConfig())
 
-    # -- time and durability ------------------------------------------------------------------------------
+    # -- time and durability
+    # ------------------------------------------------------------------------------
 
     def when_durable(
         self, partition: Partition, end_offset: int, callback: Callable[[], None]
@@ -350,7 +363,8 @@ class Node:
 
 def cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
     """Why an address cannot be listened on, in a sentence."""
-    # The loop puts the address into its own sentence; a name that nobody knows has no number of the system.
+    # The loop puts the address into its own sentence; a name that nobody knows has no number of the
+    # system.
     number = problem.errno or 0
     reason = os.strerror(number) if number > 0 else problem.strerror
     return ConfigError(

@@ -111,7 +111,10 @@ async def _serve(
 
 
 def _leave_at_once(number: int, frame: object) -> None:
-    """A signal during the start, which may take long after a crash. Nothing was served yet: the next start does it again."""
+    """A signal during the start, which may take long after a crash.
+
+    Nothing was served yet: the next start does it again.
+    """
     os.write(2, b"fencepost: stopped while starting; nothing is lost\n")
     os._exit(128 + number)
 
@@ -138,9 +141,9 @@ def stop_on_failed_callback(
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """A handler for what nobody caught: an exception out of a timer or another callback ends the process.
 
-    What the callback left undone would never be done: a sync, a marker, the answer to a client. After a restart the
-    log says what is to be done. What the loop reports of its sockets (no descriptors left, a failed read) has no
-    handle, concerns one client and is only logged.
+    What the callback left undone would never be done: a sync, a marker, the answer to a client.
+    After a restart the log says what is to be done. What the loop reports of its sockets (no
+    descriptors left, a failed read) has no handle, concerns one client and is only logged.
     """
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -173,7 +176,8 @@ def make_node(
     descriptors = share_out(open_file_limit(), config.max_connections)
     if descriptors.connections < config.max_connections:
         log.info(
-            "%d connections at most (max.connections is %d): this process may open %d files; raise `ulimit -n` for more",
+            "%d connections at most (max.connections is %d): this process may open %d files; "
+            "raise `ulimit -n` for more",
             descriptors.connections,
             config.max_connections,
             open_file_limit(),
@@ -221,7 +225,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 def refuse_optimised_python() -> None:
     if not __debug__:
         raise ConfigError(
-            "The broker does not run under python -O: its assertions are part of what keeps data safe."
+            "The broker does not run under python -O: its assertions are part of what keeps "
+            "data safe."
         )
 
 
@@ -245,13 +250,15 @@ def pause_garbage_collector() -> None:
 def freeze_garbage_collector() -> None:
     """Whatever has lived through a full collection is not walked again: it lives as long as the process, or is freed without one.
 
-    The loop stands still while the collector walks, for about 0.25 ms per thousand objects. What was loaded is frozen at once:
-    100,000 transactional ids make a full collection take 59 ms, frozen ones 0.01. What comes later is looked at up to three
-    times, with at most 40,000 contemporaries, and then frozen, too: about 10 ms at a time. The thresholds of before
-    (10,000, 50, 200) walked half a million objects at once: a reply about 20,000 partitions and more then took 91 to
-    119 ms of the loop's time in one piece, now 33 (2026-11-16, 2 busy cores). Requests that leave nothing behind cost nothing.
-    Partitions, connections and transactions that end are freed by their reference counts, as they are in no cycles:
-    tests/broker/test_freed.py holds them to it.
+    The loop stands still while the collector walks, for about 0.25 ms per thousand objects. What
+    was loaded is frozen at once: 100,000 transactional ids make a full collection take 59 ms,
+    frozen ones 0.01. What comes later is looked at up to three times, with at most 40,000
+    contemporaries, and then frozen, too: about 10 ms at a time. The thresholds of before (10,000,
+    50, 200) walked half a million objects at once: a reply about 20,000 partitions and more then
+    took 91 to 119 ms of the loop's time in one piece, now 33 (2026-11-16, 2 busy cores). Requests
+    that leave nothing behind cost nothing. Partitions, connections and transactions that end are
+    freed by their reference counts, as they are in no cycles: tests/broker/test_freed.py holds them
+    to it.
     """
     gc.freeze()
     gc.set_threshold(10_000, 1, 1)

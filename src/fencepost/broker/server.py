@@ -1,39 +1,39 @@
 """Sockets: frames in, replies out, in order, with bounded memory.
 
-Theory of operation
--------------------
-A connection cuts its bytes into frames and hands each to the dispatcher in the order of arrival. A reply may be
-there at once or come later; a slot per unanswered request keeps the order.
+Theory of operation ------------------- A connection cuts its bytes into frames and hands each to
+the dispatcher in the order of arrival. A reply may be there at once or come later; a slot per
+unanswered request keeps the order.
 
-A turn of the loop has three parts: all sockets that have something are read, then all requests are served, then all
-replies are sent. Served one by one between a read and a write of the system, requests find the caches and the branch
-predictor full of the kernel's network code: 64 clients then cost the broker 1.6 times the processor time. A large
-request is best served as soon as it is whole, while its bytes are in the cache. But a turn does that for
-`LARGE_SECONDS` only; then large requests wait in line, one of each connection, until the small ones are served. So a
-connection that sends one large request after the other keeps nobody waiting for more than one of them.
+A turn of the loop has three parts: all sockets that have something are read, then all requests are
+served, then all replies are sent. Served one by one between a read and a write of the system,
+requests find the caches and the branch predictor full of the kernel's network code: 64 clients then
+cost the broker 1.6 times the processor time. A large request is best served as soon as it is whole,
+while its bytes are in the cache. But a turn does that for `LARGE_SECONDS` only; then large requests
+wait in line, one of each connection, until the small ones are served. So a connection that sends
+one large request after the other keeps nobody waiting for more than one of them.
 
 Three things stop the reading of a connection, and with it the memory that it can cost:
 
-- too many requests wait for their answers (`MAX_REQUESTS_IN_FLIGHT`), or one of them holds its followers back
-  because it has not taken effect yet;
-- the replies that wait for their turn are large, or may become so: behind one long poll other requests are served,
-  behind several large ones they are not;
+- too many requests wait for their answers (`MAX_REQUESTS_IN_FLIGHT`), or one of them holds its
+  followers back because it has not taken effect yet;
+- the replies that wait for their turn are large, or may become so: behind one long poll other
+  requests are served, behind several large ones they are not;
 - too many bytes of replies have not been read by the client (`MAX_UNSENT_BYTES`).
 
-Frames that were read before the stop wait in a queue, at most what one turn reads. Whatever is not the protocol
-closes the connection with one line in the log; the others are served on.
+Frames that were read before the stop wait in a queue, at most what one turn reads. Whatever is not
+the protocol closes the connection with one line in the log; the others are served on.
 
-All connections together
-------------------------
-Two rooms (`memory.py`) bound what all of them hold: unread replies, and large requests. A connection takes room for
+All connections together ------------------------ Two rooms (`memory.py`) bound what all of them
+hold: unread replies, and large requests. A connection takes room for
 
 - replies that wait for their turn, and what its transport holds once the client has fallen behind;
 - the buffer of a large request, before it grows, and until the request has taken effect.
 
-While the replies' room is full, fetches bring nothing (`handlers/fetch.py`) and requests that may have large answers
-(`LARGE_REPLIES`) wait; everything else is served. While the requests' room is full, large requests are not read on. If all
-that hold some of it wait for more, one of them is favoured and read to its end, so that they cannot block each other.
-Whoever holds room that others wait for and does not move (`STUCK_SECONDS`) is closed.
+While the replies' room is full, fetches bring nothing (`handlers/fetch.py`) and requests that may
+have large answers (`LARGE_REPLIES`) wait; everything else is served. While the requests' room is
+full, large requests are not read on. If all that hold some of it wait for more, one of them is
+favoured and read to its end, so that they cannot block each other. Whoever holds room that others
+wait for and does not move (`STUCK_SECONDS`) is closed.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class Connection(asyncio.BufferedProtocol):
         self.client_name = "?"
         self.last_active = 0.0
 
-    # -- asyncio's side -----------------------------------------------------------------------------------
+    # -- asyncio's side
+    # -----------------------------------------------------------------------------------
 
     def descriptor(self) -> int:
         """That of its socket; -1 once it is closed."""
@@ -204,7 +205,8 @@ class Connection(asyncio.BufferedProtocol):
             self.close(str(self._frames.broken))
 
     def eof_received(self) -> bool:
-        # Close: what a client asked for and does not want to hear need not be sent, least of all if it does not read.
+        # Close: what a client asked for and does not want to hear need not be sent, least of all if
+        # it does not read.
         if self._unread:
             self.abort()
         return False
@@ -219,7 +221,8 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_bytes = 0
         self.work_alone()
 
-    # -- our side -----------------------------------------------------------------------------------------
+    # -- our side
+    # -----------------------------------------------------------------------------------------
 
     def close(self, reason: str | None = None) -> None:
         """Ends the connection; a reason is a line in the log, and only the first one counts."""
@@ -354,7 +357,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(ready)
         self.work_alone()
 
-    # -- memory -------------------------------------------------------------------------------------------
+    # -- memory
+    # -------------------------------------------------------------------------------------------
 
     def _write(self, chunks: Chunks) -> None:
         assert self._transport is not None
@@ -587,7 +591,8 @@ class Server:
         if self._large:
             self._schedule_work()
 
-    # -- memory that all connections share ----------------------------------------------------------------
+    # -- memory that all connections share
+    # ----------------------------------------------------------------
 
     def is_favoured(self, connection: Connection) -> bool:
         return connection is self._favoured
@@ -620,7 +625,8 @@ class Server:
         for connection in list(self._connections):
             if connection.is_stuck(now):
                 connection.close(
-                    f"it moved fewer than {STUCK_BYTES} bytes in {STUCK_SECONDS:.0f} s and holds memory "
+                    f"it moved fewer than {STUCK_BYTES} bytes in {STUCK_SECONDS:.0f} s and "
+                    "holds memory "
                     "that others wait for (queued.max.response.bytes, queued.max.request.bytes)"
                 )
         self._watch_soon()

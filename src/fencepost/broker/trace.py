@@ -3,7 +3,8 @@
     {"time_ms": ..., "client": "127.0.0.1:50312", "client_id": "rdkafka", "api": "EndTxn", "version": 1,
      "correlation_id": 7, "kind": "request", "transactional_id": "refunds-1", "producer_id": 1000, ...}
 
-Records are not in it, only how many bytes there were: a trace is read by people, and payloads are theirs alone.
+Records are not in it, only how many bytes there were: a trace is read by people, and payloads are
+theirs alone.
 """
 
 from __future__ import annotations

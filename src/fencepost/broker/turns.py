@@ -25,7 +25,8 @@ def in_turns(
 ) -> T | Parked:
     """Runs the steps that fill in the reply: all of them now, or some now and the others in later turns.
 
-    `holds_followers` keeps later requests of the same connection from changing what this one still has to look at.
+    `holds_followers` keeps later requests of the same connection from changing what this one still
+    has to look at.
     """
     parked = Parked()
     if run_in_turns(node, steps, lambda: parked.answer(reply)):

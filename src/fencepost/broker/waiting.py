@@ -1,9 +1,11 @@
 """Replies that are not there yet.
 
-A handler answers at once or returns a `Parked`; whoever has the answer later calls `answer` once. Nothing that
-waits is kept in the state of a coordinator or a partition: a state must be a function of its log.
+A handler answers at once or returns a `Parked`; whoever has the answer later calls `answer` once.
+Nothing that waits is kept in the state of a coordinator or a partition: a state must be a function
+of its log.
 
-`FetchWaiters` are the long polls: each waits until its partitions together have enough to read, or for its time.
+`FetchWaiters` are the long polls: each waits until its partitions together have enough to read, or
+for its time.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 class NoReply:
     """The answer to a request that wants none (Produce with acks=0).
 
-    A `problem` cannot be told to such a client, so its connection is closed: then it looks what has changed.
+    A `problem` cannot be told to such a client, so its connection is closed: then it looks what has
+    changed.
     """
 
     __slots__ = ("problem",)
@@ -36,9 +39,9 @@ NO_REPLY = NoReply()
 class Parked:
     """A reply that comes later.
 
-    `holds_followers` keeps the next requests of the connection from taking effect before this one has: a
-    handler sets it when it returns before its own effect is in the log. `promised_bytes` is how large the reply
-    may become, where that is worth knowing.
+    `holds_followers` keeps the next requests of the connection from taking effect before this one
+    has: a handler sets it when it returns before its own effect is in the log. `promised_bytes` is
+    how large the reply may become, where that is worth knowing.
     """
 
     __slots__ = (
@@ -66,7 +69,8 @@ class Parked:
         self.answered = True
         self.reply = reply
         self.release()
-        # Whoever waited refers to us and we to them: let go, or a large reply would live until the next garbage collection.
+        # Whoever waited refers to us and we to them: let go, or a large reply would live until the
+        # next garbage collection.
         callback, self._callback = self._callback, None
         self._abandoned = None
         if callback is not None:
@@ -109,7 +113,8 @@ class FetchWaiter(Protocol):
 
 
 Place = tuple[int, int]
-"""A place in a log: the base offset of a segment and a byte in it. A later place compares as greater."""
+"""A place in a log: the base offset of a segment and a byte in it. A later place compares as
+greater."""
 
 
 class _Bound:
@@ -207,12 +212,14 @@ class _Watched:
 class FetchWaiters:
     """Who waits for which partition, and for which of its bounds to move how far.
 
-    An append to a partition with 500 long polls must not read 500 times. So a poll that reads committed records
-    is woken when the last stable offset moves and the others when the high watermark does, and a poll that wants
-    more than a byte is woken when the bound has moved by that many bytes. A poll of several partitions has its
-    wish divided by their number: unless one of them brings its share, the sum cannot be there.
+    An append to a partition with 500 long polls must not read 500 times. So a poll that reads
+    committed records is woken when the last stable offset moves and the others when the high
+    watermark does, and a poll that wants more than a byte is woken when the bound has moved by that
+    many bytes. A poll of several partitions has its wish divided by their number: unless one of
+    them brings its share, the sum cannot be there.
 
-    Whoever is named by `of` or `reached_by` has been taken out, will be woken once, and comes back if that was in vain.
+    Whoever is named by `of` or `reached_by` has been taken out, will be woken once, and comes back
+    if that was in vain.
     """
 
     __slots__ = ("_watched",)

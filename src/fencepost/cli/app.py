@@ -47,7 +47,8 @@ app.command(short_help="Run a pipeline on Spark, kill everything in turn, audit 
 
 @app.command(
     hidden=not can_measure(),
-    help="Measure fencepost beside Apache Kafka on this machine. `fencepost bench --help` has its options.",
+    help="Measure fencepost beside Apache Kafka on this machine. `fencepost bench --help` has "
+    "its options.",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,
 )

@@ -1,7 +1,8 @@
 """`fencepost bench`: fencepost beside Apache Kafka, on this machine.
 
-What measures stands in the folder `bench` of the source and not in the package: it needs the tests' clients, Java and Maven.
-So the command looks for a checkout, first here and then around the package, and hands its arguments on.
+What measures stands in the folder `bench` of the source and not in the package: it needs the tests'
+clients, Java and Maven. So the command looks for a checkout, first here and then around the
+package, and hands its arguments on.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def bench(arguments: list[str]) -> int:
             try:
                 return measuring.wait()
             except KeyboardInterrupt:
-                # Ctrl-C reached it too: it stops its brokers and deletes its files, and that takes a moment.
+                # Ctrl-C reached it too: it stops its brokers and deletes its files, and that takes
+                # a moment.
                 continue
 
 
@@ -53,7 +55,8 @@ def checkout(*places: Path) -> Path:
             if (folder / "bench" / "loads").is_dir() and (folder / "src" / "fencepost").is_dir():
                 return folder
     raise NoBenchError(
-        "`fencepost bench` needs the source: get a checkout of fencepost, run `make venv` in it, and call the command there"
+        "`fencepost bench` needs the source: get a checkout of fencepost, run `make venv` in "
+        "it, and call the command there"
     )
 
 

@@ -27,8 +27,9 @@ def check(
 ) -> None:
     """Read a stopped data directory, and say what is wrong with it.
 
-    Every batch, index, snapshot and checkpoint is read; nothing is changed. The exit code is 0 when all is well, and
-    1 when something is damaged. Notes are no damage: the next start deals with them.
+    Every batch, index, snapshot and checkpoint is read; nothing is changed. The exit code is 0 when
+    all is well, and 1 when something is damaged. Notes are no damage: the next start deals with
+    them.
     """
     from fencepost.base.system import SystemDisk
     from fencepost.broker.storage.directory_check import DirectoryCheck

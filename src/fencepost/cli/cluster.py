@@ -30,7 +30,8 @@ ClientConfig = Annotated[
 ]
 
 PATIENCE_MS: Final = 10_000
-"""Somebody sits at the terminal. Kafka's clients try for a minute before they say that nobody is there."""
+"""Somebody sits at the terminal. Kafka's clients try for a minute before they say that nobody is
+there."""
 
 _KNOCK_SECONDS: Final = 3.0
 """How long one address may take to accept a connection."""
@@ -41,7 +42,10 @@ _SILENCE_SECONDS: Final = 1.0
 
 @contextmanager
 def connect(servers: str, client_config: list[str]) -> Iterator[Cluster]:
-    """A client with the settings of the command line. Where nobody listens, that is said at once."""
+    """A client with the settings of the command line.
+
+    Where nobody listens, that is said at once.
+    """
     from fencepost.client.blocking import connect as connect_to
 
     options = {"client.id": "fencepost-cli", "default.api.timeout.ms": str(PATIENCE_MS)}
@@ -56,7 +60,10 @@ def connect(servers: str, client_config: list[str]) -> Iterator[Cluster]:
 
 
 def _knock(endpoints: tuple[Endpoint, ...]) -> None:
-    """FencepostError where none of them accepts a connection. The client itself would try again until its deadline."""
+    """FencepostError where none of them accepts a connection.
+
+    The client itself would try again until its deadline.
+    """
     reasons = []
     for endpoint in endpoints:
         try:

@@ -26,7 +26,8 @@ def demo(
         int,
         typer.Option(
             metavar="N",
-            help="How often something is killed while the queries run. The loader is killed once after that; "
+            help="How often something is killed while the queries run. The loader is killed "
+            "once after that; "
             "with 0 nothing is.",
             min=0,
         ),
@@ -41,7 +42,8 @@ def demo(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Use this Kafka, and do not kill it. Topics of the demo's own are made and deleted.",
+            help="Use this Kafka, and do not kill it. Topics of the demo's own are made and "
+            "deleted.",
             show_default="a broker of its own",
         ),
     ] = None,

@@ -1,4 +1,7 @@
-"""`fencepost ledger`: what the Spark sink knows of its queries. Speaks the wire only, so it works on Apache Kafka too."""
+"""`fencepost ledger`: what the Spark sink knows of its queries.
+
+Speaks the wire only, so it works on Apache Kafka too.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +133,8 @@ def adopt_command(
     before = _look_up(servers, client_config, transactional_id, topic)
     _confirm(
         yes,
-        f"{_now_says(before)} From now on {transactional_id!r} belongs to query {query_id}, which goes on with batch "
+        f"{_now_says(before)} From now on {transactional_id!r} belongs to query {query_id}, "
+        "which goes on with batch "
         f"{last_batch + 1}. Whoever writes with the id now is fenced.",
     )
     with connect(servers, client_config) as cluster:
@@ -161,7 +165,8 @@ def forget_command(
     what = "how long its transactions were open" if durations else "everything"
     _confirm(
         yes,
-        f"{_now_says(before)} The ledger forgets {what} of {transactional_id!r}. Whoever writes with the id now is fenced.",
+        f"{_now_says(before)} The ledger forgets {what} of {transactional_id!r}. Whoever writes "
+        "with the id now is fenced.",
     )
     with connect(servers, client_config) as cluster:
         if durations:
@@ -186,7 +191,8 @@ def _show(transactional_id: str, holdings: Holdings, *, as_json: bool) -> None:
 def _require_something(holdings: Holdings, transactional_id: str, topic: str) -> None:
     if not holdings.records and holdings.former is None:
         raise FencepostError(
-            f"Topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` shows those that it has."
+            f"Topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` "
+            "shows those that it has."
         )
 
 

@@ -6,7 +6,8 @@
     70    `serve` alone: the broker stopped itself, because it could not go on without risking data
     130   interrupted by Ctrl-C (143 by SIGTERM)
 
-Results go to standard output, as a table or with --json as one document; everything else goes to standard error.
+Results go to standard output, as a table or with --json as one document; everything else goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough (`| head`). What is left must not be flushed into the same pipe.
+        # Whoever read our output has seen enough (`| head`). What is left must not be flushed into
+        # the same pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 
@@ -65,7 +67,8 @@ def _run_app(arguments: list[str]) -> int:
         complain("stopped, and nothing was changed")
         return FAILED
     except Exception as problem:
-        # Typer brings click along under a name of its own, so its errors are known by what they can do.
+        # Typer brings click along under a name of its own, so its errors are known by what they can
+        # do.
         if not hasattr(problem, "format_message"):
             raise
         _explain_usage(problem)

@@ -1,4 +1,7 @@
-"""How commands speak: a table for people, JSON for programs, behind one interface. Commands never print."""
+"""How commands speak: a table for people, JSON for programs, behind one interface.
+
+Commands never print.
+"""
 
 from __future__ import annotations
 

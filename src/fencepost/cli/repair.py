@@ -26,9 +26,10 @@ def repair(
 ) -> None:
     """Take damaged records out of partitions of a stopped data directory.
 
-    Use it when there is no copy to put back. Records that cannot be read are lost, and readers pass their offsets. The
-    damaged files are kept beside the new ones as `.log.damaged`. For `__transaction_state` the next start also aborts every
-    open transaction and fences the producers of that partition.
+    Use it when there is no copy to put back. Records that cannot be read are lost, and readers pass
+    their offsets. The damaged files are kept beside the new ones as `.log.damaged`. For
+    `__transaction_state` the next start also aborts every open transaction and fences the producers
+    of that partition.
     """
     from fencepost.base.system import SystemDisk
     from fencepost.broker.storage.directory_lock import DirectoryLock, refuse_used
@@ -43,7 +44,8 @@ def repair(
         done = [each for repair in repairs for each in repair.run()]
     except OSError as problem:
         raise ConfigError(
-            f"{directory} could not be repaired: {problem}. What was not replaced is as it was; try again."
+            f"{directory} could not be repaired: {problem}. What was not replaced is as it was; "
+            "try again."
         ) from problem
     finally:
         lock.release()

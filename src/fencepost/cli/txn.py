@@ -1,4 +1,7 @@
-"""`fencepost txn`: transactions, seen from outside. Speaks the wire only, so it works on Apache Kafka too."""
+"""`fencepost txn`: transactions, seen from outside.
+
+Speaks the wire only, so it works on Apache Kafka too.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,8 @@ def describe_command(
         logged, place, offset = find_record(cluster, transactional_id)
     if view is None and logged is None:
         raise FencepostError(
-            f"No coordinator knows the transactional id {transactional_id!r}: it was never used here, "
+            f"No coordinator knows the transactional id {transactional_id!r}: it was never used "
+            "here, "
             "or it has expired (transactional.id.expiration.ms)."
         )
     row = description(transactional_id, view, logged, place, offset)
@@ -105,7 +109,10 @@ def describe_command(
 
 
 def kafkas_name(state: str) -> str:
-    """A state as Kafka writes it. A broker finds nothing in a state that it does not know, and does not complain."""
+    """A state as Kafka writes it.
+
+    A broker finds nothing in a state that it does not know, and does not complain.
+    """
     from fencepost.records.transaction_log import STATE_NAMES
 
     for name in STATE_NAMES:

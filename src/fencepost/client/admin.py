@@ -1,7 +1,8 @@
 """Looking at a cluster and changing its topics.
 
-Views are small values of our own, so that who uses them does not depend on the shape of a message. Ids of topics are
-16 raw bytes (`base.ids.topic_id_text` shows them as Kafka's tools do), times are milliseconds.
+Views are small values of our own, so that who uses them does not depend on the shape of a message.
+Ids of topics are 16 raw bytes (`base.ids.topic_id_text` shows them as Kafka's tools do), times are
+milliseconds.
 """
 
 from __future__ import annotations
@@ -179,9 +180,12 @@ def metadata(
     missing_ok: bool = False,
     known_missing: Collection[str] = (),
 ) -> Steps[ClusterView]:
-    """Brokers and topics; None asks for every topic. A topic that is unknown after a moment is an error.
+    """Brokers and topics; None asks for every topic.
 
-    With `missing_ok` it is left out instead, and one of `known_missing` is left out without waiting that moment.
+    A topic that is unknown after a moment is an error.
+
+    With `missing_ok` it is left out instead, and one of `known_missing` is left out without waiting
+    that moment.
     """
     attempt = Attempt(core, ApiKey.METADATA, "")
     while True:
@@ -321,7 +325,8 @@ def _code_of_first_response(form: DeleteTopicsResponse) -> tuple[int, str | None
 # Configurations.
 
 _DEFAULT_SOURCES: Final = frozenset({4, 5})
-"""Where a value comes from when nobody has set it here: the broker's static file, or Kafka's own default."""
+"""Where a value comes from when nobody has set it here: the broker's static file, or Kafka's own
+default."""
 
 
 def describe_configs(

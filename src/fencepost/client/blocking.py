@@ -8,8 +8,8 @@
         cluster.txn_offset_commit(identity, "group", {TopicPartition("in", 0): CommittedOffset(42)})
         identity = cluster.end_txn(identity, commit=True)
 
-This is a thin shell: every method runs one procedure of the room on a `Network`. One thread at a time may be
-inside; a second one waits.
+This is a thin shell: every method runs one procedure of the room on a `Network`. One thread at a
+time may be inside; a second one waits.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class Cluster:
     def writer(self, identity: ProducerIdentity) -> TransactionalWriter:
         """A writer of batches with this identity; sequences of every partition begin at 0.
 
-        So an epoch is good for one writer: after EndTxn, go on with the identity that TV2 returned, and in TV1 ask
-        `init_producer_id` for a new one.
+        So an epoch is good for one writer: after EndTxn, go on with the identity that TV2 returned,
+        and in TV1 ask `init_producer_id` for a new one.
         """
         return TransactionalWriter(self, self._core, self._network, identity)
 
@@ -153,7 +153,10 @@ class Cluster:
         return self.begin(transactions.txn_offset_commit(self._core, identity, group, offsets))
 
     def end_txn(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
-        """Commits or aborts; the identity for the next transaction. UnknownOutcome: ask before you go on."""
+        """Commits or aborts; the identity for the next transaction.
+
+        UnknownOutcome: ask before you go on.
+        """
         return self.run(transactions.end_txn(self._core, identity, commit=commit))
 
     # Reading.
@@ -199,8 +202,8 @@ class Cluster:
     ) -> Iterator[Record]:
         """The visible records of [start, end); from the first to the last there is now when not told otherwise.
 
-        An end that does not come within default.api.timeout.ms, because it is not written or an open transaction
-        stands before it, is RetriesExhausted.
+        An end that does not come within default.api.timeout.ms, because it is not written or an
+        open transaction stands before it, is RetriesExhausted.
         """
         position = self._offset(partition, EARLIEST, isolation) if start is None else start
         stop = self._offset(partition, LATEST, isolation) if end is None else end
@@ -347,12 +350,18 @@ class Begun(Generic[T]):
 def _standstill(fetched: FetchedPartition) -> str:
     words = f"nothing new; the high watermark is {fetched.high_watermark}"
     if 0 <= fetched.last_stable_offset < fetched.high_watermark:
-        words += f", and an open transaction holds the last stable offset at {fetched.last_stable_offset}"
+        words += (
+            ", and an open transaction holds the last stable offset at "
+            f"{fetched.last_stable_offset}"
+        )
     return words
 
 
 class TransactionalWriter:
-    """Writes sealed batches of one producer id and epoch. Leaving the `with` block does not flush."""
+    """Writes sealed batches of one producer id and epoch.
+
+    Leaving the `with` block does not flush.
+    """
 
     def __init__(
         self, cluster: Cluster, core: Core, network: Network, identity: ProducerIdentity

@@ -6,8 +6,8 @@ Every procedure is built on the three calls here, so that retries are written on
     call_leaders   one item per partition, sent to whoever leads it; each partition is judged by itself
     call_everyone  the same request to every broker of the cluster
 
-`Attempt` is the patience of one call: a deadline, a backoff that doubles with jitter, and the last answer, which
-is what the error says when the deadline has passed.
+`Attempt` is the patience of one call: a deadline, a backoff that doubles with jitter, and the last
+answer, which is what the error says when the deadline has passed.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 UNKNOWN_TOPIC_PATIENCE_MS: Final = 1_000
-"""How long "there is no such topic" may be a broker that has not heard yet. Kafka spreads the news of a new topic
-in tens of milliseconds; a mistyped name should not cost the user a minute."""
+"""How long "there is no such topic" may be a broker that has not heard yet. Kafka spreads the news
+of a new topic in tens of milliseconds; a mistyped name should not cost the user a minute."""
 
 CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
-"""The markers of the last transaction are being written, which takes milliseconds: librdkafka and Java wait this
-long too before they ask again."""
+"""The markers of the last transaction are being written, which takes milliseconds: librdkafka and
+Java wait this long too before they ask again."""
 
 HANG_UPS: Final = 3
-"""So often may a broker close the connection instead of answering the same question of an administrator. It does that
-with a request that it cannot read, and a broker that dies or restarts refuses a connection in between."""
+"""So often may a broker close the connection instead of answering the same question of an
+administrator. It does that with a request that it cannot read, and a broker that dies or restarts
+refuses a connection in between."""
 
 ADMINISTRATIVE: Final = frozenset(
     {
@@ -61,8 +62,8 @@ ADMINISTRATIVE: Final = frozenset(
         ApiKey.LIST_TRANSACTIONS,
     }
 )
-"""Calls that give up then. Those that write, commit or read go on until their deadline: a transaction must survive
-any trouble with connections that its deadline allows."""
+"""Calls that give up then. Those that write, commit or read go on until their deadline: a
+transaction must survive any trouble with connections that its deadline allows."""
 
 UNKNOWN: Final = frozenset(
     {
@@ -204,7 +205,10 @@ def call_one(
     at_most: int | None = None,
     attempt: Attempt | None = None,
 ) -> Steps[Reply]:
-    """The reply whose code is success. `code_of` gives the code that counts, and the broker's words if any."""
+    """The reply whose code is success.
+
+    `code_of` gives the code that counts, and the broker's words if any.
+    """
     attempt = attempt or Attempt(core, api, about)
     while True:
         endpoint = yield from locate(core, place, attempt)
@@ -321,7 +325,10 @@ def refresh_metadata(
 def find_leaders(
     core: Core, partitions: Collection[TopicPartition], attempt: Attempt
 ) -> Steps[dict[Endpoint, list[TopicPartition]]]:
-    """Whom to send what. Partitions without a leader are left out, and for a while unknown ones too."""
+    """Whom to send what.
+
+    Partitions without a leader are left out, and for a while unknown ones too.
+    """
     max_age_ms = core.options.metadata_max_age_ms
     now_ms = core.clock.now_ms()
     stale = sorted(
@@ -375,7 +382,10 @@ def call_leaders(
     partial: bool = False,
     at_most: int | None = None,
 ) -> Steps[dict[TopicPartition, R]]:
-    """A value per partition. With `partial`, returns as soon as some are there (a fetch must not wait for all)."""
+    """A value per partition.
+
+    With `partial`, returns as soon as some are there (a fetch must not wait for all).
+    """
     attempt = Attempt(core, api, "")
     pending = dict(items)
     done: dict[TopicPartition, R] = {}

@@ -6,8 +6,8 @@
     OPEN       requests may be sent; answers come in the order of the requests, and each must carry the
                correlation id of the oldest unanswered one. Anything else closes the connection.
 
-The shell moves bytes: it sends what `greet`, `send` and `receive` give it and hands every frame to `receive`. An
-answer is a pair (ticket, Reply), the ticket being the correlation id of the request.
+The shell moves bytes: it sends what `greet`, `send` and `receive` give it and hands every frame to
+`receive`. An answer is a pair (ticket, Reply), the ticket being the correlation id of the request.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class Conversation:
         correlation_id, form = decode_response(API[expected.api], expected.version, frame)
         if correlation_id != expected.correlation_id:
             raise WireError(
-                f"the broker answered request {correlation_id} where {expected.correlation_id} was due"
+                f"the broker answered request {correlation_id} where {expected.correlation_id} "
+                "was due"
             )
         match self.phase:
             case Phase.GREETING:
@@ -171,13 +172,15 @@ class Conversation:
         if hasattr(form, "mechanisms"):
             if form.error_code:
                 raise AuthenticationFailed(
-                    f"the broker does not take {self._login.mechanism}; it offers {', '.join(form.mechanisms)}: "
+                    f"the broker does not take {self._login.mechanism}; it offers "
+                    f"{', '.join(form.mechanisms)}: "
                     "change sasl.mechanism"
                 )
             return self._authenticate(self._exchange.first())
         if form.error_code:
             raise AuthenticationFailed(
-                f"the broker refused {self._login.mechanism} for user {self._login.username!r} with "
+                f"the broker refused {self._login.mechanism} for user {self._login.username!r} "
+                "with "
                 f"{error_name(form.error_code)}: check sasl.username and sasl.password"
             )
         response = self._exchange.respond(bytes(form.auth_bytes))

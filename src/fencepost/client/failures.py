@@ -1,8 +1,9 @@
 """What the client raises: one small tree, and every message says what to do.
 
-`Refused` is a broker's definite no: the request had no effect. `RetriesExhausted` means that nobody said no, but
-nobody said yes in time either. `UnknownOutcome` is the one that a caller of `end_txn` must handle: the
-transaction may have been committed and may not have been, and only asking the cluster can tell.
+`Refused` is a broker's definite no: the request had no effect. `RetriesExhausted` means that nobody
+said no, but nobody said yes in time either. `UnknownOutcome` is the one that a caller of `end_txn`
+must handle: the transaction may have been committed and may not have been, and only asking the
+cluster can tell.
 """
 
 # ruff: noqa: N818
@@ -45,7 +46,8 @@ class HungUp(ClientError):
 
     def __init__(self, what: str, endpoint: str, times: int) -> None:
         super().__init__(
-            f"{endpoint} closed the connection {times} times instead of answering {what}: it cannot read the request, or "
+            f"{endpoint} closed the connection {times} times instead of answering {what}: it "
+            "cannot read the request, or "
             "something between it and us ends connections. Its log should say why"
         )
         self.arguments = (what, endpoint, times)
@@ -65,8 +67,9 @@ class UnsupportedByBroker(ClientError):
 class UnknownOutcome(ClientError):
     """EndTxn was sent and its answer never came: committed or not, only the cluster knows.
 
-    Settle it by asking: InitProducerId (which finishes or aborts what is open and fences the past), then read
-    what the transaction would have written, for instance the offsets that were committed in it.
+    Settle it by asking: InitProducerId (which finishes or aborts what is open and fences the past),
+    then read what the transaction would have written, for instance the offsets that were committed
+    in it.
     """
 
 
@@ -90,7 +93,8 @@ class Refused(ClientError):
         super().__init__(_sentence(api, code, about, message))
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        # Exceptions travel from Spark's workers to its driver: keyword arguments need help to be pickled.
+        # Exceptions travel from Spark's workers to its driver: keyword arguments need help to be
+        # pickled.
         return _rebuild, (type(self), self.api, self.code, self.about, self.message, self.partition)
 
 
@@ -135,41 +139,58 @@ _CLASS_OF_CODE: Final[Mapping[int, type[Refused]]] = {
 }
 
 _ADVICE: Final[Mapping[int, str]] = {
-    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer with this transactional id has taken over, or the "
-    "transaction timed out and was aborted: do not go on with this producer; stop the other one, or raise the "
+    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer with this transactional id has taken "
+    "over, or the "
+    "transaction timed out and was aborted: do not go on with this producer; stop the other "
+    "one, or raise the "
     "transaction timeout",
-    ErrorCode.PRODUCER_FENCED: "a newer producer with this transactional id has taken over, or the transaction "
-    "timed out and was aborted: do not go on with this producer; stop the other one, or raise the transaction "
+    ErrorCode.PRODUCER_FENCED: "a newer producer with this transactional id has taken over, or "
+    "the transaction "
+    "timed out and was aborted: do not go on with this producer; stop the other one, or raise "
+    "the transaction "
     "timeout",
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a second writer uses this producer id and epoch on the same "
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a second writer uses this producer id and epoch on "
+    "the same "
     "partition: abort the transaction and let one writer per partition try again",
     ErrorCode.TRANSACTION_ABORTABLE: "abort the transaction, then try it again",
-    ErrorCode.INVALID_TXN_STATE: "the transaction is not in a state that allows this (it was ended, it timed out, "
+    ErrorCode.INVALID_TXN_STATE: "the transaction is not in a state that allows this (it was "
+    "ended, it timed out, "
     "or nothing was written in it)",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the cluster has forgotten this transactional id or gave it another "
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the cluster has forgotten this transactional id or "
+    "gave it another "
     "producer id: call init_producer_id again",
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "ask for a transaction timeout above 0 and not above the broker's "
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "ask for a transaction timeout above 0 and not above "
+    "the broker's "
     "transaction.max.timeout.ms",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this user WRITE and DESCRIBE on the transactional id",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this user WRITE and DESCRIBE on the "
+    "transactional id",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user the operation on the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant this user READ on the group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is not in the log any more, or not yet: ask list_offsets for the "
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is not in the log any more, or not yet: ask "
+    "list_offsets for the "
     "range that there is",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic first, or correct its name or partition number",
-    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, or deleted and created again: look it up again",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic first, or correct its name or "
+    "partition number",
+    ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, or deleted and created again: look it "
+    "up again",
     ErrorCode.INCONSISTENT_TOPIC_ID: "the topic was deleted and created again: look it up again",
     ErrorCode.MESSAGE_TOO_LARGE: "make batches smaller, or raise max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "make batches smaller than a segment of the topic",
-    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset may have offset.metadata.max.bytes (4096)",
-    ErrorCode.INVALID_RECORD: "the topic does not take such records (a compacted topic needs a key in each)",
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset may have "
+    "offset.metadata.max.bytes (4096)",
+    ErrorCode.INVALID_RECORD: "the topic does not take such records (a compacted topic needs a "
+    "key in each)",
     ErrorCode.TOPIC_ALREADY_EXISTS: "the topic is there already",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than the replication factor asks for",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than the replication "
+    "factor asks for",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this request",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no producer has used this transactional id, or it has expired",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no producer has used this transactional id, or it "
+    "has expired",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "correct the regular expression; it is in RE2's syntax",
     ErrorCode.INVALID_GROUP_ID: "a group id must not be empty",
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members: stop its consumers before committing from outside",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has live members: stop its consumers before "
+    "committing from outside",
 }
 
 

@@ -1,15 +1,16 @@
 """What a fetch brought, and which of it a reader of committed data may see.
 
-A broker sends whole batches: also those of aborted transactions, also markers, and for the first batch also records
-before the offset that was asked for. With read_committed it adds the aborted transactions that reach into the answer,
-each as (producer id, first offset). The rule of `visible_batches` is Kafka's own:
+A broker sends whole batches: also those of aborted transactions, also markers, and for the first
+batch also records before the offset that was asked for. With read_committed it adds the aborted
+transactions that reach into the answer, each as (producer id, first offset). The rule of
+`visible_batches` is Kafka's own:
 
 - control batches are never shown;
-- from the first offset of an aborted transaction on, its producer's transactional batches are hidden, until the
-  abort marker of that producer; after that its next transaction begins anew.
+- from the first offset of an aborted transaction on, its producer's transactional batches are
+  hidden, until the abort marker of that producer; after that its next transaction begins anew.
 
-Nothing is remembered from one fetch to the next: every answer lists what it needs. Batches stay sealed; only markers
-are opened here.
+Nothing is remembered from one fetch to the next: every answer lists what it needs. Batches stay
+sealed; only markers are opened here.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class FetchedPartition:
 
     @property
     def next_offset(self) -> int:
-        """Where to go on. It may move although nothing was visible: markers and aborted records have offsets."""
+        """Where to go on.
+
+        It may move although nothing was visible: markers and aborted records have offsets.
+        """
         return self.batches[-1].next_offset if self.batches else self.fetch_offset
 
     def visible_batches(self) -> Iterator[SealedBatch]:
@@ -93,7 +97,10 @@ def visible_batches(
 
 
 def whole_batches(data: Buffer | None) -> list[SealedBatch]:
-    """The batches of an answer. The last one may be cut off where the size limit fell: it comes again later."""
+    """The batches of an answer.
+
+    The last one may be cut off where the size limit fell: it comes again later.
+    """
     batches: list[SealedBatch] = []
     if data is None:
         return batches

@@ -1,9 +1,9 @@
 """Committed offsets of a group, from outside: read them, write them.
 
-The client is no member of the group. A plain commit from outside is taken only while the group has no members; a
-transactional one (`transactions.py`) is taken always. Reading with `require_stable` waits until no transaction has
-an undecided offset for the partition (KIP-447): after a crash, the answer then includes what has just been
-committed, and never something that will be aborted.
+The client is no member of the group. A plain commit from outside is taken only while the group has
+no members; a transactional one (`transactions.py`) is taken always. Reading with `require_stable`
+waits until no transaction has an undecided offset for the partition (KIP-447): after a crash, the
+answer then includes what has just been committed, and never something that will be aborted.
 """
 
 from __future__ import annotations
@@ -54,9 +54,12 @@ def offset_fetch(
     *,
     require_stable: bool = True,
 ) -> Steps[dict[TopicPartition, CommittedOffset]]:
-    """What the group has committed; partitions without a commit are left out. None asks for all it has.
+    """What the group has committed; partitions without a commit are left out.
 
-    Name the partitions where it matters: asked for all, Kafka leaves out one whose first commit is undecided.
+    None asks for all it has.
+
+    Name the partitions where it matters: asked for all, Kafka leaves out one whose first commit is
+    undecided.
     """
     group_request = OffsetFetchRequestGroup(group_id=group, topics=None)
     if partitions is not None:
@@ -98,7 +101,10 @@ def offset_commit(
 
 
 def offset_delete(core: Core, group: str, partitions: Iterable[TopicPartition]) -> Steps[None]:
-    """Forgets what the group has committed for these partitions. It must not have members that read their topics."""
+    """Forgets what the group has committed for these partitions.
+
+    It must not have members that read their topics.
+    """
     request = OffsetDeleteRequest(
         group_id=group,
         topics=[

@@ -1,10 +1,12 @@
 r"""Reading `sasl.jaas.config` as Java users write it.
 
-    org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="a\\"b";
+    org.apache.kafka.common.security.scram.ScramLoginModule required username="alice"
+    password="a\\"b";
 
-One login module, a flag, then key=value pairs, then a semicolon. Values may be quoted with double quotes, in which
-a backslash keeps the next character; without quotes they end at white space or the semicolon. Errors name what is
-missing and never show the text itself, because the password is in it.
+One login module, a flag, then key=value pairs, then a semicolon. Values may be quoted with double
+quotes, in which a backslash keeps the next character; without quotes they end at white space or the
+semicolon. Errors name what is missing and never show the text itself, because the password is in
+it.
 """
 
 from __future__ import annotations
@@ -43,12 +45,14 @@ def parse_jaas(text: str) -> JaasLogin:
     head = _HEAD.match(text)
     if head is None or head["flag"].lower() not in _FLAGS:
         raise ConfigError(
-            'sasl.jaas.config must look like: <login module> required username="..." password="...";'
+            'sasl.jaas.config must look like: <login module> required username="..." '
+            'password="...";'
         )
     family = _MODULES.get(head["module"])
     if family is None:
         raise ConfigError(
-            f"sasl.jaas.config names the login module {head['module']}, which is not supported: use "
+            f"sasl.jaas.config names the login module {head['module']}, which is not supported: "
+            "use "
             "PlainLoginModule or ScramLoginModule"
         )
     pairs = _read_pairs(text, head.end())
@@ -68,7 +72,8 @@ def _read_pairs(text: str, position: int) -> dict[str, str]:
         position = pair.end()
     if text[position:].strip() != ";":
         raise ConfigError(
-            "sasl.jaas.config cannot be read to its end: quote every value with double quotes and finish with "
+            "sasl.jaas.config cannot be read to its end: quote every value with double quotes "
+            "and finish with "
             "one semicolon"
         )
     return pairs

@@ -1,10 +1,11 @@
 """The client's options, under Kafka's own names.
 
-`read_options` takes what a user of any Kafka client would write: a mapping of dotted names to strings or numbers.
-Names of the Java client, and librdkafka's where they are the better known ones for PEM files, lead to the same
-field. A name that Kafka's clients have but that means nothing here (key.serializer, linger.ms) is accepted and
-listed in `ignored`; a name that nobody has is refused, with the nearest one that exists, because a mistyped
-security option that is silently dropped would be worse than an error.
+`read_options` takes what a user of any Kafka client would write: a mapping of dotted names to
+strings or numbers. Names of the Java client, and librdkafka's where they are the better known ones
+for PEM files, lead to the same field. A name that Kafka's clients have but that means nothing here
+(key.serializer, linger.ms) is accepted and listed in `ignored`; a name that nobody has is refused,
+with the nearest one that exists, because a mistyped security option that is silently dropped would
+be worse than an error.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Everything a client can be told. Defaults are those of Kafka's Java client unless a comment says why not."""
+    """Everything a client can be told.
+
+    Defaults are those of Kafka's Java client unless a comment says why not.
+    """
 
     bootstrap: tuple[Endpoint, ...]
     client_id: str = "fencepost"
@@ -78,7 +82,8 @@ class ClientOptions:
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
     max_partition_fetch_bytes: int = 1_048_576
-    # read_committed is what every consumer of transactions wants; Kafka's default predates transactions.
+    # read_committed is what every consumer of transactions wants; Kafka's default predates
+    # transactions.
     isolation_level: str = "read_committed"
     compression_type: str = "none"
     tls: Tls | None = None
@@ -251,10 +256,12 @@ UNUSED: Final = frozenset(
         "value.serializer",
     }
 )  # fmt: skip
-"""Names of Kafka's clients that change nothing here: what they speak of is not done, or is done by the caller."""
+"""Names of Kafka's clients that change nothing here: what they speak of is not done, or is done by
+the caller."""
 
 OTHER_LOGINS: Final = ("sasl.kerberos.", "sasl.login.", "sasl.oauthbearer.")
-"""Beginnings of names that belong to mechanisms we do not speak: it is `sasl.mechanism` that is refused, not these."""
+"""Beginnings of names that belong to mechanisms we do not speak: it is `sasl.mechanism` that is
+refused, not these."""
 
 KNOWN: Final = frozenset(_SETTINGS) | _SECURITY | UNUSED
 
@@ -265,7 +272,8 @@ def _read_tls(given: Mapping[str, Any]) -> Tls:
     algorithm = str(given.get("ssl.endpoint.identification.algorithm", "https")).strip().lower()
     if algorithm not in ("https", "none", ""):
         raise ConfigError(
-            "ssl.endpoint.identification.algorithm must be https, or empty to skip the check of names"
+            "ssl.endpoint.identification.algorithm must be https, or empty to skip the check of "
+            "names"
         )
     keystore = _path("ssl.keystore.location", given)
     key_text = given.get("ssl.keystore.key")
@@ -319,7 +327,8 @@ def _read_login(given: Mapping[str, Any]) -> Login:
         jaas = parse_jaas(str(given["sasl.jaas.config"]))
         if not chosen.startswith(jaas.family):
             raise ConfigError(
-                f"sasl.mechanism is {chosen}, but the login module of sasl.jaas.config is for {jaas.family}"
+                f"sasl.mechanism is {chosen}, but the login module of sasl.jaas.config is for "
+                f"{jaas.family}"
             )
         return Login(mechanism=chosen, username=jaas.username, password=jaas.password)
     for name in ("sasl.username", "sasl.password"):

@@ -1,9 +1,10 @@
 """Kafka's placement of keyed records: murmur2 of the key, made positive, modulo the number of partitions.
 
-Two systems that write the same key to the same topic must agree on its partition, or joins and compaction go
-wrong; so this is the Java client's function bit by bit, including its sign arithmetic. The hash reads the key
-in little-endian words of four bytes, each mixed into a 32-bit state, and folds the last one to three bytes in
-at the end. Records without a key have no place of their own: the caller spreads them as it likes.
+Two systems that write the same key to the same topic must agree on its partition, or joins and
+compaction go wrong; so this is the Java client's function bit by bit, including its sign
+arithmetic. The hash reads the key in little-endian words of four bytes, each mixed into a 32-bit
+state, and folds the last one to three bytes in at the end. Records without a key have no place of
+their own: the caller spreads them as it likes.
 """
 
 from __future__ import annotations

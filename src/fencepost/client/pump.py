@@ -1,8 +1,9 @@
 """Writing sealed batches: the procedure that drives a `Writer`.
 
-`pump` sends what may be sent and takes in answers until at most so many bytes are unacknowledged. A caller that
-writes calls it with its buffer's size after every batch, one that finishes calls it with 0. Answers are also taken
-in while there is room, so that a lane opens as soon as its first batch is acknowledged.
+`pump` sends what may be sent and takes in answers until at most so many bytes are unacknowledged. A
+caller that writes calls it with its buffer's size after every batch, one that finishes calls it
+with 0. Answers are also taken in while there is room, so that a lane opens as soon as its first
+batch is acknowledged.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ _VERIFYING: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-"""What the verification of a first write answers when it collides with another one of the same producer id. It is
-over within milliseconds, so the first tries come quickly."""
+"""What the verification of a first write answers when it collides with another one of the same
+producer id. It is over within milliseconds, so the first tries come quickly."""
 
 
 def new_writer(core: Core, identity: ProducerIdentity) -> Writer:

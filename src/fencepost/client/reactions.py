@@ -1,8 +1,8 @@
 """The one table of what to do about an error code.
 
-Theory of operation. Every reply of every API is judged here and nowhere else. `reaction(api, code)` looks first
-for what is special about the API, then for the code, and calls the rest fatal: a code that we do not know must
-never be retried, because we cannot know what it did.
+Theory of operation. Every reply of every API is judged here and nowhere else. `reaction(api, code)`
+looks first for what is special about the API, then for the code, and calls the rest fatal: a code
+that we do not know must never be retried, because we cannot know what it did.
 
   RETRY                the same request again, after a pause, to the same broker
   REFRESH_METADATA     our picture of leaders and topics is old: refresh it, then the same request again
@@ -81,18 +81,21 @@ REACTIONS: Final[Mapping[int, Reaction]] = {
     # This transaction is over.
     ErrorCode.TRANSACTION_ABORTABLE: Reaction.ABORTABLE,
 }
-"""What a code means wherever it comes from. 45, 48, 49 and everything else that is absent is fatal."""
+"""What a code means wherever it comes from. 45, 48, 49 and everything else that is absent is
+fatal."""
 
 SPECIAL: Final[Mapping[tuple[ApiKey, int], Reaction]] = {
-    # A duplicate is what a retry of ours looks like when its first copy did arrive. Kafka answers 0 with the
-    # old offsets since 1.0; the code remains in the protocol.
+    # A duplicate is what a retry of ours looks like when its first copy did arrive. Kafka answers 0
+    # with the old offsets since 1.0; the code remains in the protocol.
     (ApiKey.PRODUCE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER): Reaction.SUCCEED,
-    # The verification of a first write, or its implicit add, met the coordinator at a bad moment. Kafka maps
-    # these to 19, but they are the same news wherever they appear: same leader, same bytes, a little later.
+    # The verification of a first write, or its implicit add, met the coordinator at a bad moment.
+    # Kafka maps these to 19, but they are the same news wherever they appear: same leader, same
+    # bytes, a little later.
     (ApiKey.PRODUCE, ErrorCode.NETWORK_EXCEPTION): Reaction.RETRY,
     (ApiKey.PRODUCE, ErrorCode.COORDINATOR_NOT_AVAILABLE): Reaction.RETRY,
     (ApiKey.PRODUCE, ErrorCode.NOT_COORDINATOR): Reaction.RETRY,
-    # Two requests of one transactional id met in the queue of a broker: the older one is answered so.
+    # Two requests of one transactional id met in the queue of a broker: the older one is answered
+    # so.
     (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.NETWORK_EXCEPTION): Reaction.RETRY,
     # Some other partition of the same request was refused; that one's code is the one to judge.
     (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.OPERATION_NOT_ATTEMPTED): Reaction.RETRY,

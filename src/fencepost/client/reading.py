@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
-"""Stand-ins for a time in `list_offsets`; a time of 0 or more finds the first record that is not older."""
+"""Stand-ins for a time in `list_offsets`; a time of 0 or more finds the first record that is not
+older."""
 
 ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
 _CONSUMER: Final = -1
@@ -96,8 +97,9 @@ def fetch(
 ) -> Steps[dict[TopicPartition, FetchedPartition]]:
     """What follows these offsets, from those leaders that answered; some partitions may be missing.
 
-    A partition is in the answer as well when nothing new was there. With `topic_ids`, one for each topic, another
-    topic that has the name by now is never read: it is UnknownTopicOrPartition. A broker before Kafka 3.1 ignores ids.
+    A partition is in the answer as well when nothing new was there. With `topic_ids`, one for each
+    topic, another topic that has the name by now is never read: it is UnknownTopicOrPartition. A
+    broker before Kafka 3.1 ignores ids.
     """
     options = core.options
     level = ISOLATION[isolation or options.isolation_level]

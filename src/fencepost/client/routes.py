@@ -1,8 +1,8 @@
 """Our picture of the cluster: who leads what, who coordinates whom, and whom to ask when nobody is known.
 
-Everything here is a guess that was right once. It is corrected in two ways only: a reply that tells us anew
-(`learn_*`), and an error code or a broken connection that tells us we are wrong (`forget_*`, `suspect`). Nothing
-here decides when to ask; `calls.py` does.
+Everything here is a guess that was right once. It is corrected in two ways only: a reply that tells
+us anew (`learn_*`), and an error code or a broken connection that tells us we are wrong
+(`forget_*`, `suspect`). Nothing here decides when to ask; `calls.py` does.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Routes:
     def learn_metadata(self, reply: MetadataResponse, now_ms: int) -> None:
         """Takes over what Metadata says; topics that it does not speak of stay as they were."""
         if reply.brokers:
-            # A broker that is still starting may know of no broker at all; an empty list would leave us without
-            # anybody to talk to.
+            # A broker that is still starting may know of no broker at all; an empty list would
+            # leave us without anybody to talk to.
             self.brokers = {b.node_id: Endpoint(b.host, b.port) for b in reply.brokers}
         self.cluster_id = reply.cluster_id
         self.controller_id = reply.controller_id

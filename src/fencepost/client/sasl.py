@@ -1,12 +1,14 @@
 """Proving who we are: PLAIN and SCRAM (RFC 5802), as Kafka speaks them.
 
-An exchange is a small machine without I/O: `first()` is what the client says first, `respond(challenge)` what it
-says to each answer of the broker, or None when it is satisfied. The bytes travel inside SaslAuthenticate.
+An exchange is a small machine without I/O: `first()` is what the client says first,
+`respond(challenge)` what it says to each answer of the broker, or None when it is satisfied. The
+bytes travel inside SaslAuthenticate.
 
-SCRAM proves both sides: the client's proof needs the password, and the broker's last word is signed with a key
-that only a server which stores this user's verifier can have. A wrong signature means that whoever answers is not
-the broker, so it is refused like a wrong password. Kafka does not use channel binding (hence `biws`, the base64
-of "n,,") and does not normalise names beyond the two characters that the format needs for itself.
+SCRAM proves both sides: the client's proof needs the password, and the broker's last word is signed
+with a key that only a server which stores this user's verifier can have. A wrong signature means
+that whoever answers is not the broker, so it is refused like a wrong password. Kafka does not use
+channel binding (hence `biws`, the base64 of "n,,") and does not normalise names beyond the two
+characters that the format needs for itself.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ class ScramExchange:
         iterations = int(attributes["i"]) if attributes.get("i", "").isdigit() else 0
         if not _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
             raise AuthenticationFailed(
-                f"the broker asks for {iterations} SCRAM iterations; between {_LEAST_ITERATIONS} and "
+                f"the broker asks for {iterations} SCRAM iterations; between "
+                f"{_LEAST_ITERATIONS} and "
                 f"{_MOST_ITERATIONS} are acceptable"
             )
         salt = _base64(attributes.get("s", ""))

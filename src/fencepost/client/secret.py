@@ -1,8 +1,8 @@
 """Words that must not be seen: passwords and private keys.
 
-A `Secret` gives its text only to who asks by `reveal()`. It prints as stars, in an f-string, in a log line, in a
-traceback's locals and inside the repr of whatever holds it. It can be pickled, because Spark ships options to
-executors; the pickle holds the text, as it must.
+A `Secret` gives its text only to who asks by `reveal()`. It prints as stars, in an f-string, in a
+log line, in a traceback's locals and inside the repr of whatever holds it. It can be pickled,
+because Spark ships options to executors; the pickle holds the text, as it must.
 """
 
 from __future__ import annotations

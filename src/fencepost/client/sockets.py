@@ -1,14 +1,15 @@
 """Plain sockets under a conversation: the one place of this room that does I/O.
 
-A `Link` is one connection to one endpoint: a socket that never blocks, a frame buffer and a conversation. A `Network`
-is the driver of procedures (see `steps.py`): it opens links when they are first needed, sends, waits on all of them
-at once, and turns everything that goes wrong with a connection into `Lost` for whatever was unanswered on it.
+A `Link` is one connection to one endpoint: a socket that never blocks, a frame buffer and a
+conversation. A `Network` is the driver of procedures (see `steps.py`): it opens links when they are
+first needed, sends, waits on all of them at once, and turns everything that goes wrong with a
+connection into `Lost` for whatever was unanswered on it.
 
-A request that is not answered within its own time costs the whole connection, as in Kafka's own clients: answers come
-in order, so whoever waits behind it would wait as well.
+A request that is not answered within its own time costs the whole connection, as in Kafka's own
+clients: answers come in order, so whoever waits behind it would wait as well.
 
-A process that was forked (as Spark's Python workers are) must not talk on its parent's sockets. The network notices by
-its process id, drops the links without a word to the broker, and opens new ones.
+A process that was forked (as Spark's Python workers are) must not talk on its parent's sockets. The
+network notices by its process id, drops the links without a word to the broker, and opens new ones.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ _MAX_CHUNKS_PER_SEND: Final = 512
 _RECEIVE_AT_ONCE: Final = 64
 """Reads from one ready socket before the others have their turn."""
 _RESPONSE_OVERHEAD_BYTES: Final = 256 * 1024 * 1024
-"""What an answer may have beyond fetch.max.bytes: one batch that is larger than the limit, and everything that is
-not a fetch. A broker that claims more is not one."""
+"""What an answer may have beyond fetch.max.bytes: one batch that is larger than the limit, and
+everything that is not a fetch. A broker that claims more is not one."""
 _NONCE_BYTES: Final = 24
 _PASSING_TLS_TROUBLE: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 """A broker that goes away in the middle of a handshake; it may come back."""
 _LIFETIME_USED: Final = 0.85
-"""The part of a login's lifetime after which the connection is replaced (Kafka's clients choose 85 to 95 %)."""
+"""The part of a login's lifetime after which the connection is replaced (Kafka's clients choose 85
+to 95 %)."""
 _Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
 """For a single question: an epoll would be a descriptor to open and to close (8 us; this one 3)."""
 
@@ -132,7 +134,8 @@ class Link:
     def receive(self) -> list[memoryview]:
         """The frames that are whole by now. ConnectionError when the broker has hung up.
 
-        What it said before it hung up comes first: a broker that refuses a login says why, and closes.
+        What it said before it hung up comes first: a broker that refuses a login says why, and
+        closes.
         """
         assert self._socket is not None
         frames: list[memoryview] = []
@@ -151,7 +154,8 @@ class Link:
                     break
                 raise ConnectionResetError("the broker closed the connection")
             frames += self._frames.buffer_updated(count)
-            # What is left inside the TLS layer does not wake a selector, so a short read ends plain sockets only.
+            # What is left inside the TLS layer does not wake a selector, so a short read ends plain
+            # sockets only.
             if count < len(room) and not isinstance(self._socket, ssl.SSLSocket):
                 break
         return frames
@@ -261,7 +265,8 @@ class Network:
     def _link(self, endpoint: Endpoint, timeout_ms: int) -> Link:
         link = self._links.get(endpoint)
         if link is not None and not link.deadlines:
-            # A broker closes connections that were idle for long; better to learn of it before we send.
+            # A broker closes connections that were idle for long; better to learn of it before we
+            # send.
             self._read(link)
             link = self._links.get(endpoint)
         if link is not None and not self._is_worn_out(link):
@@ -338,11 +343,13 @@ class Network:
         ready = [link for link in busy if link.has_decrypted()]
         if not ready:
             wait_ms = max(0, min(timeout_ms, nearest_ms - now_ms))
-            # Who does not wait need not ask first: to read where nothing is costs less than the question.
+            # Who does not wait need not ask first: to read where nothing is costs less than the
+            # question.
             ready = _readable(busy, wait_ms) if wait_ms else busy
         for link in ready:
             self._read(link)
-        # After the reading: an answer that came in time counts, though its caller was busy with something else.
+        # After the reading: an answer that came in time counts, though its caller was busy with
+        # something else.
         self._expire(self._clock.now_ms())
 
     def _read(self, link: Link) -> None:
@@ -377,12 +384,16 @@ def _reason(problem: Exception) -> str:
 
 
 def _greeting_advice(problem: Exception) -> str:
-    return f"no greeting: {_reason(problem)}; if it stays so, check that security.protocol is what this port speaks"
+    return (
+        f"no greeting: {_reason(problem)}; if it stays so, check that security.protocol is "
+        "what this port speaks"
+    )
 
 
 def _certificate_advice(endpoint: Endpoint, problem: ssl.SSLCertVerificationError) -> str:
     return (
-        f"the certificate of {endpoint} is not trusted: {problem.verify_message}; set ssl.ca.location to the PEM file "
+        f"the certificate of {endpoint} is not trusted: {problem.verify_message}; set "
+        "ssl.ca.location to the PEM file "
         "of the authority that signed it, or correct the host name"
     )
 

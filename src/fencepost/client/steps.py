@@ -1,9 +1,10 @@
 """What a procedure asks of its driver, and the loop that lets a blocking driver serve it.
 
-A procedure is a generator. It yields `Start` and gets a ticket; it yields `Wait` for tickets and gets the answers
-that have come, at least one unless the time ran out; it yields `Pause`. Answers are `Reply` or `Lost`: a lost
-request may have been carried out or not, unless `sent` is False. What can never get better (a wrong password, a
-broker that is too old) is raised by the driver inside the procedure.
+A procedure is a generator. It yields `Start` and gets a ticket; it yields `Wait` for tickets and
+gets the answers that have come, at least one unless the time ran out; it yields `Pause`. Answers
+are `Reply` or `Lost`: a lost request may have been carried out or not, unless `sent` is False. What
+can never get better (a wrong password, a broker that is too old) is raised by the driver inside the
+procedure.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ class Driver(Protocol):
 class Underway(Generic[T]):
     """A procedure on a driver that blocks: begun now and finished later, with other work between.
 
-    Whoever begins one finishes it: a request whose answer nobody waits for may still have its effect.
+    Whoever begins one finishes it: a request whose answer nobody waits for may still have its
+    effect.
     """
 
     def __init__(self, procedure: Steps[T], driver: Driver) -> None:
@@ -117,7 +119,8 @@ class Underway(Generic[T]):
         try:
             answer = _carry_out(step, self._driver)
         except Exception as problem:  # noqa: BLE001
-            # Raised inside the procedure, so that its own clean-up runs and its caller sees where it stood.
+            # Raised inside the procedure, so that its own clean-up runs and its caller sees where
+            # it stood.
             failure = problem
             self._go_on(lambda: self._procedure.throw(failure))
         else:
@@ -162,7 +165,10 @@ def wait(tickets: Collection[int], timeout_ms: int) -> Steps[Mapping[int, Answer
 
 
 def exchange(send: Send) -> Steps[Answer]:
-    """Sends and waits for the answer. The driver answers every ticket within the request's own time."""
+    """Sends and waits for the answer.
+
+    The driver answers every ticket within the request's own time.
+    """
     ticket = yield from start(send)
     while True:
         answers = yield from wait((ticket,), send.timeout_ms)

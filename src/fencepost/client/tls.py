@@ -1,7 +1,7 @@
 """The TLS side of the options: one `ssl.SSLContext` from PEM files or PEM text.
 
-Python's ssl reads a private key from a file only, so a key that was given as text passes through a temporary file
-that only its owner can read and that is gone when this returns.
+Python's ssl reads a private key from a file only, so a key that was given as text passes through a
+temporary file that only its owner can read and that is gone when this returns.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _trust(context: ssl.SSLContext, tls: Tls) -> None:
 
 def _show(context: ssl.SSLContext, tls: Tls) -> None:
     password = None if tls.key_password is None else tls.key_password.reveal()
-    # Without a password OpenSSL would ask at the terminal, and a server would hang: an empty one fails instead.
+    # Without a password OpenSSL would ask at the terminal, and a server would hang: an empty one
+    # fails instead.
     try:
         if tls.certificate_text is not None:
             if tls.key_text is None:
@@ -58,7 +59,8 @@ def _show(context: ssl.SSLContext, tls: Tls) -> None:
     except (ssl.SSLError, OSError):
         # The cause is left out: it could quote the password's file or the key.
         raise ConfigError(
-            "the client certificate cannot be used: check that ssl.certificate.location and ssl.key.location (or "
+            "the client certificate cannot be used: check that ssl.certificate.location and "
+            "ssl.key.location (or "
             "ssl.keystore.*) are PEM, belong together, and that ssl.key.password is right"
         ) from None
 

@@ -1,20 +1,23 @@
 """A transaction as its producer sees it: identity, members, offsets, end.
 
-Theory of operation. A producer is a transactional id, a producer id and an epoch. There are two protocols, chosen
-by the cluster's finalised `transaction.version` and seen by the broker in the versions of the requests alone:
+Theory of operation. A producer is a transactional id, a producer id and an epoch. There are two
+protocols, chosen by the cluster's finalised `transaction.version` and seen by the broker in the
+versions of the requests alone:
 
     TV1  the producer says beforehand what the transaction will touch (AddPartitionsToTxn, AddOffsetsToTxn),
          and keeps its epoch from one transaction to the next
     TV2  a first write adds its partition by itself (Produce 12, TxnOffsetCommit 5), and every EndTxn (5) gives
          the producer a new epoch, so that nothing late can fall into the next transaction (KIP-890)
 
-The identity carries the protocol, so that everybody who is handed it (executors of Spark) speaks the same one.
+The identity carries the protocol, so that everybody who is handed it (executors of Spark) speaks
+the same one.
 
-What EndTxn did. An answer of 0 is certain, and so is a refusal of the first try. Between them lies everything
-that may have had an effect without our hearing of it: a lost answer, and codes that Kafka also gives when the
-decision was written but not yet replicated (15), or when the coordinator moved in the middle (16). After one of
-those, even a later refusal proves nothing: the decision may have been carried out and the producer fenced since. So
-the outcome is then unknown until asked for. 14 and 51 are the exceptions: they say that nothing was looked at.
+What EndTxn did. An answer of 0 is certain, and so is a refusal of the first try. Between them lies
+everything that may have had an effect without our hearing of it: a lost answer, and codes that
+Kafka also gives when the decision was written but not yet replicated (15), or when the coordinator
+moved in the middle (16). After one of those, even a later refusal proves nothing: the decision may
+have been carried out and the producer fenced since. So the outcome is then unknown until asked for.
+14 and 51 are the exceptions: they say that nothing was looked at.
 """
 
 from __future__ import annotations
@@ -109,7 +112,8 @@ def init_producer_id(
 
     With a producer id and epoch, it is refused when somebody else has taken over since (KIP-360).
     """
-    # Asked anew each time: a cluster is upgraded from TV1 to TV2 while clients live on (KAFKA-18227).
+    # Asked anew each time: a cluster is upgraded from TV1 to TV2 while clients live on
+    # (KAFKA-18227).
     core.transaction_version = None
     version = yield from learn_transaction_version(core)
     request = InitProducerIdRequest(
@@ -193,7 +197,10 @@ def _add_offsets(core: Core, identity: ProducerIdentity, group: str) -> Steps[No
 
 
 def end_txn(core: Core, identity: ProducerIdentity, *, commit: bool) -> Steps[ProducerIdentity]:
-    """Commits or aborts; returns the identity for the next transaction. See above for `UnknownOutcome`."""
+    """Commits or aborts; returns the identity for the next transaction.
+
+    See above for `UnknownOutcome`.
+    """
     assert identity.transactional_id is not None
     attempt = Attempt(core, ApiKey.END_TXN, str(identity))
     place = coordinator_of(identity.transactional_id)
@@ -242,8 +249,10 @@ def _unknown(
 ) -> UnknownOutcome:
     word = "commit" if commit else "abort"
     return UnknownOutcome(
-        f"whether the {word} of {identity} took effect is not known: first {doubt}; then: {problem}. Call "
-        "init_producer_id, which ends the transaction one way or the other, and look at what it wrote"
+        f"whether the {word} of {identity} took effect is not known: first {doubt}; then: "
+        f"{problem}. Call "
+        "init_producer_id, which ends the transaction one way or the other, and look at what it "
+        "wrote"
     )
 
 

@@ -1,10 +1,11 @@
 """Which version of a request we send: the highest that the broker offers, we know, and the shape allows.
 
-The forms of `wire` know every version of Apache Kafka 4.3; `USED` says which of them this client fills in. The
-upper ends stop where topic names became topic ids (Produce 13, OffsetCommit and OffsetFetch 10, and the
-broker-to-broker versions of AddPartitionsToTxn): names are what users have, and both brokers serve these versions.
-Fetch goes one further, to 13, for a caller that names the id of each topic; other fetches stop at 12 (`reading.py`).
-The lower ends are what Kafka 2.1 spoke, where the form needs no other shape for them.
+The forms of `wire` know every version of Apache Kafka 4.3; `USED` says which of them this client
+fills in. The upper ends stop where topic names became topic ids (Produce 13, OffsetCommit and
+OffsetFetch 10, and the broker-to-broker versions of AddPartitionsToTxn): names are what users have,
+and both brokers serve these versions. Fetch goes one further, to 13, for a caller that names the id
+of each topic; other fetches stop at 12 (`reading.py`). The lower ends are what Kafka 2.1 spoke,
+where the form needs no other shape for them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ TV1_MOST: Final[Mapping[ApiKey, int]] = {
     ApiKey.END_TXN: 4,
     ApiKey.TXN_OFFSET_COMMIT: 4,
 }
-"""A broker takes a request for TV2 by its version alone (KIP-890): these are the last ones of TV1."""
+"""A broker takes a request for TV2 by its version alone (KIP-890): these are the last ones of
+TV1."""
 
 TRANSACTION_VERSION: Final = "transaction.version"
 
@@ -61,7 +63,10 @@ class Feature(Protocol):
 
 
 def finalized_features(epoch: int, features: Iterable[Feature]) -> dict[str, int]:
-    """Levels by name. An epoch of -1 means that the broker does not know what the cluster has finalised."""
+    """Levels by name.
+
+    An epoch of -1 means that the broker does not know what the cluster has finalised.
+    """
     return {} if epoch < 0 else {feature.name: feature.max_version_level for feature in features}
 
 
@@ -88,14 +93,16 @@ class Offer:
         theirs = self._ranges.get(api)
         if theirs is None:
             raise UnsupportedByBroker(
-                f"the broker does not offer {API[api].name}: it is too old, or this listener does not serve it"
+                f"the broker does not offer {API[api].name}: it is too old, or this listener "
+                "does not serve it"
             )
         most = min(ours.most, theirs.most, API[api].max_version)
         if at_most is not None:
             most = min(most, at_most)
         if most < max(ours.least, theirs.least):
             raise UnsupportedByBroker(
-                f"the broker offers {API[api].name} in versions {theirs.least} to {theirs.most}, and this client "
+                f"the broker offers {API[api].name} in versions {theirs.least} to "
+                f"{theirs.most}, and this client "
                 f"needs one of {ours.least} to {ours.most}"
             )
         return most

@@ -1,21 +1,24 @@
 """The rules of a writer of sealed batches: what may be sent now, and what an answer means.
 
-Theory of operation. A writer holds a *lane* per partition. A lane is an ordered line of parcels (a parcel is one
-sealed batch); those at its head are in flight, the rest wait.
+Theory of operation. A writer holds a *lane* per partition. A lane is an ordered line of parcels (a
+parcel is one sealed batch); those at its head are in flight, the rest wait.
 
     accept -> [waiting] -> take -> [in flight] -> acknowledge
                   ^                     |
                   +------ give back ----+   (retriable: the same bytes, in the same order)
 
-- The first parcel of a lane travels alone. Until it is acknowledged the broker has not made up its mind about this
-  producer in this partition (it asks the transaction coordinator first), and whatever came behind it would be refused
-  as out of sequence. After that up to `window` parcels may be in flight; the broker remembers five, so no parcel is
-  sent that is more than four ahead of the oldest unacknowledged one.
-- When one parcel fails in a way that may pass, those behind it fail as well, or succeed if the first had succeeded
-  after all. The lane takes back what failed, waits until nothing of it is in flight, and then sends the oldest one
-  alone, with the same bytes. The broker swallows what it had: nothing is written twice.
-- OUT_OF_ORDER_SEQUENCE (45) for a parcel behind one that failed is a consequence and not news. For the oldest parcel
-  of a lane it is fatal: somebody else writes with this producer id and epoch here.
+- The first parcel of a lane travels alone. Until it is acknowledged the broker has not made up its
+  mind about this producer in this partition (it asks the transaction coordinator first), and
+  whatever came behind it would be refused as out of sequence. After that up to `window` parcels may
+  be in flight; the broker remembers five, so no parcel is sent that is more than four ahead of the
+  oldest unacknowledged one.
+- When one parcel fails in a way that may pass, those behind it fail as well, or succeed if the
+  first had succeeded after all. The lane takes back what failed, waits until nothing of it is in
+  flight, and then sends the oldest one alone, with the same bytes. The broker swallows what it had:
+  nothing is written twice.
+- OUT_OF_ORDER_SEQUENCE (45) for a parcel behind one that failed is a consequence and not news. For
+  the oldest parcel of a lane it is fatal: somebody else writes with this producer id and epoch
+  here.
 - All parcels of a lane in flight are with one broker. When the leader moves, the lane drains first.
 
 This module knows neither network nor clock; `writing.py` is the procedure that follows these rules.
@@ -103,7 +106,8 @@ class Lane:
     ) -> None:
         """Puts a batch at the end of the line; its sequence must be the next one."""
         assert batch.base_sequence == self.next_sequence, (
-            f"{self.partition}: the batch begins at sequence {batch.base_sequence}, due is {self.next_sequence}"
+            f"{self.partition}: the batch begins at sequence {batch.base_sequence}, due is "
+            f"{self.next_sequence}"
         )
         self.waiting.append(Parcel(batch, self._next_ordinal, expires_ms, done))
         self._next_ordinal += 1
@@ -129,13 +133,15 @@ class Lane:
     def acknowledge(self, parcel: Parcel, base_offset: int) -> None:
         self.is_open = True
         self.tries = 0
-        # One behind a batch that has to be sent again does not end the recovery: if the lane went on then, the broker
-        # could see five newer batches before the old one, and would no longer know it as a duplicate.
+        # One behind a batch that has to be sent again does not end the recovery: if the lane went
+        # on then, the broker could see five newer batches before the old one, and would no longer
+        # know it as a duplicate.
         if self.is_oldest(parcel):
             self.is_recovering = False
         self.in_flight.remove(parcel)
         batch, written = parcel.batch, self.written
-        # A batch may be acknowledged after one behind it, when its own first answer was a doubtful one (20).
+        # A batch may be acknowledged after one behind it, when its own first answer was a doubtful
+        # one (20).
         is_newest = parcel.ordinal > self._newest_ordinal
         self._newest_ordinal = max(self._newest_ordinal, parcel.ordinal)
         last_offset = base_offset + batch.last_offset_delta if base_offset >= 0 else -1
@@ -202,7 +208,10 @@ class Writer:
         self._max_request_bytes = max_request_bytes
 
     def __repr__(self) -> str:
-        return f"<writer of {self.identity}: {len(self.lanes)} lanes, {self.unacknowledged_bytes} bytes to go>"
+        return (
+            f"<writer of {self.identity}: {len(self.lanes)} lanes, "
+            f"{self.unacknowledged_bytes} bytes to go>"
+        )
 
     def lane(self, partition: TopicPartition) -> Lane:
         found = self.lanes.get(partition)
@@ -226,7 +235,8 @@ class Writer:
             identity.producer_id,
             identity.producer_epoch,
         ), (
-            f"the batch is sealed for producer {batch.producer_id}/{batch.producer_epoch}, not for {identity}"
+            f"the batch is sealed for producer {batch.producer_id}/{batch.producer_epoch}, not "
+            f"for {identity}"
         )
         assert batch.is_transactional == (identity.transactional_id is not None)
         assert batch.record_count == batch.last_offset_delta + 1 > 0
@@ -261,7 +271,8 @@ class Writer:
             if not lane.is_ready(now_ms, self._window, leader):
                 continue
             size = lane.waiting[0].batch.size_bytes + _REQUEST_OVERHEAD_BYTES
-            # A batch that is larger than the limit by itself still goes, alone: the broker is the judge of it.
+            # A batch that is larger than the limit by itself still goes, alone: the broker is the
+            # judge of it.
             if sizes.get(leader, 0) and sizes[leader] + size > self._max_request_bytes:
                 continue
             sizes[leader] = sizes.get(leader, 0) + size

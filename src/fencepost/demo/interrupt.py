@@ -1,4 +1,7 @@
-"""Ctrl-C at any moment. It raises where the program is, except in a shielded part, which is finished first."""
+"""Ctrl-C at any moment.
+
+It raises where the program is, except in a shielded part, which is finished first.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The picture: how both queries got on while things were killed, and how often refunds were paid.
 
-Two lines over time with a mark for every kill, and beneath them what the audit found: a bar per side, whose red end is what
-was paid more than once.
+Two lines over time with a mark for every kill, and beneath them what the audit found: a bar per
+side, whose red end is what was paid more than once.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def _kills(course: Course) -> Iterator[str]:
     for seconds, victim in course.kills:
         x = _across(course, seconds)
         yield rule("mark", x, TOP, x, BOTTOM, DASHES[victim])
-        # Words of kills that are close together stand side by side, as long as one can tell whose they are.
+        # Words of kills that are close together stand side by side, as long as one can tell whose
+        # they are.
         place = max(x, free)
         if place - x < 2 * WORD_WIDTH and place < RIGHT:
             yield text(place + 4, TOP - 8, victim.value, turned=True)

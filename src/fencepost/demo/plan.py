@@ -11,10 +11,12 @@ from typing import Final
 from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 LAST_KILL: Final = 0.85
-"""Nothing is killed after this share of the settlements, or in the last two batches: every kill finds work under way."""
+"""Nothing is killed after this share of the settlements, or in the last two batches: every kill
+finds work under way."""
 
 LONGEST_DELAY_MS: Final = 60
-"""Between the first write of a batch and the kill: shorter than a batch takes from there to its end."""
+"""Between the first write of a batch and the kill: shorter than a batch takes from there to its
+end."""
 
 LONGEST_OUTAGE_MS: Final = 1_000
 

@@ -19,7 +19,8 @@ DRIVER_JVM: Final = "org.apache.spark.deploy.SparkSubmit"
 READY_SECONDS: Final = 30
 
 WHEN_TOLD: Final = 'read -r told && exec "$@" </dev/null'
-"""A program begins when it is told to: who dies between its start and the warden's knowing of it leaves nothing."""
+"""A program begins when it is told to: who dies between its start and the warden's knowing of it
+leaves nothing."""
 
 
 class Program:
@@ -56,8 +57,9 @@ class Program:
     def _family(self) -> dict[int, str]:
         """What lives of this program.
 
-        The number of its first process cannot be given to another one while the session has members. So if we have
-        seen that process end and there is one of its number, then nothing is left, and that one is a stranger.
+        The number of its first process cannot be given to another one while the session has
+        members. So if we have seen that process end and there is one of its number, then nothing is
+        left, and that one is a stranger.
         """
         family = members(self._process.pid)
         has_ended = self._process.returncode is not None

@@ -88,7 +88,8 @@ def require_spark() -> None:
     if missing:
         raise FencepostError(
             f"the demo runs a pipeline on Spark, and {missing[0]} is not installed: "
-            "pip install 'fencepost[spark]'. For a smaller demo without Spark, pip install confluent-kafka and call "
+            "pip install 'fencepost[spark]'. For a smaller demo without Spark, pip install "
+            "confluent-kafka and call "
             "fencepost demo --broker-only"
         )
     provide_java()

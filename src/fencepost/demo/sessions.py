@@ -1,8 +1,8 @@
 """Processes by the session that they belong to.
 
-A Spark driver starts a Java process, which starts executors, which start Python workers; some of them found process
-groups of their own, but all stay in the session of the first. So a session is what is looked at and killed, and
-whatever a killed driver leaves behind is found again.
+A Spark driver starts a Java process, which starts executors, which start Python workers; some of
+them found process groups of their own, but all stay in the session of the first. So a session is
+what is looked at and killed, and whatever a killed driver leaves behind is found again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def _list_by_ps() -> dict[int, str]:
 
 
 def members(session: int) -> dict[int, str]:
-    """The living processes of a session. One that has ended and waits to be reaped has no command line."""
+    """The living processes of a session.
+
+    One that has ended and waits to be reaped has no command line.
+    """
     found = {}
     for pid, command in list_processes().items():
         with contextlib.suppress(OSError):

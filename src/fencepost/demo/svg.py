@@ -1,9 +1,10 @@
 """What our pictures are made of: an SVG document with its own background, and text that fits into it.
 
-A picture is shown by an `img` on a page that it knows nothing about, so it brings a background, and colours for light
-and dark. Colours are classes: `paper` behind everything, `grid`, `quiet` text; `sN` strokes and `fN` fills the N-th
-colour; `bad` what must not happen. An SVG cannot measure its text. `text_width` estimates it on the wide side, for the
-widest of the usual fonts, and the layout asks it before it places a label.
+A picture is shown by an `img` on a page that it knows nothing about, so it brings a background, and
+colours for light and dark. Colours are classes: `paper` behind everything, `grid`, `quiet` text;
+`sN` strokes and `fN` fills the N-th colour; `bad` what must not happen. An SVG cannot measure its
+text. `text_width` estimates it on the wide side, for the widest of the usual fonts, and the layout
+asks it before it places a label.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ def document(width: int, height: int, title: str, description: str, parts: Itera
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(description)}</desc>",
             f"<style>{_STYLE}</style>",
-            f'<rect class="paper" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6"/>',
+            (
+                f'<rect class="paper" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" '
+                'rx="6"/>'
+            ),
             *parts,
             "</svg>",
             "",

@@ -2,9 +2,10 @@
 
     demo --pipe--> warden      one line for each program that is started, and a last one when all of them are gone
 
-The kernel closes the pipe whatever the demo dies of. If that happens before the last line, the warden kills every
-session that it was told of and deletes the folder of the run, if it was a temporary one. It is a small process in a
-session of its own, so that whoever kills the demo with its whole process group does not reach it.
+The kernel closes the pipe whatever the demo dies of. If that happens before the last line, the
+warden kills every session that it was told of and deletes the folder of the run, if it was a
+temporary one. It is a small process in a session of its own, so that whoever kills the demo with
+its whole process group does not reach it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ def count_decided(checkpoint: Path) -> int:
     if batch < 0:
         return 0
     with contextlib.suppress(OSError, ValueError):
-        # The first line is the version of the format, the second Spark's own; then one line per source.
+        # The first line is the version of the format, the second Spark's own; then one line per
+        # source.
         lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]
         return sum((parse_sources(lines) or {}).values())
     return 0

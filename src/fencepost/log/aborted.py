@@ -1,9 +1,10 @@
 """The `.txnindex` of one segment: aborted transactions whose marker lies in it.
 
-The file appears with the first entry. An entry that the disk refuses is kept in memory and written with the next
-one, or before the segment is sealed or synced: a segment that was not sealed is read through after a crash, and its index
-is made anew. Entries come in the order of their markers, so a reader of a range of
-offsets can stop early: an entry's last stable offset says that nothing below it ends later.
+The file appears with the first entry. An entry that the disk refuses is kept in memory and written
+with the next one, or before the segment is sealed or synced: a segment that was not sealed is read
+through after a crash, and its index is made anew. Entries come in the order of their markers, so a
+reader of a range of offsets can stop early: an entry's last stable offset says that nothing below
+it ends later.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ class AbortedIndex:
         return self._entries
 
     def append(self, txn: AbortedTxn) -> None:
-        """Adds one. It counts from now on, also when the disk refuses to read or write and an exception says so."""
+        """Adds one.
+
+        It counts from now on, also when the disk refuses to read or write and an exception says so.
+        """
         if self._entries is None:
             self._added.append(txn)
             self.write_behind()

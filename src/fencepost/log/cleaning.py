@@ -1,14 +1,16 @@
 """What compaction keeps of one batch: Kafka's rules, batch by batch, without any file.
 
-- A record stays when it is the newest of its key as far as this round looked; a tombstone also needs its
-  delete horizon not to have passed. The first cleaning that meets a tombstone sets the horizon to
-  now + delete.retention.ms, in the header of its batch (KIP-534), so that readers have that long to see it.
+- A record stays when it is the newest of its key as far as this round looked; a tombstone also
+  needs its delete horizon not to have passed. The first cleaning that meets a tombstone sets the
+  horizon to now + delete.retention.ms, in the header of its batch (KIP-534), so that readers have
+  that long to see it.
 - Records of aborted transactions go at once.
-- A marker stays as long as any batch of its transaction does, and then until its own horizon has passed.
-- A batch that ends up empty stays, without records, when it is the last one of an active producer: its
-  sequence is what makes the next batch acceptable (KAFKA-5490, KAFKA-8335). So does the last batch of a
-  segment: a segment ends where the next one begins, and recovery relies on it. (Kafka keeps only the last
-  batch of a round in this way.)
+- A marker stays as long as any batch of its transaction does, and then until its own horizon has
+  passed.
+- A batch that ends up empty stays, without records, when it is the last one of an active producer:
+  its sequence is what makes the next batch acceptable (KAFKA-5490, KAFKA-8335). So does the last
+  batch of a segment: a segment ends where the next one begins, and recovery relies on it. (Kafka
+  keeps only the last batch of a round in this way.)
 - A batch that cannot be opened is nobody's to judge: it stays as it is.
 """
 
@@ -27,8 +29,8 @@ from fencepost.records.index import AbortedTxn
 from fencepost.records.opened import Record, iterate_records, open_batch
 
 MAX_KEYS: Final = 1_000_000
-"""Keys of one round. Kafka's map of 128 MB holds about five million; a Python dict needs 200 bytes for each.
-What does not fit is left to the next round."""
+"""Keys of one round. Kafka's map of 128 MB holds about five million; a Python dict needs 200 bytes
+for each. What does not fit is left to the next round."""
 RECORDS_PER_STEP: Final = 2_000
 """After so many records, some milliseconds, others have a turn."""
 _DIGEST_BYTES: Final = 16
@@ -145,7 +147,10 @@ class Cleaner:
         """Where the segment that is being written must end."""
 
     def clean(self, batch: SealedBatch) -> Generator[None, None, Buffer | None]:
-        """What to write for a batch: its own bytes, new ones, or nothing. Yields where it has many records."""
+        """What to write for a batch: its own bytes, new ones, or nothing.
+
+        Yields where it has many records.
+        """
         if batch.is_control:
             return self._clean_control(batch)
         if self.transactions.is_aborted(batch):

@@ -1,12 +1,13 @@
 """Compaction: the newest record of every key, and nothing lost that a producer or a reader still needs.
 
-A round looks at the dirty part of the log (from `first_dirty_offset` to the first segment that may not be
-touched yet), notes the newest offset of each key in it, and writes all segments up to there anew without
-what is superseded (`cleaning.py`). Offsets never change; small neighbours become one segment.
+A round looks at the dirty part of the log (from `first_dirty_offset` to the first segment that may
+not be touched yet), notes the newest offset of each key in it, and writes all segments up to there
+anew without what is superseded (`cleaning.py`). Offsets never change; small neighbours become one
+segment.
 
-What may not be touched: the active segment, anything that reaches `upper_offset` (the caller's last stable
-offset), and segments younger than min.compaction.lag.ms. A log with damage is not compacted at all: nobody knows which keys
-the damaged batch holds.
+What may not be touched: the active segment, anything that reaches `upper_offset` (the caller's last
+stable offset), and segments younger than min.compaction.lag.ms. A log with damage is not compacted
+at all: nobody knows which keys the damaged batch holds.
 
 The swap survives a crash at any point:
 
@@ -14,12 +15,12 @@ The swap survives a crash at any point:
     2. rename each to .swap, the log last; sync the folder.   From here on the new segment is the truth.
     3. remove the segments it replaces, rename each .swap to its own name, the log last
 
-A crash before the end of 2 leaves the old segments and some litter, one after it a `.log.swap`, which the
-next open finishes (`recovery.finish_swap`).
+A crash before the end of 2 leaves the old segments and some litter, one after it a `.log.swap`,
+which the next open finishes (`recovery.finish_swap`).
 
-`compaction` is a generator that yields after some milliseconds of work, so that a broker can serve its clients in between. It
-yields None, or a sync that must have run before it goes on. What changes under it (a segment deleted, the log truncated)
-ends the round without harm.
+`compaction` is a generator that yields after some milliseconds of work, so that a broker can serve
+its clients in between. It yields None, or a sync that must have run before it goes on. What changes
+under it (a segment deleted, the log truncated) ends the round without harm.
 """
 
 from __future__ import annotations
@@ -126,8 +127,8 @@ def compaction(
 ) -> Generator[PendingSync | None, None, Compacted | None]:
     """A round in steps.
 
-    `last_records` are the partition's active producers, whose last batches must stay; without it every
-    producer in the log counts as active. `force` cleans however clean the log is.
+    `last_records` are the partition's active producers, whose last batches must stay; without it
+    every producer in the log counts as active. `force` cleans however clean the log is.
     """
     try:
         plan = plan_round(log, upper_offset, now_ms)

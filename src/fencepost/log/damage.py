@@ -1,19 +1,24 @@
 """Bytes of a segment that fail their check: where they end, and whether a crash can have left them.
 
-A crash leaves a *torn tail*: an append that was cut short, or, after a loss of power, pages that were never
-written and read as zeros. Nobody was promised anything about it, and it is cut off. Everything else is *damage*: a
-flipped bit, a file that somebody touched. Behind it lie records that were acknowledged. So damage is passed over: it keeps
-its place in the file, a reader who asks for its offsets gets an error, and what follows is read as ever.
+A crash leaves a *torn tail*: an append that was cut short, or, after a loss of power, pages that
+were never written and read as zeros. Nobody was promised anything about it, and it is cut off.
+Everything else is *damage*: a flipped bit, a file that somebody touched. Behind it lie records that
+were acknowledged. So damage is passed over: it keeps its place in the file, a reader who asks for
+its offsets gets an error, and what follows is read as ever.
 
-How the two are told apart, for bytes that lie above the recovery point (below it everything is damage):
+How the two are told apart, for bytes that lie above the recovery point (below it everything is
+damage):
 
-1. A sound batch follows, in this segment or as the next segment: damage. Except after a loss of power, when the
-   bytes hold a page's end of zeros or are missing: pages reach the disk in any order.
-2. Nothing follows, and the batch is complete by its own header or by its CRC: damage, unless the power was lost.
+1. A sound batch follows, in this segment or as the next segment: damage. Except after a loss of
+   power, when the bytes hold a page's end of zeros or are missing: pages reach the disk in any
+   order.
+2. Nothing follows, and the batch is complete by its own header or by its CRC: damage, unless the
+   power was lost.
 3. Nothing follows, and the batch is not complete: torn.
 
-A batch's CRC does not cover its base offset, length and leader epoch. A batch whose offset was damaged looks like a gap, as
-compaction leaves them, and is only noticed when the next batch does not fit; then the batch before it is to blame.
+A batch's CRC does not cover its base offset, length and leader epoch. A batch whose offset was
+damaged looks like a gap, as compaction leaves them, and is only noticed when the next batch does
+not fit; then the batch before it is to blame.
 """
 
 from __future__ import annotations
@@ -33,7 +38,8 @@ _MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _CHUNK_BYTES: Final = 1024 * 1024
 _PAGE_BYTES: Final = 4096
 _LEAST_ZEROS: Final = 16
-"""A hole that a loss of power left begins where a batch or a page does; fewer zeros may be the end of a record."""
+"""A hole that a loss of power left begins where a batch or a page does; fewer zeros may be the end
+of a record."""
 
 
 class Damage(NamedTuple):
@@ -98,7 +104,8 @@ def _following(
 ) -> tuple[int, int] | None:
     """The position and base offset of the sound batch behind the damage.
 
-    Where the damaged header says so, if it can be believed: a record may hold bytes that look like a batch.
+    Where the damaged header says so, if it can be believed: a record may hold bytes that look like
+    a batch.
     """
     header = _header_at(file, position, expected)
     if header is not None:
@@ -165,7 +172,8 @@ def _complete_tail(
         end, end_offset = found.end, found.next_offset
     if end > position:
         return end, next_offset, end_offset
-    # The header is damaged. If the CRC of all bytes to the end is right, it is one batch, and its delta is right too.
+    # The header is damaged. If the CRC of all bytes to the end is right, it is one batch, and its
+    # delta is right too.
     data = memoryview(file.read(position, expected.size_bytes - position))
     if len(data) < HEADER_BYTES:
         return None

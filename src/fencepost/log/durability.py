@@ -1,9 +1,10 @@
 """What a sync has to touch, as a value that may be carried to another thread.
 
-`Log.prepare_sync` notes on the loop which files must reach the disk for everything up to now to survive a
-loss of power; `run` does the waiting and touches nothing but the disk; `Log.complete_sync` moves the
-recovery point. The files are opened again by name, so that a segment that is sealed, cleaned or deleted
-meanwhile does no harm: what was deleted needs no durability, what was cleaned was synced before its swap.
+`Log.prepare_sync` notes on the loop which files must reach the disk for everything up to now to
+survive a loss of power; `run` does the waiting and touches nothing but the disk;
+`Log.complete_sync` moves the recovery point. The files are opened again by name, so that a segment
+that is sealed, cleaned or deleted meanwhile does no harm: what was deleted needs no durability,
+what was cleaned was synced before its swap.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class PendingSync:
     def run(self) -> None:
         """Data first, then the names of the files.
 
-        SyncError when the disk does not confirm: nothing is to be relied on, and nobody may try again. StorageError
-        when a file could not be opened, which may be tried again.
+        SyncError when the disk does not confirm: nothing is to be relied on, and nobody may try
+        again. StorageError when a file could not be opened, which may be tried again.
         """
         for path in self.paths:
             self._sync_file(path)
@@ -74,8 +75,8 @@ def _not_confirmed(path: str, problem: OSError) -> SyncError:
 class Unsynced:
     """What of a log's folder has not reached the disk yet, besides the data of the active segment.
 
-    Every note has a number, and a sync covers only notes that are older than itself: a file may be written
-    again while it is being synced.
+    Every note has a number, and a sync covers only notes that are older than itself: a file may be
+    written again while it is being synced.
     """
 
     __slots__ = (

@@ -1,9 +1,9 @@
 """Which leader wrote what: `leader-epoch-checkpoint`, and the question a consumer asks of it.
 
-An entry is written before the first record of its epoch, but nothing is synced here: the log syncs the file before its
-recovery point passes that record. So a loss of power may leave a file that is old or unreadable; every batch carries
-its epoch, and recovery puts back what is missing (`restore`). Entries beyond the end of the log are cut off when
-the log is opened.
+An entry is written before the first record of its epoch, but nothing is synced here: the log syncs
+the file before its recovery point passes that record. So a loss of power may leave a file that is
+old or unreadable; every batch carries its epoch, and recovery puts back what is missing
+(`restore`). Entries beyond the end of the log are cut off when the log is opened.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class LeaderEpochs:
         return is_new
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """From `start_offset` on records belong to `epoch`; what contradicts that is dropped. Whether that was news."""
+        """From `start_offset` on records belong to `epoch`; what contradicts that is dropped.
+
+        Whether that was news.
+        """
         assert epoch >= 0
         assert start_offset >= 0
         entries = self.entries

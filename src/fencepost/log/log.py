@@ -32,7 +32,10 @@ SMALLEST_PART: Final = 1024
 
 
 class Log:
-    """See the room's docstring. Offsets are given by the caller; the log holds them to be consecutive."""
+    """See the room's docstring.
+
+    Offsets are given by the caller; the log holds them to be consecutive.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,8 @@ class Log:
         """Grows with every truncation: what was prepared before it speaks of other bytes."""
         self._unsynced = Unsynced(disk, folder, is_known_durable=was_clean)
         self._indexes_end = segments[-1].next_offset if was_clean else -1
-        """Up to where the active segment's index files reach; -1 when they are not to be trusted."""
+        """Up to where the active segment's index files reach; -1 when they are not to be
+        trusted."""
         self.folder = folder
         self.config = config
         self.segments = segments
@@ -75,14 +79,16 @@ class Log:
         self.first_dirty_offset = self.log_start_offset
         """Where the next compaction begins to look; its owner may keep it over a restart."""
         self.missing: list[tuple[int, int]] = []
-        """Offsets that were on the disk, and that no segment holds: the first one, and the one behind the last."""
+        """Offsets that were on the disk, and that no segment holds: the first one, and the one
+        behind the last."""
         self._lost_end = recovery_point if recovery_point > self.log_end_offset else 0
         if self._lost_end:
             self.missing.append((self.log_end_offset, recovery_point))
         self.is_start_lost = (
             not config.is_deleted_from and log_start_offset < self._bases[0] and make_folder is None
         )
-        """Whether the log begins later than its owner says, though nothing ever removes its oldest segment."""
+        """Whether the log begins later than its owner says, though nothing ever removes its oldest
+        segment."""
         if self.is_start_lost:
             self.missing.insert(0, (log_start_offset, self._bases[0]))
         self.recovered_from = recovered_from
@@ -109,11 +115,12 @@ class Log:
     ) -> Log:
         """Opens or creates the log of a folder.
 
-        `clean` is the owner's word that `close(clean=True)` was the last thing that happened here. Otherwise
-        the segments from the one with `recovery_point` on are checked and cut, their transaction indexes
-        are emptied, and `on_batch` sees each of their batches, so that producers and aborted transactions
-        can be rebuilt in the same pass. `lost_power` says whether bytes that were never synced may be missing: if
-        not, only the last append can be torn.
+        `clean` is the owner's word that `close(clean=True)` was the last thing that happened here.
+        Otherwise the segments from the one with `recovery_point` on are checked and cut, their
+        transaction indexes are emptied, and `on_batch` sees each of their batches, so that
+        producers and aborted transactions can be rebuilt in the same pass. `lost_power` says
+        whether bytes that were never synced may be missing: if not, only the last append can be
+        torn.
         """
         shared = OpenSegments() if open_segments is None else open_segments
         try:
@@ -143,7 +150,8 @@ class Log:
             )
             for first, end in log.missing:
                 _LOGGER.error(
-                    "%s: offsets %d to %d were on the disk and are missing: somebody or something removed them. "
+                    "%s: offsets %d to %d were on the disk and are missing: somebody or "
+                    "something removed them. "
                     "Put the files back from a copy while the broker is stopped",
                     folder,
                     first,
@@ -170,8 +178,9 @@ class Log:
     ) -> Log:
         """The log of a folder that is not there: nothing touches the disk before the first batch.
 
-        `assign_epoch`, which comes before the first batch, has the folder made. Until then there is nothing to be
-        closed, synced, recovered or deleted, so that a partition which nobody uses costs memory alone.
+        `assign_epoch`, which comes before the first batch, has the folder made. Until then there is
+        nothing to be closed, synced, recovered or deleted, so that a partition which nobody uses
+        costs memory alone.
         """
         shared = OpenSegments() if open_segments is None else open_segments
         segment = Segment(disk, folder, 0, shared, created_ms=now_ms)
@@ -327,8 +336,8 @@ class Log:
     ) -> LogSlice:
         """Whole batches from the one with `offset` on, none of which reaches `upper_offset`.
 
-        At most `max_bytes` of one segment, except that the first batch comes even when it is larger, if
-        `at_least_one`. Nothing to read is an empty slice.
+        At most `max_bytes` of one segment, except that the first batch comes even when it is
+        larger, if `at_least_one`. Nothing to read is an empty slice.
         """
         assert self.log_start_offset <= offset <= self.log_end_offset, (
             "the caller checked the range"
@@ -376,8 +385,9 @@ class Log:
     def scan(self, from_offset: int, *, headers_only: bool = False) -> Iterator[SealedBatch]:
         """Every batch from the one that holds an offset to the end of the log, oldest first.
 
-        With `headers_only` data batches may come without their bytes; control batches never do. Segments may
-        be compacted or removed between two batches: the scan goes on in what took their place.
+        With `headers_only` data batches may come without their bytes; control batches never do.
+        Segments may be compacted or removed between two batches: the scan goes on in what took
+        their place.
         """
         offset = from_offset
         while offset < self.log_end_offset and not self._active.is_gone:
@@ -525,7 +535,10 @@ class Log:
         return expired_segments(self, now_ms, upper_offset)
 
     def retain(self, now_ms: int, upper_offset: int) -> list[Segment]:
-        """Removes what is past its retention; returns it. For logs without producers, see `Partition.retain`."""
+        """Removes what is past its retention; returns it.
+
+        For logs without producers, see `Partition.retain`.
+        """
         expired = self.expired(now_ms, upper_offset)
         if len(expired) == len(self.segments):
             self.roll(now_ms)
@@ -564,8 +577,8 @@ class Log:
     def replace_segments(self, group: list[Segment], size_bytes: int) -> Segment:
         """Finishes the swap that compaction has promised for `group`, and takes up the new segment.
 
-        When the disk fails in the middle, files and memory do not agree: the log refuses everything until the swap
-        is finished, which whoever uses it next tries again.
+        When the disk fails in the middle, files and memory do not agree: the log refuses everything
+        until the swap is finished, which whoever uses it next tries again.
         """
         assert self.holds(group)
         new = Segment(
@@ -616,8 +629,9 @@ class Log:
     def saved_recovery_point(self) -> int:
         """The recovery point as it may be written down.
 
-        A segment that ends at the recovery point and was sealed after the sync has indexes that nobody synced. So
-        a point inside of the active segment is written down as one that can never be the end of that segment.
+        A segment that ends at the recovery point and was sealed after the sync has indexes that
+        nobody synced. So a point inside of the active segment is written down as one that can never
+        be the end of that segment.
         """
         point = self.recovery_point
         if self.log_end_offset < self._lost_end:
@@ -670,7 +684,8 @@ class Log:
         except OSError as problem:
             raise StorageError(f"{self.folder} cannot be closed: {problem}") from problem
         finally:
-            # A round of compaction that is under way must not go on: the folder may soon be another log's.
+            # A round of compaction that is under way must not go on: the folder may soon be another
+            # log's.
             self.generation += 1
             self._failure = self._failure or f"{self.folder} is closed"
             for segment in self.segments:

@@ -13,8 +13,8 @@ CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 DELETED: Final = ".deleted"
 SEGMENT_SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
-"""The log last: whoever renames a segment's files into place keeps the one that counts until the end, and whoever
-removes them begins with it."""
+"""The log last: whoever renames a segment's files into place keeps the one that counts until the
+end, and whoever removes them begins with it."""
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 

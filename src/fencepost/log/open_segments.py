@@ -1,13 +1,14 @@
 """The segments whose files are open at the moment, over all logs that share this object.
 
-A broker holds thousands of partitions and may have far fewer files open, so no segment keeps its file for good. Both kinds
-open theirs when they need it, and give it back when others need theirs:
+A broker holds thousands of partitions and may have far fewer files open, so no segment keeps its
+file for good. Both kinds open theirs when they need it, and give it back when others need theirs:
 
-- sealed segments, which are only read: the least recently used goes first, and its index with it, because there are
-  few of them and an index costs memory;
-- growing segments, one per log: the file alone is closed, their index exists nowhere else. Appends are many, so they
-  do not move a segment in a list. Each leaves a mark (`was_used`), and whoever looks for a file to close passes over the
-  segments that have one and takes it away (second chance).
+- sealed segments, which are only read: the least recently used goes first, and its index with it,
+  because there are few of them and an index costs memory;
+- growing segments, one per log: the file alone is closed, their index exists nowhere else. Appends
+  are many, so they do not move a segment in a list. Each leaves a mark (`was_used`), and whoever
+  looks for a file to close passes over the segments that have one and takes it away (second
+  chance).
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class OpenSegments:
         growing.popitem(last=False)[0].release_file()
 
     def make_room(self) -> bool:
-        """The system has no descriptor left: closes half of what is open. False when there is nothing to close."""
+        """The system has no descriptor left: closes half of what is open.
+
+        False when there is nothing to close.
+        """
         if not self._open and not self._growing:
             return False
         for _ in range((len(self._growing) + 1) // 2):

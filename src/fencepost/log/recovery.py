@@ -1,13 +1,14 @@
 """What is done with a folder before its log may be used.
 
-1. Leftovers of a compaction: `.cleaned` files were never finished and go; a `.log.swap` is the promise that
-   its segment is complete and durable, so the swap is finished (see `compaction.py`).
-2. After a crash every segment from the one with the recovery point on is read through: header, CRC, rising
-   offsets. A torn tail ends the log and is cut off; damage is passed over and kept (`damage.py` tells the two apart).
-   The indexes are made again in the same pass.
+1. Leftovers of a compaction: `.cleaned` files were never finished and go; a `.log.swap` is the
+   promise that its segment is complete and durable, so the swap is finished (see `compaction.py`).
+2. After a crash every segment from the one with the recovery point on is read through: header, CRC,
+   rising offsets. A torn tail ends the log and is cut off; damage is passed over and kept
+   (`damage.py` tells the two apart). The indexes are made again in the same pass.
 
-What lies below the recovery point is not read, and nothing below it is ever removed here. Segments below the log start
-offset stay too: only retention knows whether the producers in them are saved elsewhere.
+What lies below the recovery point is not read, and nothing below it is ever removed here. Segments
+below the log start offset stay too: only retention knows whether the producers in them are saved
+elsewhere.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def open_segments_of(
             recovery = Recovery(config.index_interval_bytes, on_batch, durable, lost_power)
             epochs = recovery.run(segments, first)
     if segments and segments[-1].next_offset < log_start_offset:
-        # The log start offset was durable and the data before it was not: what is left is of no use.
+        # The log start offset was durable and the data before it was not: what is left is of no
+        # use.
         _drop_from(segments, 0)
     if not segments:
         segments.append(Segment(disk, folder, log_start_offset, open_segments))
@@ -119,7 +121,10 @@ class Recovery:
         self._epochs: list[tuple[int, int]] = []
 
     def run(self, segments: list[Segment], first: int) -> list[tuple[int, int]]:
-        """Reads segments from `first` on through; the log ends at the first torn tail. The epochs it has met."""
+        """Reads segments from `first` on through; the log ends at the first torn tail.
+
+        The epochs it has met.
+        """
         for index in range(first, len(segments)):
             if index > first and not self._goes_on(segments[index - 1], segments[index]):
                 _drop_from(segments, index)
@@ -135,10 +140,10 @@ class Recovery:
     def _goes_on(self, before: Segment, segment: Segment) -> bool:
         """Whether a segment follows the one before it.
 
-        A segment ends where the next one begins, also after compaction, which keeps the last batch of every
-        segment. Where it does not, a loss of power took its tail and left a later file: that file must not count, or
-        a transaction could lose its records and keep its marker. Without a loss of power, or below the recovery
-        point, the missing offsets are damage.
+        A segment ends where the next one begins, also after compaction, which keeps the last batch
+        of every segment. Where it does not, a loss of power took its tail and left a later file:
+        that file must not count, or a transaction could lose its records and keep its marker.
+        Without a loss of power, or below the recovery point, the missing offsets are damage.
         """
         end, base = before.next_offset, segment.base_offset
         if end == base:
@@ -149,7 +154,8 @@ class Recovery:
             before.next_offset = base
             return True
         log.warning(
-            "%s does not go on where the segment before it ends, at %d: it is removed with all behind it",
+            "%s does not go on where the segment before it ends, at %d: it is removed with all "
+            "behind it",
             segment.path(LOG),
             end,
         )
@@ -193,7 +199,8 @@ def _drop_from(segments: list[Segment], index: int) -> None:
     """Removes segments behind the end of the log, the last one first."""
     if len(segments) > index:
         log.warning(
-            "%s: %d later segments have lost what came before them in a loss of power, and are removed",
+            "%s: %d later segments have lost what came before them in a loss of power, and are "
+            "removed",
             segments[index].path(LOG),
             len(segments) - index,
         )
@@ -252,8 +259,8 @@ def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = Non
 
     Whoever knows its `end_offset` saves the reading, and syncs the names when it syncs again.
 
-    All four files exist with `.swap` before the first is renamed, so one that is missing here was renamed
-    by an earlier attempt. The log is the last: as long as it is a promise, we come back.
+    All four files exist with `.swap` before the first is renamed, so one that is missing here was
+    renamed by an earlier attempt. The log is the last: as long as it is a promise, we come back.
     """
     path = f"{folder}/{file_name(base, '')}"
     is_recovery = end_offset is None

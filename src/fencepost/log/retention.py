@@ -1,7 +1,8 @@
 """Which segments are too old or too many, by Kafka's rules.
 
-Segments go from the oldest on, and none that reaches what is not yet durable. The active one goes only when
-all of it is too old; then a new one takes its place first, so that the log end offset is not lost.
+Segments go from the oldest on, and none that reaches what is not yet durable. The active one goes
+only when all of it is too old; then a new one takes its place first, so that the log end offset is
+not lost.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def _below_start(log: Log) -> int:
 def _too_old(log: Log, now_ms: int) -> int:
     """Counts segments whose newest record is too old.
 
-    A segment without any time (emptied by compaction, or written by a client that sends none) goes together
-    with a later one and never by itself: Kafka asks the file system for its age.
+    A segment without any time (emptied by compaction, or written by a client that sends none) goes
+    together with a later one and never by itself: Kafka asks the file system for its age.
     """
     if log.config.retention_ms < 0:
         return 0

@@ -1,16 +1,18 @@
 """One segment: a run of batches in one `.log` file, and the indexes beside it.
 
-The active segment, the last of a log, keeps its index in memory and is the only one that grows. Every segment opens
-its file when it is read or written and is closed by `OpenSegments` when others are; the file of an empty active segment
-is made by its first batch.
+The active segment, the last of a log, keeps its index in memory and is the only one that grows.
+Every segment opens its file when it is read or written and is closed by `OpenSegments` when others
+are; the file of an empty active segment is made by its first batch.
 
-Positions are byte offsets in the file. `size_bytes` is what counts: bytes behind it, left by an append
-that failed, are never read.
+Positions are byte offsets in the file. `size_bytes` is what counts: bytes behind it, left by an
+append that failed, are never read.
 
-Damage is a run of bytes that cannot be read (`damage.py`). It is known after recovery, after an examination, or when a
-walk stumbles over it. Readers of its offsets get a DamagedError, all others pass it by.
+Damage is a run of bytes that cannot be read (`damage.py`). It is known after recovery, after an
+examination, or when a walk stumbles over it. Readers of its offsets get a DamagedError, all others
+pass it by.
 
-Hints remember where a read ended, so that the reader who comes back for the next offset needs no search.
+Hints remember where a read ended, so that the reader who comes back for the next offset needs no
+search.
 """
 
 from __future__ import annotations
@@ -52,8 +54,9 @@ _VIEW_BYTES: Final = 64 * 1024
 _MAX_HINTS: Final = 32
 
 SMALL_LOG_BYTES: Final = 16 * 1024
-"""So little is read faster than index files are written and found again: a log of this size is closed without them. To make
-a file costs more than to read one, and a broker may have to close tens of thousands of logs."""
+"""So little is read faster than index files are written and found again: a log of this size is
+closed without them. To make a file costs more than to read one, and a broker may have to close tens
+of thousands of logs."""
 
 _STEP: Final = struct.Struct(">qi11xi")
 """What a walk over batches needs of a header: base offset, length, last offset delta."""
@@ -346,9 +349,12 @@ class Segment:
         for damage in found:
             if damage not in self.damage:
                 log.error(
-                    "%s: %s. They are kept as they are, and their readers get CORRUPT_MESSAGE; everything else is served. "
-                    "Put the file back from a copy while the broker is stopped. Without a copy, delete the records below %d "
-                    "(DeleteRecords), or stop the broker and take the damaged ones out with `fencepost repair`. "
+                    "%s: %s. They are kept as they are, and their readers get CORRUPT_MESSAGE; "
+                    "everything else is served. "
+                    "Put the file back from a copy while the broker is stopped. Without a copy, "
+                    "delete the records below %d "
+                    "(DeleteRecords), or stop the broker and take the damaged ones out with "
+                    "`fencepost repair`. "
                     "`fencepost check` looks at the whole directory.",
                     self.path(LOG),
                     damage,
@@ -441,8 +447,8 @@ class Segment:
     ) -> tuple[int, int]:
         """Where batches that fit end, and the offset there.
 
-        Only headers are read, from the last entry of the index before the end on: the batches themselves go to
-        the socket unseen.
+        Only headers are read, from the last entry of the index before the end on: the batches
+        themselves go to the socket unseen.
         """
         end = self.index().boundary(upper_offset - self.base_offset, start, min(limit, size))
         next_offset = offset
@@ -564,8 +570,8 @@ class Segment:
     ) -> Iterator[tuple[int, SealedBatch]]:
         """Every batch from `position` on with its position; `headers_only` may leave data out.
 
-        Control batches always come with their data. Damage is passed over. A segment that goes away under the
-        reader ends early.
+        Control batches always come with their data. Damage is passed over. A segment that goes away
+        under the reader ends early.
         """
         if self.damage:
             position = self._behind_damage(position)

@@ -1,8 +1,8 @@
 """The offset and time index of one segment, in memory.
 
-Four columns: for the active segment they grow as batches are appended and reach the disk when the segment
-is sealed or the log is closed; for a sealed one they are read when somebody asks. After a crash the indexes
-of what was not sealed are made again by the scan that has to happen anyway.
+Four columns: for the active segment they grow as batches are appended and reach the disk when the
+segment is sealed or the log is closed; for a sealed one they are read when somebody asks. After a
+crash the indexes of what was not sealed are made again by the scan that has to happen anyway.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class SegmentIndex:
     def decode(cls, offset_index: bytes, time_index: bytes, size_bytes: int) -> SegmentIndex:
         """The index of a segment of `size_bytes`; ValueError when the files cannot belong to it.
 
-        Only the ends are looked at, as Kafka does: a file that was not written to its end, or that the file
-        system filled up with zeros, shows it there.
+        Only the ends are looked at, as Kafka does: a file that was not written to its end, or that
+        the file system filled up with zeros, shows it there.
         """
         index = cls()
         index.offsets, index.positions = decode_offset_index(offset_index)

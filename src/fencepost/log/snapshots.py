@@ -26,7 +26,8 @@ def latest_snapshot(disk: Disk, folder: str, at_or_before: int) -> tuple[int, by
 def write_snapshot(disk: Disk, folder: str, offset: int, data: bytes) -> None:
     """Not synced here: the log does it before its recovery point reaches the offset.
 
-    A loss of power before that may leave half of it (KAFKA-9892); it carries a CRC, and an older one is used.
+    A loss of power before that may leave half of it (KAFKA-9892); it carries a CRC, and an older
+    one is used.
     """
     disk.write_file(snapshot_path(folder, offset), data, sync=False)
 

@@ -1,7 +1,7 @@
 """One pass over the bytes of a segment: where its batches end, and the index they deserve.
 
-Recovery runs over everything that a crash may have torn, so this is written for speed: large reads, one
-unpack and one CRC per batch, no object unless somebody wants to see the batch.
+Recovery runs over everything that a crash may have torn, so this is written for speed: large reads,
+one unpack and one CRC per batch, no object unless somebody wants to see the batch.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 EVERYTHING: Final = 2**63 - 1
 """Above all offsets: a recovery point below which all of a log lies."""
 EXAMINED_INDEX_INTERVAL_BYTES: Final = 4096
-"""Whoever examines a sealed segment does not know its log's setting; any spacing makes a right index."""
+"""Whoever examines a sealed segment does not know its log's setting; any spacing makes a right
+index."""
 
 _CHECKED: Final = struct.Struct(">qiibI2xi8xq14xi")
-"""What the check of a batch needs: base offset, length, epoch, magic, crc, last delta, newest time, count."""
+"""What the check of a batch needs: base offset, length, epoch, magic, crc, last delta, newest time,
+count."""
 _MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
@@ -69,7 +71,8 @@ class Survey:
         self.damage: list[Damage] = []
         """What was passed over."""
         self.gap: tuple[int, int] | None = None
-        """If the last batch left a gap before it: its position, and the offset where the gap begins."""
+        """If the last batch left a gap before it: its position, and the offset where the gap
+        begins."""
         self.epochs: list[tuple[int, int]] = []
         """Each leader epoch and the first offset that was written in it."""
 
@@ -89,7 +92,8 @@ def survey(
 ) -> Survey:
     """Reads a segment's file from its beginning to `size` or to the first bytes that are no batch.
 
-    With `expected`, damage is passed over and noted, and only a torn tail ends the reading (`damage.py`).
+    With `expected`, damage is passed over and noted, and only a torn tail ends the reading
+    (`damage.py`).
     """
     found = Survey(base_offset, index_interval_bytes)
     wanted = piece_bytes
@@ -157,7 +161,8 @@ def _pass_over(file: Readable, found: Survey, expected: Expected) -> bool:
 def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) -> int:
     """Takes the sound batches of a chunk; returns how many bytes the one behind them needs, 0 for damage.
 
-    The same arithmetic as `Segment.append`, in local variables: this loop decides how long a restart takes.
+    The same arithmetic as `Segment.append`, in local variables: this loop decides how long a
+    restart takes.
     """
     needed, start, end_of_chunk = HEADER_BYTES, 0, len(chunk)
     unpack, interval_bytes = _CHECKED.unpack_from, found.interval_bytes

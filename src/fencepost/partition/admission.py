@@ -1,7 +1,8 @@
 """What a topic's config asks of a client's batch, before anybody looks at its producer.
 
-Most of it is answered by the header. What a compacted topic must know of the records has been found out before
-(`opening.py`). A short batch that is refused for its times is opened here, to name the records.
+Most of it is answered by the header. What a compacted topic must know of the records has been found
+out before (`opening.py`). A short batch that is refused for its times is opened here, to name the
+records.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def _check_times(batch: SealedBatch, config: LogConfig, now_ms: int) -> Refused 
     try:
         check_timestamps(batch, now_ms, before_max_ms=before_max_ms, after_max_ms=after_max_ms)
     except BatchError as problem:
-        # Its producer is told which records are at fault, where that takes no longer than a request may.
+        # Its producer is told which records are at fault, where that takes no longer than a request
+        # may.
         if not Opening(batch, config).open_if_short():
             return Refused(problem.error_code, str(problem))
         wrong = [

@@ -1,13 +1,13 @@
 """The open transactions of one partition, and the last stable offset that follows from them.
 
-Theory of operation
--------------------
-A transaction is open here from its first batch to its marker. Offsets only grow, so transactions are kept in the
-order in which they began and the oldest is the first of the dictionary.
+Theory of operation ------------------- A transaction is open here from its first batch to its
+marker. Offsets only grow, so transactions are kept in the order in which they began and the oldest
+is the first of the dictionary.
 
-A marker ends a transaction, but as long as the marker itself may still be lost (it lies at or above the high
-watermark) the transaction stays unstable: otherwise a reader could be shown records whose fate a crash takes back.
-Such transactions wait in `_ending` until the high watermark passes their marker.
+A marker ends a transaction, but as long as the marker itself may still be lost (it lies at or above
+the high watermark) the transaction stays unstable: otherwise a reader could be shown records whose
+fate a crash takes back. Such transactions wait in `_ending` until the high watermark passes their
+marker.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Batches that their topic has to look into: keys on a compacted topic, and a `compression.type` of its own.
 
-Most batches are never opened. Where one must be, it may hold hundreds of thousands of records and megabytes that a few
-bytes unpack to. So opening comes in three parts, and whoever owns the loop decides where each of them runs:
+Most batches are never opened. Where one must be, it may hold hundreds of thousands of records and
+megabytes that a few bytes unpack to. So opening comes in three parts, and whoever owns the loop
+decides where each of them runs:
 
     unpack    decompresses; touches nothing but bytes, and so may run in a thread
     step      looks at some of the records; again and again until it says that there are no more
     pack      compresses in the topic's codec, where that differs; may run in a thread too
 
-What was found is asked for when the batch is appended: a refusal must not come before those that Kafka tells first.
+What was found is asked for when the batch is appended: a refusal must not come before those that
+Kafka tells first.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 See the room's docstring for the rules. Three ways lead into the log:
 
-- `append_from_client`: one sealed batch, checked in Kafka's order: size and times, then the producer's epoch
-  and sequence, then the verification guard. A refusal changes nothing.
+- `append_from_client`: one sealed batch, checked in Kafka's order: size and times, then the
+  producer's epoch and sequence, then the verification guard. A refusal changes nothing.
 - `append_records`: the records of a coordinator, one batch, not checked.
 - `append_marker`: the end of a transaction.
 
-The broker decides when an append is durable and then calls `advance_high_watermark`. Where the operating
-system's word is enough (`durable_at_append`), that is the append itself.
+The broker decides when an append is durable and then calls `advance_high_watermark`. Where the
+operating system's word is enough (`durable_at_append`), that is the append itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ NONE: Final = ErrorCode.NONE
 
 @dataclass(slots=True, init=False)
 class Appended:
-    """What became of a batch: its offsets, or why it was refused. A duplicate answers as it did at first."""
+    """What became of a batch: its offsets, or why it was refused.
+
+    A duplicate answers as it did at first.
+    """
 
     error: ErrorCode
     base_offset: int
@@ -117,7 +120,8 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.log = log
         self.closed = False
-        """Deleted or given away: nothing may be written any more, the folder may belong to another by now."""
+        """Deleted or given away: nothing may be written any more, the folder may belong to another
+        by now."""
         self.producers = Producers()
         self.open_txns = OpenTxns()
         self.verification = Verification()
@@ -137,7 +141,8 @@ class Partition:
             f"stable to {self.last_stable_offset}, epoch {self.leader_epoch})"
         )
 
-    # -- bounds -------------------------------------------------------------------------------------------
+    # -- bounds
+    # -------------------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
@@ -182,7 +187,8 @@ class Partition:
         if self._on_moved is not None:
             self._on_moved(self)
 
-    # -- writing ------------------------------------------------------------------------------------------
+    # -- writing
+    # ------------------------------------------------------------------------------------------
 
     def append_from_client(
         self,
@@ -223,8 +229,8 @@ class Partition:
     def _check_producer(self, batch: SealedBatch, guard: Guard | None) -> Refusal | None:
         held = self.verification.get(batch.producer_id)
         state = self.producers.get(batch.producer_id)
-        # A stale epoch is told before a missing guard, else a fenced producer would only hear that its
-        # transaction is in a wrong state (KAFKA-19690).
+        # A stale epoch is told before a missing guard, else a fenced producer would only hear that
+        # its transaction is in a wrong state (KAFKA-19690).
         if state is not None and batch.producer_epoch < state.epoch:
             return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
         in_doubt = batch.is_transactional or held is not None
@@ -232,11 +238,12 @@ class Partition:
             if batch.is_transactional and (guard is None or guard is not held):
                 return Refusal(
                     ErrorCode.INVALID_TXN_STATE,
-                    f"The transaction of producer {batch.producer_id} ended before its first write to "
+                    f"The transaction of producer {batch.producer_id} ended before its first "
+                    "write to "
                     "this partition could be appended.",
                 )
-            # A batch outside of the transaction may not overtake its first write either. One inside of it is not
-            # asked: the guard is that of somebody who claims to be a later epoch.
+            # A batch outside of the transaction may not overtake its first write either. One inside
+            # of it is not asked: the guard is that of somebody who claims to be a later epoch.
             if held is not None and batch.base_sequence > held.lowest_sequence:
                 return Refusal(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -257,8 +264,9 @@ class Partition:
     ) -> Guard | Refusal | None:
         """Before the coordinator is asked about a first write: the guard to show at the append.
 
-        None: nothing needs to be asked, the transaction is open here. A repetition of what an earlier transaction
-        wrote is asked about like any other batch: its producer may have been fenced since.
+        None: nothing needs to be asked, the transaction is open here. A repetition of what an
+              earlier transaction wrote is asked about like any other batch: its producer may have
+              been fenced since.
         """
         state = self.producers.get(batch.producer_id)
         if state is not None:
@@ -333,7 +341,8 @@ class Partition:
         if self.closed:
             raise StorageError(f"{self.name} is closed")
         if log.epochs.latest != self.leader_epoch:
-            # With the first batch of an epoch, as Kafka does: an empty partition needs no file for it.
+            # With the first batch of an epoch, as Kafka does: an empty partition needs no file for
+            # it.
             log.assign_epoch(self.leader_epoch, log.log_end_offset)
         if log.should_roll(batch, now_ms):
             self._roll(now_ms)
@@ -375,11 +384,13 @@ class Partition:
             self.log.write_snapshot(end_offset, encode_snapshot(self.producers.snapshot()))
             self._saved_at = end_offset
 
-    # -- applying: live and on recovery -------------------------------------------------------------------
+    # -- applying: live and on recovery
+    # -------------------------------------------------------------------
 
     def _apply(self, batch: SealedBatch, *, index_aborted: bool) -> None:
         if not batch.is_control:
-            # Transactional offsets carry a producer but no sequences; they open a transaction all the same.
+            # Transactional offsets carry a producer but no sequences; they open a transaction all
+            # the same.
             if (batch.base_sequence >= 0 or batch.is_transactional) and (
                 self.producers.apply_batch(batch)
             ):
@@ -400,8 +411,8 @@ class Partition:
 
     def _complete(self, completed: CompletedTxn, *, index_aborted: bool) -> None:
         if completed.aborted and index_aborted:
-            # Before the last stable offset moves: no reader may be shown aborted records. The log keeps the
-            # entry in memory if the disk refuses it.
+            # Before the last stable offset moves: no reader may be shown aborted records. The log
+            # keeps the entry in memory if the disk refuses it.
             self.log.append_aborted(
                 AbortedTxn(
                     completed.producer_id,
@@ -415,8 +426,8 @@ class Partition:
     def _recover(self) -> None:
         """Producers from the newest usable snapshot, then from the batches after it.
 
-        After a crash the transaction indexes of the recovered segments are empty: the batches from there on
-        must be seen again, so a snapshot above that point is of no use.
+        After a crash the transaction indexes of the recovered segments are empty: the batches from
+        there on must be seen again, so a snapshot above that point is of no use.
         """
         log = self.log
         recovered_from = log.log_end_offset if log.recovered_from is None else log.recovered_from
@@ -451,8 +462,9 @@ class Partition:
                 continue
             open_txns = self.producers.restore(entries)
             if offset < first:
-                # Between the snapshot and the log batches are missing, markers maybe among them. What was open then
-                # has no record in the log, or it has one that opens it again: it holds nobody up.
+                # Between the snapshot and the log batches are missing, markers maybe among them.
+                # What was open then has no record in the log, or it has one that opens it again: it
+                # holds nobody up.
                 self.producers.forget_txns()
                 open_txns = []
             for first_offset, producer_id in open_txns:
@@ -469,7 +481,8 @@ class Partition:
             if offset not in bases:
                 self.log.delete_snapshot(offset)
 
-    # -- reading ------------------------------------------------------------------------------------------
+    # -- reading
+    # ------------------------------------------------------------------------------------------
 
     def fetch(
         self, offset: int, max_bytes: int, *, read_committed: bool, at_least_one: bool = True
@@ -509,7 +522,8 @@ class Partition:
         """What a coordinator folds at load: the same, or DamagedError where a record cannot be read."""
         return self.log.whole_entries(from_offset)
 
-    # -- keeping house ------------------------------------------------------------------------------------
+    # -- keeping house
+    # ------------------------------------------------------------------------------------
 
     def reconfigure(self, config: LogConfig) -> None:
         self.log.config = config
@@ -524,7 +538,10 @@ class Partition:
         self.verification.expire(now_ms, expiration_ms)
 
     def retain(self, now_ms: int) -> int:
-        """Removes segments that are past the topic's retention or below its start; how many. Waits for the disk."""
+        """Removes segments that are past the topic's retention or below its start; how many.
+
+        Waits for the disk.
+        """
         steps = self.retention(now_ms)
         try:
             while True:
@@ -535,8 +552,9 @@ class Partition:
     def retention(self, now_ms: int) -> Generator[PendingSync, None, int]:
         """The same in steps: whoever drives it runs each sync, and then goes on.
 
-        What a producer may send next, and which transactions are open, must not depend on whether its batches are
-        still there. So the producers are saved where the log will begin, and that is durable before anything goes.
+        What a producer may send next, and which transactions are open, must not depend on whether
+        its batches are still there. So the producers are saved where the log will begin, and that
+        is durable before anything goes.
         """
         log = self.log
         count = len(log.expired(now_ms, self.high_watermark))
@@ -620,7 +638,8 @@ class Partition:
     def _is_read_again(self) -> bool:
         """Whether the next start reads so little of this log that it needs no snapshot.
 
-        Reading must find all that is known: nothing was removed from the log, and no producer was forgotten.
+        Reading must find all that is known: nothing was removed from the log, and no producer was
+        forgotten.
         """
         log = self.log
         return (

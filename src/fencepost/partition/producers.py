@@ -1,17 +1,17 @@
 """What a partition remembers of each producer: epoch, sequences, and the last five batches.
 
-Theory of operation
--------------------
-A producer numbers the records that it sends to one partition. The broker accepts a batch when its first number
-follows the last one it saw, answers a repetition of one of the last five batches with the offsets that batch got
-the first time, and refuses everything else (OUT_OF_ORDER_SEQUENCE_NUMBER). Numbers wrap from 2^31-1 to 0.
+Theory of operation ------------------- A producer numbers the records that it sends to one
+partition. The broker accepts a batch when its first number follows the last one it saw, answers a
+repetition of one of the last five batches with the offsets that batch got the first time, and
+refuses everything else (OUT_OF_ORDER_SEQUENCE_NUMBER). Numbers wrap from 2^31-1 to 0.
 
-A higher epoch starts again at 0; a lower one is refused for good (INVALID_PRODUCER_EPOCH, never PRODUCER_FENCED
-in a produce reply: KAFKA-10687). A marker may raise the epoch too, after which the next number is 0.
+A higher epoch starts again at 0; a lower one is refused for good (INVALID_PRODUCER_EPOCH, never
+PRODUCER_FENCED in a produce reply: KAFKA-10687). A marker may raise the epoch too, after which the
+next number is 0.
 
-A producer id that we know nothing about may start anywhere, because its state may have expired while the
-producer lived; a transaction of the newer protocol (TV2) has a fresh epoch each time and must start at 0
-(KAFKA-18202).
+A producer id that we know nothing about may start anywhere, because its state may have expired
+while the producer lived; a transaction of the newer protocol (TV2) has a fresh epoch each time and
+must start at 0 (KAFKA-18202).
 """
 
 from __future__ import annotations
@@ -128,7 +128,10 @@ class ProducerState:
 
     def __repr__(self) -> str:
         txn = f", txn from {self.txn_first_offset}" if self.in_txn else ""
-        return f"ProducerState({self.producer_id}, epoch {self.epoch}, sequence {self.last_sequence}{txn})"
+        return (
+            f"ProducerState({self.producer_id}, epoch {self.epoch}, sequence "
+            f"{self.last_sequence}{txn})"
+        )
 
 
 class Producers:
@@ -150,7 +153,8 @@ class Producers:
     def get(self, producer_id: int) -> ProducerState | None:
         return self._states.get(producer_id)
 
-    # -- checks -------------------------------------------------------------------------------------------
+    # -- checks
+    # -------------------------------------------------------------------------------------------
 
     def check_batch(self, batch: SealedBatch, *, starts_at_zero: bool) -> Refusal | None:
         """Whether a client's batch may follow; duplicates have been answered before.
@@ -171,11 +175,13 @@ class Producers:
         elif not state.expects(sequence):
             last = state.last_sequence
             return self._out_of_order(batch, expected=0 if last == MAX_SEQUENCE else last + 1)
-        # At a higher epoch too: the marker of the open transaction would come behind it, and be refused for ever.
+        # At a higher epoch too: the marker of the open transaction would come behind it, and be
+        # refused for ever.
         if state.in_txn and not batch.is_transactional:
             return Refusal(
                 ErrorCode.INVALID_TXN_STATE,
-                f"Producer {batch.producer_id} has an open transaction on this partition since offset "
+                f"Producer {batch.producer_id} has an open transaction on this partition since "
+                "offset "
                 f"{state.txn_first_offset}; a batch outside of it cannot be written until it ends.",
             )
         return None
@@ -218,7 +224,8 @@ class Producers:
             )
         return None
 
-    # -- the only mutations -------------------------------------------------------------------------------
+    # -- the only mutations
+    # -------------------------------------------------------------------------------
 
     def forget_txns(self) -> None:
         """Takes all transactions for ended."""
@@ -259,7 +266,8 @@ class Producers:
             state.epoch = batch.producer_epoch
             state.batches.clear()
         state.coordinator_epoch = marker.coordinator_epoch
-        # A marker's time counts for expiry, else the coordinator epoch could go backwards (KAFKA-9144).
+        # A marker's time counts for expiry, else the coordinator epoch could go backwards
+        # (KAFKA-9144).
         state.last_timestamp_ms = batch.max_timestamp
         first_offset = state.txn_first_offset
         state.txn_first_offset = NO_OFFSET
@@ -279,7 +287,8 @@ class Producers:
             self.has_forgotten = True
         return len(idle)
 
-    # -- snapshots ----------------------------------------------------------------------------------------
+    # -- snapshots
+    # ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[ProducerSnapshotEntry]:
         """What Kafka's .snapshot file keeps: the last batch of each producer."""
@@ -299,7 +308,8 @@ def stale_epoch(producer_id: int, got: int, current: int) -> Refusal:
     """The refusal of a fenced producer: it names both epochs, because that is what one asks first."""
     return Refusal(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"Epoch of producer {producer_id} is {got}, which is smaller than the last seen epoch {current}.",
+        f"Epoch of producer {producer_id} is {got}, which is smaller than the last seen epoch "
+        f"{current}.",
     )
 
 

@@ -1,15 +1,14 @@
 """Guards against hanging transactions (KIP-890): who asked the coordinator and has not written yet.
 
-Theory of operation
--------------------
-The first transactional write of a producer to a partition is only appended after the coordinator has said that
-the transaction is open and lists the partition. Between that answer and the append, an abort marker may slip in;
-the write would then open a transaction that nobody will ever end. So whoever asks takes a guard, and the append
-must show the same guard: a marker takes it away (KAFKA-14884), except the marker of the producer's previous
-transaction in TV2, which carries the very epoch that the next transaction uses.
+Theory of operation ------------------- The first transactional write of a producer to a partition
+is only appended after the coordinator has said that the transaction is open and lists the
+partition. Between that answer and the append, an abort marker may slip in; the write would then
+open a transaction that nobody will ever end. So whoever asks takes a guard, and the append must
+show the same guard: a marker takes it away (KAFKA-14884), except the marker of the producer's
+previous transaction in TV2, which carries the very epoch that the next transaction uses.
 
-While the question is open, batches with higher sequences than the lowest one asked about are refused, else a
-failed verification of the first batch would let the second one in (KAFKA-14920).
+While the question is open, batches with higher sequences than the lowest one asked about are
+refused, else a failed verification of the first batch would let the second one in (KAFKA-14920).
 """
 
 from __future__ import annotations

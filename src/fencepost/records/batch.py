@@ -16,14 +16,15 @@
     57      4     recordCount               producer
     61            records, maybe compressed producer
 
-Attributes: bits 0-2 codec, 3 timestamp type (1 = append time), 4 transactional, 5 control, 6 the base
-timestamp is the delete horizon of a compacted batch (KIP-534).
+Attributes: bits 0-2 codec, 3 timestamp type (1 = append time), 4 transactional, 5 control, 6 the
+base timestamp is the delete horizon of a compacted batch (KIP-534).
 
-What the broker must write lies before the CRC's range, so a batch is given its offsets in place, in the
-very buffer that the socket filled, and goes to the disk without a copy.
+What the broker must write lies before the CRC's range, so a batch is given its offsets in place, in
+the very buffer that the socket filled, and goes to the disk without a copy.
 
-Compaction keeps the first and the last offset of a batch, so `record_count` may be less than the range of
-offsets, down to zero; only a client's batch must have one record per offset (see `produced.py`).
+Compaction keeps the first and the last offset of a batch, so `record_count` may be less than the
+range of offsets, down to zero; only a client's batch must have one record per offset (see
+`produced.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 assert HEADER.size == HEADER_BYTES
 PLACE_FIELDS: Final = struct.Struct(">qiibI")
 SEALED_FIELDS: Final = struct.Struct(">hiqqqhii")
-"""The header's two parts: what gives the batch its place, and from `CRC_START` on what the CRC covers."""
+"""The header's two parts: what gives the batch its place, and from `CRC_START` on what the CRC
+covers."""
 assert PLACE_FIELDS.size == CRC_START
 
 _unpack_header = HEADER.unpack_from

@@ -1,7 +1,7 @@
 """Batches that the broker and the tools write themselves.
 
-`build_batch` gives the n-th record the offset `base_offset + n`. Compaction, which must keep the offsets
-and the range of the batch it thins out, uses `rebuild_batch`.
+`build_batch` gives the n-th record the offset `base_offset + n`. Compaction, which must keep the
+offsets and the range of the batch it thins out, uses `rebuild_batch`.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ def rebuild_batch(
 ) -> bytearray:
     """The batch with only some of its records (even none): same offsets, producer, sequences and codec.
 
-    A delete horizon takes the place of the base timestamp, and the deltas count from it (KIP-534). A batch
-    without records keeps its newest time in the header and is not compressed, as Kafka writes it.
+    A delete horizon takes the place of the base timestamp, and the deltas count from it (KIP-534).
+    A batch without records keeps its newest time in the header and is not compressed, as Kafka
+    writes it.
     """
     attributes = batch.attributes & ~DELETE_HORIZON_FLAG
     base_timestamp = records[0].timestamp_ms if records else NO_TIMESTAMP

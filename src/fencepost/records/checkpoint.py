@@ -1,8 +1,9 @@
 """Kafka's small text files: checkpoints, `partition.metadata` and `meta.properties`.
 
 A checkpoint is a version, a count and that many lines. `leader-epoch-checkpoint` has lines of
-"epoch startOffset"; `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and their like have
-"topic partition offset". All raise ValueError for what they cannot read: the caller knows the file's name.
+"epoch startOffset"; `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and their
+like have "topic partition offset". All raise ValueError for what they cannot read: the caller knows
+the file's name.
 """
 
 from __future__ import annotations

@@ -1,16 +1,19 @@
 """Arrow columns into record batches and back, without a Python object per record.
 
-The loops here are compiled by numba. Importing this module costs about two seconds once the compiled code is cached,
-and more the first time, so it is imported only where there is enough to do (`spark/transport/packing.py`, `spark/source/range_reader.py`);
-small batches, and places without numba, take the plain path of `builder.py` and `opened.py`. Both paths give the same
-bytes and refuse the same bytes; a test holds them equal.
+The loops here are compiled by numba. Importing this module costs about two seconds once the
+compiled code is cached, and more the first time, so it is imported only where there is enough to do
+(`spark/transport/packing.py`, `spark/source/range_reader.py`); small batches, and places without
+numba, take the plain path of `builder.py` and `opened.py`. Both paths give the same bytes and
+refuse the same bytes; a test holds them equal.
 
-Compiled code does not check the index of an array. So every read of strangers' bytes is bounded by hand: `_read_varint`
-never passes the end that it is given, and a length is compared with what is left before anything is taken. A kernel
-that finds damage returns a negative number, one of the reasons below, and its caller raises BatchError.
+Compiled code does not check the index of an array. So every read of strangers' bytes is bounded by
+hand: `_read_varint` never passes the end that it is given, and a length is compared with what is
+left before anything is taken. A kernel that finds damage returns a negative number, one of the
+reasons below, and its caller raises BatchError.
 
-Here are columns and their reading: `decode_batches` opens sealed batches into columns. Their writing is in `filling.py`;
-records with headers are written by the plain path, because headers are rare and small.
+Here are columns and their reading: `decode_batches` opens sealed batches into columns. Their
+writing is in `filling.py`; records with headers are written by the plain path, because headers are
+rare and small.
 """
 
 from __future__ import annotations
@@ -59,8 +62,8 @@ def compiled(function: F) -> F:
 def copy_bytes(out: Bytes, position: int, data: Bytes, start: int, size: int) -> None:
     """data[start : start + size] to out[position:]; the caller has checked both.
 
-    The numbers are unsigned because numba otherwise looks at each of them whether it counts from the end: that makes
-    the loop fifty times slower.
+    The numbers are unsigned because numba otherwise looks at each of them whether it counts from
+    the end: that makes the loop fifty times slower.
     """
     to, source = np.uintp(position), np.uintp(start)
     for i in range(np.uintp(size)):
@@ -237,8 +240,8 @@ def decode_batches(
 ) -> Iterator[DecodedColumns]:
     """The records of [start, end) in these batches; BatchError when one does not hold what its header says.
 
-    So many batches become one set of columns as open to `group_bytes`. The size is known when a batch is open and not
-    before: a few compressed bytes may be a great many.
+    So many batches become one set of columns as open to `group_bytes`. The size is known when a
+    batch is open and not before: a few compressed bytes may be a great many.
     """
     group: list[_Opened] = []
     size = 0
@@ -340,6 +343,7 @@ def _read_headers(payload: memoryview, start: int, count: int) -> list[dict[str,
         name, position = read_nullable_bytes(payload, position, len(payload))
         value, position = read_nullable_bytes(payload, position, len(payload))
         assert name is not None, "the scan refuses a header without a name"
-        # No broker looks at names, so some are not UTF-8. Kafka's Java client reads on, and so do we.
+        # No broker looks at names, so some are not UTF-8. Kafka's Java client reads on, and so do
+        # we.
         headers.append({"key": name.decode("utf-8", "replace"), "value": value})
     return headers

@@ -1,11 +1,12 @@
 """The five codecs of a batch, and the promise that none of them can fill the memory.
 
-Decompression writes into a buffer of known size and starts again with a larger one when that is full,
-up to `limits.MAX_DECOMPRESSED_BYTES`: a few bytes of zstd can claim to be terabytes.
+Decompression writes into a buffer of known size and starts again with a larger one when that is
+full, up to `limits.MAX_DECOMPRESSED_BYTES`: a few bytes of zstd can claim to be terabytes.
 
 - gzip: one or more members. Kafka reads all of them.
-- snappy: Java's stream, a header of 16 bytes and then blocks of [i32 size][raw snappy], as snappy-java
-  writes it; clients outside Java sometimes send one raw block without any of that, and Kafka reads it too.
+- snappy: Java's stream, a header of 16 bytes and then blocks of [i32 size][raw snappy], as
+  snappy-java writes it; clients outside Java sometimes send one raw block without any of that, and
+  Kafka reads it too.
 - lz4: the LZ4 frame with independent blocks (Kafka's reader refuses linked ones, KIP-57).
 - zstd: one frame.
 """

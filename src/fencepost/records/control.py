@@ -1,10 +1,11 @@
 """End-of-transaction markers: control batches of one record that commit or abort what came before.
 
 Key:   int16 version 0, int16 type (0 ABORT, 1 COMMIT; 2 to 6 belong to KRaft)
-Value: int16 version 0, int32 coordinatorEpoch (leader epoch of the partition of __transaction_state)
+Value: int16 version 0, int32 coordinatorEpoch (leader epoch of the partition of
+       __transaction_state)
 
-A reader takes a higher version for 0, as Kafka does, and refuses a negative one. A type that is neither
-commit nor abort is no marker: readers step over it.
+A reader takes a higher version for 0, as Kafka does, and refuses a negative one. A type that is
+neither commit nor abort is no marker: readers step over it.
 """
 
 from __future__ import annotations

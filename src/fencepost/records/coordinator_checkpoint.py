@@ -3,8 +3,9 @@
     int16 version 0, u32 CRC-32C of everything after byte 6, int64 offset, int32 count,
     then per key: int32 length and bytes of the key, int32 length and bytes of the value
 
-The pairs are those that a perfectly compacted log would hold up to the offset, in its own bytes. The file is ours,
-and Kafka's tools pass it by. One that is damaged in any way is worth nothing: the log has it all.
+The pairs are those that a perfectly compacted log would hold up to the offset, in its own bytes.
+The file is ours, and Kafka's tools pass it by. One that is damaged in any way is worth nothing: the
+log has it all.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """Rows of Arrow columns into the open batches of many partitions at once, in compiled loops.
 
-Theory of operation. A *lane* is a partition that rows go to, as a number. Every lane has at most one open batch, which
-grows in a *region* of one large array, the arena:
+Theory of operation. A *lane* is a partition that rows go to, as a number. Every lane has at most
+one open batch, which grows in a *region* of one large array, the arena:
 
     arena   | region 0: lane 3 | region 1: sealed, on its way | region 2: lane 0 | region 3: free | ...
 
     region  | room for a header | record | record | ... ->position          limit|
 
-`place_rows` decides the lane of every row, `OpenBatches.fill` copies each row once, to where it will be sent from. The
-compiled loop stops at a row that does not fit; then the lane's batch is sealed and given out, and a free region takes
-its place. Who is given a batch says when its region is free again (`take` waits for that), so the memory of a task is
-bounded whatever comes. When too many lanes are open, the fullest one is sealed early.
+`place_rows` decides the lane of every row, `OpenBatches.fill` copies each row once, to where it
+will be sent from. The compiled loop stops at a row that does not fit; then the lane's batch is
+sealed and given out, and a free region takes its place. Who is given a batch says when its region
+is free again (`take` waits for that), so the memory of a task is bounded whatever comes. When too
+many lanes are open, the fullest one is sealed early.
 
 A record larger than a region becomes a batch of its own, outside of the arena.
 """
@@ -33,7 +34,8 @@ from fencepost.records.columns import Bytes, Column, Ints, compiled, copy_bytes
 from fencepost.records.compression import compress
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""Above what a record without headers needs beside key and value: five varints, attributes, header count."""
+"""Above what a record without headers needs beside key and value: five varints, attributes, header
+count."""
 
 ANY_COUNT: Final = 2**31 - 1
 NOT_CHOSEN: Final = -(2**40)
@@ -44,7 +46,10 @@ NOT_CHOSEN: Final = -(2**40)
 
 @compiled
 def _murmur2(data: Bytes, start: int, end: int) -> int:
-    """Kafka's hash of data[start:end], its sign cleared. See client/partitioner.py for the plain one."""
+    """Kafka's hash of data[start:end], its sign cleared.
+
+    See client/partitioner.py for the plain one.
+    """
     m = np.uint32(0x5BD1E995)
     size = end - start
     value = np.uint32(0x9747B28C) ^ np.uint32(size)

@@ -18,12 +18,14 @@
                                                   session timeout int32, subscription BYTES,
                                                   assignment BYTES
 
-Version 4 of both is flexible. Apache Kafka 4.3 writes an offset as version 4, or as version 1 when an old client
-asked for a retention of its own, and a group as version 3; so do we. A null value is a tombstone.
+Version 4 of both is flexible. Apache Kafka 4.3 writes an offset as version 4, or as version 1 when
+an old client asked for a retention of its own, and a group as version 3; so do we. A null value is
+a tombstone.
 
-A transactional offset is the same record in a transactional batch; a marker in the same partition says what becomes
-of it. Ours carries the topic id, which Kafka leaves out there: an offset must not pass to a later topic of the same name. Commits are many, so the value of an offset is written by hand; the declared form reads it, and is the oracle
-of the writer in the tests.
+A transactional offset is the same record in a transactional batch; a marker in the same partition
+says what becomes of it. Ours carries the topic id, which Kafka leaves out there: an offset must not
+pass to a later topic of the same name. Commits are many, so the value of an offset is written by
+hand; the declared form reads it, and is the oracle of the writer in the tests.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ class GroupKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset. `expire_timestamp_ms` is -1 unless the client asked for a retention of its own."""
+    """A committed offset.
+
+    `expire_timestamp_ms` is -1 unless the client asked for a retention of its own.
+    """
 
     offset: int
     leader_epoch: int
@@ -78,7 +83,10 @@ class MemberValue(NamedTuple):
 
 
 class GroupValue(NamedTuple):
-    """A generation of a group: who is in it and what each was assigned. Without members the group is empty."""
+    """A generation of a group: who is in it and what each was assigned.
+
+    Without members the group is empty.
+    """
 
     protocol_type: str | None
     generation_id: int

@@ -7,7 +7,8 @@
 .txnindex   version i16 = 0, producerId i64, firstOffset i64, lastOffset i64 (that of the ABORT marker),
             lastStableOffset i64: aborted transactions that had data here. Made on first use.
 
-Relative means: minus the base offset in the file's name. Positions are below 2 GiB because segments are.
+Relative means: minus the base offset in the file's name. Positions are below 2 GiB because segments
+are.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def encode_time_index(timestamps: array[int], relative_offsets: array[int]) -> b
 def decode_time_index(data: bytes) -> tuple[array[int], array[int]]:
     """The two columns of a `.timeindex`, timestamps and relative offsets; ValueError when it cannot be one.
 
-    Twelve bytes are no size that an array knows, so the words are sorted into columns: hundreds of thousands
-    of entries must not cost an object each.
+    Twelve bytes are no size that an array knows, so the words are sorted into columns: hundreds of
+    thousands of entries must not cost an object each.
     """
     if len(data) % TIME_ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes are no time index")

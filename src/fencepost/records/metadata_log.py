@@ -16,8 +16,9 @@
     17    BrokerRegistrationChangeRecord  a broker was fenced (1) or is back (-1)
     20    NoOpRecord                    nothing
 
-Kafka's DumpLogSegments --cluster-metadata-decoder prints them. What a later Kafka may add beside these is not
-skipped but refused: a state with a hole in it is worse than a broker that does not start.
+Kafka's DumpLogSegments --cluster-metadata-decoder prints them. What a later Kafka may add beside
+these is not skipped but refused: a state with a hole in it is worse than a broker that does not
+start.
 """
 
 from __future__ import annotations

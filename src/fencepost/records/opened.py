@@ -34,7 +34,8 @@ class Record(NamedTuple):
 def open_batch(batch: SealedBatch, *, name_errors: str = "strict") -> list[Record]:
     """All records of a sealed batch; BatchError when it does not hold what its header says.
 
-    A name of a header that is not UTF-8 is damage, unless `name_errors` says how to decode it ("replace").
+    A name of a header that is not UTF-8 is damage, unless `name_errors` says how to decode it
+    ("replace").
     """
     return list(iterate_records(batch, name_errors=name_errors))
 

@@ -1,7 +1,7 @@
 """What a broker demands of a batch that a client sends, beyond its being whole.
 
-The order of the checks and their codes are Kafka's: the shape of the request first, then the size, then
-the CRC, then what the header claims.
+The order of the checks and their codes are Kafka's: the shape of the request first, then the size,
+then the CRC, then what the header claims.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def check_timestamps(
 ) -> None:
     """INVALID_TIMESTAMP for a create time too far from the broker's clock.
 
-    Kafka looks at every record; we look at the header, which bounds the newest record exactly and gives
-    the oldest of a batch whose first record is its oldest.
+    Kafka looks at every record; we look at the header, which bounds the newest record exactly and
+    gives the oldest of a batch whose first record is its oldest.
     """
     oldest_ms, newest_ms = now_ms - before_max_ms, now_ms + after_max_ms
     if batch.max_timestamp > newest_ms or 0 <= batch.base_timestamp < oldest_ms:

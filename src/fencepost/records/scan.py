@@ -1,8 +1,9 @@
 """Looks through the records of a batch without making an object of any.
 
-`open_batch` takes microseconds per record, so that a batch of 400,000 small ones stops the loop for a second. A
-broker that only wants to know whether each record has a key, and is what its header says, reads the lengths and
-skips the rest. It does so some records at a time: whoever owns the loop decides how many there are in a turn.
+`open_batch` takes microseconds per record, so that a batch of 400,000 small ones stops the loop for
+a second. A broker that only wants to know whether each record has a key, and is what its header
+says, reads the lengths and skips the rest. It does so some records at a time: whoever owns the loop
+decides how many there are in a turn.
 
 Every bound is checked as in `opened.py`, and damage is told in the same words.
 """

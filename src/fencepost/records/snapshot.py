@@ -1,11 +1,11 @@
 """Producer snapshots: what a partition remembers of its producers, at one offset.
 
-    int16 version 1, u32 CRC-32C of everything after byte 6, int32 count, then per producer 46 bytes:
-    producerId i64, epoch i16, lastSequence i32, lastOffset i64, offsetDelta i32, timestamp i64,
-    coordinatorEpoch i32, currentTxnFirstOffset i64 (-1: no transaction is open)
+    int16 version 1, u32 CRC-32C of everything after byte 6, int32 count, then per producer 46
+    bytes: producerId i64, epoch i16, lastSequence i32, lastOffset i64, offsetDelta i32, timestamp
+    i64, coordinatorEpoch i32, currentTxnFirstOffset i64 (-1: no transaction is open)
 
-Only the last batch of each producer is kept. A snapshot that is damaged in any way is worth nothing:
-the partition takes the next older one and replays more of the log.
+Only the last batch of each producer is kept. A snapshot that is damaged in any way is worth
+nothing: the partition takes the next older one and replays more of the log.
 """
 
 from __future__ import annotations

@@ -13,14 +13,16 @@
            tags (v1)        0 previous producer id, 1 next producer id, 2 version of the client's protocol,
                             10000 last producer epoch (ours)
 
-Version 0 has plain lengths and no tags, version 1 is flexible (KIP-915). A null value is a tombstone: the id has
-expired. A tag is written only when it differs from its default, in the order of the numbers.
+Version 0 has plain lengths and no tags, version 1 is flexible (KIP-915). A null value is a
+tombstone: the id has expired. A tag is written only when it differs from its default, in the order
+of the numbers.
 
-Kafka forgets the last producer epoch when a coordinator moves, so a producer whose InitProducerId was answered
-but whose answer was lost is fenced for nothing. We keep it in a tag that Kafka's readers skip.
+Kafka forgets the last producer epoch when a coordinator moves, so a producer whose InitProducerId
+was answered but whose answer was lost is fenced for nothing. We keep it in a tag that Kafka's
+readers skip.
 
-Every transition of every transaction writes one value, so writing is by hand (`encode_value`); the declared form
-beside it reads, and is the oracle of the writer in the tests.
+Every transition of every transaction writes one value, so writing is by hand (`encode_value`); the
+declared form beside it reads, and is the oracle of the writer in the tests.
 """
 
 from __future__ import annotations
@@ -37,10 +39,12 @@ from fencepost.wire.schema import field, message
 from fencepost.wire.schema import struct as wire_struct
 
 Partitions = Mapping[str, tuple[int, ...]]
-"""The partitions of a transaction: per topic its indexes, ascending. Nobody changes one in place."""
+"""The partitions of a transaction: per topic its indexes, ascending. Nobody changes one in
+place."""
 
 NO_PARTITIONS: Final[Partitions] = {}
-"""The one empty mapping that all transactions without partitions share; most of 100,000 ids are such."""
+"""The one empty mapping that all transactions without partitions share; most of 100,000 ids are
+such."""
 
 STATE_NAMES: Final = (
     "Empty",
@@ -63,7 +67,10 @@ LAST_PRODUCER_EPOCH_TAG: Final = 10_000
 
 @dataclass(slots=True, init=False)
 class TransactionMetadata:
-    """All that is known of a transactional id: one record of the log. Replaced as a whole, never changed."""
+    """All that is known of a transactional id: one record of the log.
+
+    Replaced as a whole, never changed.
+    """
 
     producer_id: int
     previous_producer_id: int
@@ -142,7 +149,8 @@ class TransactionLogValue:
 
 _KEY_HEAD: Final = struct.Struct(">hh")
 
-# -- keys -----------------------------------------------------------------------------------------------------
+# -- keys
+# -----------------------------------------------------------------------------------------------------
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -160,7 +168,8 @@ def decode_key(key: bytes) -> str | None:
     return decode(TransactionLogKey, 0, key[2:]).transactional_id
 
 
-# -- values ---------------------------------------------------------------------------------------------------
+# -- values
+# ---------------------------------------------------------------------------------------------------
 
 _HEAD: Final = struct.Struct(">hqhib")
 _ONE_INDEX: Final = struct.Struct(">iB")

@@ -1,8 +1,8 @@
 """Kafka's variable-length integers inside records: zigzag, seven bits at a time, low bits first.
 
-Readers return `(value, next_position)`. They raise `IndexError` where the bytes end and `ValueError`
-where a number is longer than it may be; `opened.py` turns both into `BatchError` once per batch, because
-a check per number would cost more than the number.
+Readers return `(value, next_position)`. They raise `IndexError` where the bytes end and
+`ValueError` where a number is longer than it may be; `opened.py` turns both into `BatchError` once
+per batch, because a check per number would cost more than the number.
 """
 
 from __future__ import annotations

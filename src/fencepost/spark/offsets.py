@@ -1,15 +1,15 @@
 """Source offsets in the JSON that Spark's own Kafka source writes: {"topic": {"0": 42}}.
 
-Spark compares offsets as strings, so keys are always written in order: topics by name, partitions by number. A key
-that begins with "@" is ours, because no topic can have that name:
+Spark compares offsets as strings, so keys are always written in order: topics by name, partitions
+by number. A key that begins with "@" is ours, because no topic can have that name:
 
     "@start": {...}, "@initial": true      in the first batch only, see `source/stream_reader.py`
     "@id:TOPIC:ID": {}                     the id of a topic, so that one that was deleted and created again is noticed
     "@gone:TOPIC:ID:0=42,1=7": {}          how far partitions were read that are missing now; ID may be empty
 
-The last two carry everything in the key and an empty object as the value. Spark's own source reads the JSON as a map
-from topics to partitions, takes these for topics without partitions, and drops them. So both sources can continue
-each other's checkpoints.
+The last two carry everything in the key and an empty object as the value. Spark's own source reads
+the JSON as a map from topics to partitions, takes these for topics without partitions, and drops
+them. So both sources can continue each other's checkpoints.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class SourceOffsets:
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     """Empty for topics that Spark's own source has read, and on brokers that give topics no id."""
     gone: PartitionOffsets = field(default_factory=dict)
-    """Offsets of partitions that are missing now. If one comes back in the same topic, reading resumes there."""
+    """Offsets of partitions that are missing now. If one comes back in the same topic, reading
+    resumes there."""
 
     @property
     def reached(self) -> PartitionOffsets:

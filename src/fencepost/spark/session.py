@@ -1,7 +1,7 @@
 """What a session says of itself, asked in few words.
 
-Every question to the JVM is a round trip, and `SparkContext.getConf` makes one or two for each of a hundred settings: 25 ms
-for what `setting` learns in one.
+Every question to the JVM is a round trip, and `SparkContext.getConf` makes one or two for each of a
+hundred settings: 25 ms for what `setting` learns in one.
 """
 
 from __future__ import annotations

@@ -3,13 +3,15 @@
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the same node that `fencepost serve` runs. `call` runs a function on the broker's loop, which is how a test
-reaches the fault hook without a lock. Any thread may start, stop or call the broker; the loop's own may only call.
+It is the same node that `fencepost serve` runs. `call` runs a function on the broker's loop, which
+is how a test reaches the fault hook without a lock. Any thread may start, stop or call the broker;
+the loop's own may only call.
 
-A broker belongs to the process that started it. A process that is forked from that one (`multiprocessing`) may use it as
-a client; there, `stop` and `close` do nothing. Copies of the broker's descriptors are let go of in the child, because
-they would keep the port and the directory taken, and connections open, after the broker is stopped. A broker that
-nobody has closed is closed when the interpreter ends.
+A broker belongs to the process that started it. A process that is forked from that one
+(`multiprocessing`) may use it as a client; there, `stop` and `close` do nothing. Copies of the
+broker's descriptors are let go of in the child, because they would keep the port and the directory
+taken, and connections open, after the broker is stopped. A broker that nobody has closed is closed
+when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -155,7 +157,8 @@ class Broker:
         try:
             self._address = ready.result(START_TIMEOUT_SECONDS)
         except BaseException:
-            # Interrupted, or out of patience: a start that comes to its end after all must not serve.
+            # Interrupted, or out of patience: a start that comes to its end after all must not
+            # serve.
             self._wake(thread)
             thread.join(1)
             self._delete_temporary()
@@ -254,7 +257,8 @@ class Broker:
             self._calls.discard(done)
         return results[0]
 
-    # -- the thread ---------------------------------------------------------------------------------------
+    # -- the thread
+    # ---------------------------------------------------------------------------------------
 
     def _run(self, data: str, ready: Future[str]) -> None:
         try:
@@ -341,8 +345,9 @@ def _close_all() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)
-# Before the pools of threads are closed, which the broker needs to stop: what is registered last runs first, and
-# importing the pools has registered their own end. Ordinary `atexit` functions run after both.
+# Before the pools of threads are closed, which the broker needs to stop: what is registered last
+# runs first, and importing the pools has registered their own end. Ordinary `atexit` functions run
+# after both.
 import_module("concurrent.futures.thread")
 getattr(threading, "_register_atexit", atexit.register)(_close_all)
 

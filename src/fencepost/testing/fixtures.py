@@ -5,8 +5,8 @@
 
 For other settings of the brokers, override the fixture `fencepost_config`.
 
-Every pytest run of an environment with fencepost imports this module, also where no test wants a broker: so it imports
-the broker only when one is asked for.
+Every pytest run of an environment with fencepost imports this module, also where no test wants a
+broker: so it imports the broker only when one is asked for.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     pytest_plugins = ["fencepost.testing.pytest_plugin"]
 
-That is needed only where pytest does not look for plugins itself (PYTEST_DISABLE_PLUGIN_AUTOLOAD), and does no harm
-elsewhere. It is a module of its own because pytest refuses one module under two names.
+That is needed only where pytest does not look for plugins itself (PYTEST_DISABLE_PLUGIN_AUTOLOAD),
+and does no harm elsewhere. It is a module of its own because pytest refuses one module under two
+names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The APIs and the versions of them that Apache Kafka 4.3 serves.
 
-The classes of an API are imported when somebody asks for them: a tool that speaks of three APIs does not pay
-for forty.
+The classes of an API are imported when somebody asks for them: a tool that speaks of three APIs
+does not pay for forty.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ class Api:
 
 
 _TABLE: Final = (
-    # Produce says that it begins at 0, because librdkafka reads that as a sign of old features that it needs
-    # (KAFKA-18659); 0 to 2 are refused all the same.
+    # Produce says that it begins at 0, because librdkafka reads that as a sign of old features that
+    # it needs (KAFKA-18659); 0 to 2 are refused all the same.
     Api(ApiKey.PRODUCE, (3, 13), 9, advertised_min=0),
     Api(ApiKey.FETCH, (4, 18), 12),
     Api(ApiKey.LIST_OFFSETS, (1, 11), 6),
@@ -155,7 +155,8 @@ _TABLE: Final = (
     Api(ApiKey.CREATE_TOPICS, (2, 7), 5),
     Api(ApiKey.DELETE_TOPICS, (1, 6), 4),
     Api(ApiKey.DELETE_RECORDS, (0, 2), 2),
-    # The schema has version 6 (two-phase commit, KIP-939), which Kafka 4.3 calls unstable and does not offer.
+    # The schema has version 6 (two-phase commit, KIP-939), which Kafka 4.3 calls unstable and does
+    # not offer.
     Api(ApiKey.INIT_PRODUCER_ID, (0, 5), 2),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4),
     Api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), 3),

@@ -3,15 +3,18 @@
     request   int32 size | int16 key, int16 version, int32 correlation id, client id, [tags] | body
     response  int32 size | int32 correlation id, [tags] | body
 
-The tags of a header are there from the first flexible version of the API on. The client id keeps the old
-layout of a string for ever, so that a broker can read the header of a request whose version it does not know.
+The tags of a header are there from the first flexible version of the API on. The client id keeps
+the old layout of a string for ever, so that a broker can read the header of a request whose version
+it does not know.
 
-What comes out of a decoder and goes into an encoder is a form in the newest shape (`shapes.py`), whatever
-the version. Encoders give a list of buffers: one bytes object, or several where records are large.
+What comes out of a decoder and goes into an encoder is a form in the newest shape (`shapes.py`),
+whatever the version. Encoders give a list of buffers: one bytes object, or several where records
+are large.
 
-ApiVersions is how two strangers begin, and has rules of its own. Its response has never tags in the header. A
-broker answers a version that it does not know in the layout of version 0 with UNSUPPORTED_VERSION
-(`encode_response(api, 0, ...)`), and `decode_response` understands such an answer.
+ApiVersions is how two strangers begin, and has rules of its own. Its response has never tags in the
+header. A broker answers a version that it does not know in the layout of version 0 with
+UNSUPPORTED_VERSION (`encode_response(api, 0, ...)`), and `decode_response` understands such an
+answer.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ _SIZE: Final = struct.Struct(">i")
 _API_VERSIONS: Final = API[ApiKey.API_VERSIONS]
 
 Route = tuple[Any, "Callable[[Any, int], Any] | None", bool]
-"""A compiled reader or writer, the change of shape if there is one, and whether the header has tags."""
+"""A compiled reader or writer, the change of shape if there is one, and whether the header has
+tags."""
 
 # By API (or its key) and version, filled at first use: one look-up per message is all that is paid.
 _REQUEST_READERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
@@ -80,7 +84,10 @@ class RequestHeader:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the body can be decoded. If not, ApiVersions has an answer and all others have none."""
+        """Whether the body can be decoded.
+
+        If not, ApiVersions has an answer and all others have none.
+        """
         return self.api.serves(self.api_version)
 
 
@@ -136,7 +143,10 @@ def _after_tags(frame: Buffer, position: int, what: str) -> int:
 
 
 def decode_request(api: Api | ApiKey, version: int, frame: memoryview, body_offset: int) -> Any:
-    """The body of a request as a form in the newest shape. The version must be one that we serve."""
+    """The body of a request as a form in the newest shape.
+
+    The version must be one that we serve.
+    """
     read, reshape, _ = _REQUEST_READERS.get((api, version)) or _request_reader(api, version)
     form, _ = read(frame, body_offset)
     return form if reshape is None else reshape(form, version)

@@ -1,7 +1,7 @@
 """Readers and writers by form and version, made at first use and kept.
 
-`reader` and `writer` are what the codec uses. `encode` and `decode` are for values that stand alone, such as
-the records of the internal topics.
+`reader` and `writer` are what the codec uses. `encode` and `decode` are for values that stand
+alone, such as the records of the internal topics.
 """
 
 from __future__ import annotations

@@ -1,22 +1,24 @@
 """Cuts a stream of bytes into frames.
 
-A frame is an int32 size and that many bytes. `FrameBuffer` has the two calls of asyncio.BufferedProtocol:
-`get_buffer` says where the next bytes may be put, `buffer_updated` that some have come, and returns the frames
-which that completed, in order.
+A frame is an int32 size and that many bytes. `FrameBuffer` has the two calls of
+asyncio.BufferedProtocol: `get_buffer` says where the next bytes may be put, `buffer_updated` that
+some have come, and returns the frames which that completed, in order.
 
     small frames   arrive in an inbox that belongs to the connection; each is copied out as it is cut, so
                    one read of the socket may give many frames at the price of a short copy each
     large frames   (larger than the inbox) get a buffer of their own, into which the socket then writes
 
-What was handed out is never touched again: a frame is valid as long as somebody holds it, and the log writes
-from it. A size costs nothing until its bytes come: the buffer of a large frame starts small and grows
-fourfold, so a liar who claims 100 MB and sends nothing holds `_FIRST_PART` of our memory. Who has sent a frame
-is believed the next time that there is one as large, up to `_BELIEVED_AT_MOST`. Beyond that a buffer has its full size at
-once, of memory that the system provides when it is written to, and only the part that may be filled grows: to copy tens of
+What was handed out is never touched again: a frame is valid as long as somebody holds it, and the
+log writes from it. A size costs nothing until its bytes come: the buffer of a large frame starts
+small and grows fourfold, so a liar who claims 100 MB and sends nothing holds `_FIRST_PART` of our
+memory. Who has sent a frame is believed the next time that there is one as large, up to
+`_BELIEVED_AT_MOST`. Beyond that a buffer has its full size at once, of memory that the system
+provides when it is written to, and only the part that may be filled grows: to copy tens of
 megabytes from one buffer to the next would stop everybody else.
 
-New memory has to be cleared, and is in no cache. So the buffers of large frames come from `LargeBuffers`, which
-remembers the last few and gives one again when nobody holds a view of it any more.
+New memory has to be cleared, and is in no cache. So the buffers of large frames come from
+`LargeBuffers`, which remembers the last few and gives one again when nobody holds a view of it any
+more.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _FIRST_PART: Final = 128 * 1024
 _GROWTH: Final = 4
 _BELIEVED_AT_MOST: Final = 2 * 1024 * 1024
 _KNOWN_AT_MOST: Final = 8
-"""Buffers that are remembered: as many requests as are on their way at a time, and 16 MB at the most."""
+"""Buffers that are remembered: as many requests as are on their way at a time, and 16 MB at the
+most."""
 _SIZE: Final = struct.Struct(">i").unpack_from
 
 
@@ -45,7 +48,8 @@ class LargeBuffers:
     def __init__(self) -> None:
         self._known: list[bytearray] = []
         self.is_scarce = False
-        """Whether nobody is believed for now: the large frames of all connections together take too much."""
+        """Whether nobody is believed for now: the large frames of all connections together take too
+        much."""
 
     def get(self, size: int) -> memoryview:
         """A buffer of that size; what is in it is of no meaning."""
@@ -53,7 +57,8 @@ class LargeBuffers:
             if len(known) >= size and _is_free(known):
                 return memoryview(known)[:size]
         if size > _BELIEVED_AT_MOST:
-            # Memory straight from the system: nobody fills it with zeros twice, and it goes back there when it is free.
+            # Memory straight from the system: nobody fills it with zeros twice, and it goes back
+            # there when it is free.
             return memoryview(mmap.mmap(-1, size))
         new = bytearray(size)
         self._known.append(new)
@@ -96,15 +101,16 @@ class FrameBuffer:
         self._inbox = bytearray(INBOX_BYTES)
         self._view = memoryview(self._inbox)
         self._filled = 0
-        # A large frame under way: its buffer, and the size that it will have. While there is one, `_filled`
-        # counts its bytes and the inbox is empty.
+        # A large frame under way: its buffer, and the size that it will have. While there is one,
+        # `_filled` counts its bytes and the inbox is empty.
         self._frame: memoryview | None = None
         self._size = 0
         self._usable = 0
         """How much of the buffer of a large frame may be filled for now."""
         self._believed = _FIRST_PART
         self.broken: WireError | None = None
-        """Why nothing more can be cut. Set as soon as a size is wrong, even if frames before it were whole."""
+        """Why nothing more can be cut. Set as soon as a size is wrong, even if frames before it
+        were whole."""
 
     def get_buffer(self, size_hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -118,8 +124,8 @@ class FrameBuffer:
     def buffer_updated(self, count: int) -> list[memoryview]:
         """Takes note of `count` new bytes; returns the frames that are now whole.
 
-        A size that cannot be is a WireError: at once if no frame stands before it, else on the next call
-        (and in `broken`), so that what came before it is not lost.
+        A size that cannot be is a WireError: at once if no frame stands before it, else on the next
+        call (and in `broken`), so that what came before it is not lost.
         """
         self._raise_if_broken()
         self._filled += count

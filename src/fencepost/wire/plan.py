@@ -1,7 +1,8 @@
 """A form as one version sees it: what `reading.py` and `writing.py` write their functions from.
 
-Layout of a struct (big-endian). The fields of the version in their order, then, in flexible versions, the
-tagged ones: a count, and for each its number, its size and its bytes, ascending by number.
+Layout of a struct (big-endian). The fields of the version in their order, then, in flexible
+versions, the tagged ones: a count, and for each its number, its size and its bytes, ascending by
+number.
 
     kind          in old versions                   in flexible versions
     string        int16 length (-1: null), UTF-8    uvarint length + 1 (0: null), UTF-8

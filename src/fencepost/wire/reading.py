@@ -1,18 +1,21 @@
 """Writes the source of a reader: one straight function for a form and a version.
 
-A reader takes a buffer and a position and returns the form and the position behind it. How it is fast:
+A reader takes a buffer and a position and returns the form and the position behind it. How it is
+fast:
 
-- Neighbouring fields of fixed size are taken by one `unpack_from`, together with the length of the string or
-  array that follows them and the count of tags (both of which are nearly always one byte in flexible
-  versions; a longer varint is finished by `finish_varint`).
-- Structs within structs are written in place, not called; a form is made by `object.__new__` and stores.
-- A message without records is read from one bytes object, which is copied if need be: slices of bytes decode
-  faster than slices of a memoryview.
+- Neighbouring fields of fixed size are taken by one `unpack_from`, together with the length of the
+  string or array that follows them and the count of tags (both of which are nearly always one byte
+  in flexible versions; a longer varint is finished by `finish_varint`).
+- Structs within structs are written in place, not called; a form is made by `object.__new__` and
+  stores.
+- A message without records is read from one bytes object, which is copied if need be: slices of
+  bytes decode faster than slices of a memoryview.
 
-How it is safe: a length is compared with the bytes left before it is used, a count as well (each item takes
-its smallest size). `MAX_ARRAY_ITEMS` bounds an array of numbers by itself, and the items of all other arrays,
-which cost an object or more each, over the whole message. What runs over the end within `unpack_from` or an index is turned into a WireError
-by the one handler around the body. Bytes behind the message are left alone, as Kafka leaves them.
+How it is safe: a length is compared with the bytes left before it is used, a count as well (each
+item takes its smallest size). `MAX_ARRAY_ITEMS` bounds an array of numbers by itself, and the items
+of all other arrays, which cost an object or more each, over the whole message. What runs over the
+end within `unpack_from` or an index is turned into a WireError by the one handler around the body.
+Bytes behind the message are left alone, as Kafka leaves them.
 """
 
 from __future__ import annotations

@@ -6,15 +6,15 @@
         acks: int = field("int16")
         topic_data: list[TopicProduceData] = field("[]TopicProduceData")
 
-A kind is one of the fixed ones (`FIXED`), `string`, `bytes`, `records`, the name of a struct of the same
-module, or `[]` and one of these. Version ranges are Kafka's: "3", "3-7", "3+".
+A kind is one of the fixed ones (`FIXED`), `string`, `bytes`, `records`, the name of a struct of the
+same module, or `[]` and one of these. Version ranges are Kafka's: "3", "3-7", "3+".
 
-A declared class has slots, is built by keywords (every field has a default), compares by value and prints
-the fields that differ from their defaults. Declaring must be cheap, because a broker imports forty modules
-of it at start: a range stays text and `__init__` stays unwritten until somebody asks.
+A declared class has slots, is built by keywords (every field has a default), compares by value and
+prints the fields that differ from their defaults. Declaring must be cheap, because a broker imports
+forty modules of it at start: a range stays text and `__init__` stays unwritten until somebody asks.
 
-A tagged struct that is absent is None, and None is written as absent: Kafka's Java builds a struct of
-defaults there, which says the same and costs an object per partition.
+A tagged struct that is absent is None, and None is written as absent: Kafka's Java builds a struct
+of defaults there, which says the same and costs an object per partition.
 """
 
 from __future__ import annotations
@@ -124,7 +124,10 @@ def field(
     default: Any = UNSET,
     compact: bool = True,
 ) -> Any:
-    """Declares a field. `compact=False` keeps the old string layout even in flexible versions (client_id)."""
+    """Declares a field.
+
+    `compact=False` keeps the old string layout even in flexible versions (client_id).
+    """
     return Field(kind, versions, nullable, tag, tagged_versions or versions, default, compact)
 
 

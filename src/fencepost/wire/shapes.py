@@ -1,8 +1,8 @@
 """Where a message changed its shape: raising old ones to the newest and lowering new ones to what is asked for.
 
-A form has the fields of all versions, and most differ only in what is absent, which reads as a default. Nine
-APIs moved something to another place or changed its meaning. Behind the codec everybody, broker and client,
-sees them in the newest shape:
+A form has the fields of all versions, and most differ only in what is absent, which reads as a
+default. Nine APIs moved something to another place or changed its meaning. Behind the codec
+everybody, broker and client, sees them in the newest shape:
 
     FindCoordinator     0-3: one key                       4+: coordinator_keys, coordinators
     OffsetFetch         1-7: one group at the top          8+: groups
@@ -14,10 +14,10 @@ sees them in the newest shape:
     JoinGroup           0: one timeout                     1+: rebalance_timeout_ms beside it
     ApiVersions         0-3: no feature that begins at 0   4+: all (KAFKA-17011)
 
-Raising works in the form, which was just read and belongs to nobody yet, and leaves the old fields at their
-defaults. Lowering makes a new form: the caller may send the same one to another broker at another version.
-Topic names against topic ids are no matter of shape: which one is filled in depends on the version, and who
-wants the other must ask the metadata.
+Raising works in the form, which was just read and belongs to nobody yet, and leaves the old fields
+at their defaults. Lowering makes a new form: the caller may send the same one to another broker at
+another version. Topic names against topic ids are no matter of shape: which one is filled in
+depends on the version, and who wants the other must ask the metadata.
 """
 
 from __future__ import annotations

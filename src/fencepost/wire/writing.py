@@ -1,13 +1,14 @@
 """Writes the source of a writer: one straight function for a form and a version.
 
-A writer takes the form, a bytearray and a list of chunks; it returns the bytearray in which it ended. Most
-writers end in the one they began with. Where a `records` field is large, what stands before it and the
-records themselves go to the list, and writing goes on in a new bytearray: so records are sent from
-where they lie. Without a list (None) everything is copied into the bytearray.
+A writer takes the form, a bytearray and a list of chunks; it returns the bytearray in which it
+ended. Most writers end in the one they began with. Where a `records` field is large, what stands
+before it and the records themselves go to the list, and writing goes on in a new bytearray: so
+records are sent from where they lie. Without a list (None) everything is copied into the bytearray.
 
-Neighbouring fixed fields, the length of what follows them and an empty set of tags are packed in one call.
-A field that the version does not have is left out in silence, whatever it holds. A value that a field
-cannot hold (None where null is not allowed, a number too large) is a bug of ours: an AssertionError.
+Neighbouring fixed fields, the length of what follows them and an empty set of tags are packed in
+one call. A field that the version does not have is left out in silence, whatever it holds. A value
+that a field cannot hold (None where null is not allowed, a number too large) is a bug of ours: an
+AssertionError.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from fencepost.wire.plan import Place, Plan, default_of
 from fencepost.wire.schema import FIXED, Records
 
 SMALL_RECORDS_BYTES: Final = 4096
-"""Up to this size records are copied: another buffer costs the socket more than a short copy does."""
+"""Up to this size records are copied: another buffer costs the socket more than a short copy
+does."""
 
 _KEPT_RUNS: Final = 256
 

@@ -147,7 +147,10 @@ class GroupNode(StubNode):
     # -- requests ---------------------------------------------------------------------------------
 
     def send(self, api: ApiKey, handle: Callable[..., object], request: Any, version: int) -> Any:
-        """Sends a request; its reply if there is one yet, else the Parked. Every reply must fit its version."""
+        """Sends a request; its reply if there is one yet, else the Parked.
+
+        Every reply must fit its version.
+        """
         reply = handle(request, self.context(version))
         if isinstance(reply, Parked):
             if reply.holds_followers:

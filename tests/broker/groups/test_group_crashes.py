@@ -1,7 +1,7 @@
 """The offsets of groups when the process, the power or the disk fails: none goes back, none passes to another topic.
 
-Method: a group commits by itself, another one in transactions. What it was told is compared with what OffsetFetch says after a
-crash at every disk call, or while the disk refuses to write.
+Method: a group commits by itself, another one in transactions. What it was told is compared with
+what OffsetFetch says after a crash at every disk call, or while the disk refuses to write.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The tables of settings against Apache Kafka's own, and how values are read and chosen.
 
-`kafka_settings.tsv` has the names, types, defaults and update modes of the ConfigDefs of Apache Kafka 4.3.0.
+`kafka_settings.tsv` has the names, types, defaults and update modes of the ConfigDefs of Apache
+Kafka 4.3.0.
 """
 
 from __future__ import annotations
@@ -278,7 +279,8 @@ def test_the_file_that_kafka_comes_with_is_taken_as_it_is(tmp_path: Path) -> Non
         "share.coordinator.state.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
     ]
-    # It listens everywhere and tells clients localhost: that is where it listens unless more is allowed.
+    # It listens everywhere and tells clients localhost: that is where it listens unless more is
+    # allowed.
     warning = config.keep_to_loopback()
     assert warning is not None
     assert "--allow-remote" in warning
@@ -301,7 +303,10 @@ def test_a_name_that_nobody_knows_is_a_warning_in_a_file_and_refused_elsewhere(
     config = load_config(settings_file=str(settings))
     assert config.warnings == [
         "there is no broker setting 'zookeeper.connect': it is ignored",
-        "there is no broker setting 'num.partition'; the closest name is 'num.partitions': it is ignored",
+        (
+            "there is no broker setting 'num.partition'; the closest name is 'num.partitions': it "
+            "is ignored"
+        ),
     ]
     assert config.num_partitions == 1
     with pytest.raises(ConfigError, match=r"'num\.partition'"):

@@ -79,7 +79,8 @@ def alter(
     return ErrorCode(result.error_code)
 
 
-# -- ACLs -----------------------------------------------------------------------------------------------------
+# -- ACLs
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -109,7 +110,8 @@ def test_a_client_may_ask_for_acls_before_it_hears_of_them() -> None:
     assert node.ask(ApiKey.DELETE_ACLS, deletion).filter_results[0].error_code == refused
 
 
-# -- the quorum -----------------------------------------------------------------------------------------------
+# -- the quorum
+# -----------------------------------------------------------------------------------------------
 
 
 def quorum(node: StubNode, version: int = 2) -> Any:
@@ -162,7 +164,8 @@ def test_who_may_not_describe_the_cluster_sees_no_quorum() -> None:
     assert (reply.error_code, reply.topics) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
-# -- settings of groups and client metrics --------------------------------------------------------------------
+# -- settings of groups and client metrics
+# --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -251,7 +254,8 @@ def test_who_may_not_see_or_change_settings_is_told(
     assert alter(node, kind, "one", ("root", SET, "DEBUG")) is error
 
 
-# -- lists ----------------------------------------------------------------------------------------------------
+# -- lists
+# ----------------------------------------------------------------------------------------------------
 
 
 def listed(node: StubNode, *types: int, version: int = 1) -> list[tuple[str, int]]:
@@ -289,7 +293,8 @@ def test_there_are_neither_quotas_nor_credentials(node: StubNode) -> None:
     assert (reply.error_code, reply.results) == (ErrorCode.NONE, [])
 
 
-# -- loggers --------------------------------------------------------------------------------------------------
+# -- loggers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("levels")

@@ -1,16 +1,21 @@
 """The process or the power dies at every disk call of what a broker does by itself: producers, transactions and readers go on.
 
-Method: a broker with transactions open, committed and aborted, and with producers in the middle of their sequences, is brought to
-a point where housekeeping has something to do. From a copy of that disk each story runs again and again, and ends at its n-th
-disk call, for every n: by a kill (what was written stays) or by a loss of power (what was synced stays). Then the broker is started
-again and everything that clients rely on is checked:
+Method: a broker with transactions open, committed and aborted, and with producers in the middle of
+their sequences, is brought to a point where housekeeping has something to do. From a copy of that
+disk each story runs again and again, and ends at its n-th disk call, for every n: by a kill (what
+was written stays) or by a loss of power (what was synced stays). Then the broker is started again
+and everything that clients rely on is checked:
 
-- the live producers go on with their next sequence, the open transactions are ended by their owners;
-- coordinator and partitions agree: nothing stays open, the last stable offset reaches the high watermark;
-- what was acknowledged is read, once and in order, unless its retention is over; what was aborted or deleted is not.
+- the live producers go on with their next sequence, the open transactions are ended by their
+  owners;
+- coordinator and partitions agree: nothing stays open, the last stable offset reaches the high
+  watermark;
+- what was acknowledged is read, once and in order, unless its retention is over; what was aborted
+  or deleted is not.
 
-In `os` mode a loss of power may take acknowledged records, from each log others. Then producers initialise their ids again, nothing
-stays open, what is written from now on is read, and what is left is in order and shows nothing that was aborted or half written.
+In `os` mode a loss of power may take acknowledged records, from each log others. Then producers
+initialise their ids again, nothing stays open, what is written from now on is read, and what is
+left is in order and shows nothing that was aborted or half written.
 
 The second half lets each call fail once instead, and goes on with the same broker.
 """
@@ -82,7 +87,8 @@ class Clients:
         self.b = WireProducer(stage, "b", TV2)
         self.written = 0
         self.history: list[tuple[str, bytes]] = []
-        """Of topic t: what became of each value, in the order of the log: committed, aborted, unsure."""
+        """Of topic t: what became of each value, in the order of the log: committed, aborted,
+        unsure."""
         self.fresh: list[bytes] = []
         """Committed values that no retention may have taken."""
         self.keys: dict[bytes, set[bytes]] = {}
@@ -231,7 +237,8 @@ class Clients:
             assert partition.last_stable_offset == partition.high_watermark, name
 
 
-# -- stories ---------------------------------------------------------------------------------------------
+# -- stories
+# ---------------------------------------------------------------------------------------------
 
 
 def roll(clients: Clients) -> None:
@@ -379,7 +386,8 @@ def started(durability: str) -> Clients:
 
 
 EVERY_CALL = bool(os.environ.get("FENCEPOST_EVERY_CALL"))
-"""Then nothing is left out, and the whole takes minutes; otherwise each story has one crash for each kind of disk call."""
+"""Then nothing is left out, and the whole takes minutes; otherwise each story has one crash for
+each kind of disk call."""
 
 
 def some_of(kinds: Sequence[str]) -> Sequence[int]:
@@ -442,7 +450,10 @@ def test_after_a_crash_at_any_disk_call_everybody_goes_on(
 
 
 def go_on_after_a_loss(clients: Clients) -> None:
-    """Records may be gone. What is left agrees: nothing stays open, no id is stuck, nothing aborted is shown."""
+    """Records may be gone.
+
+    What is left agrees: nothing stays open, no id is stuck, nothing aborted is shown.
+    """
     stage = clients.stage
     stage.advance(1_000)
     assert clients.b.end(commit=True) != NONE, "half a transaction was committed"
@@ -541,7 +552,8 @@ def test_a_start_that_dies_while_it_settles_a_loss_of_power_is_done_again() -> N
         clients.stage.abandon()
 
 
-# -- calls that fail once ----------------------------------------------------------------------------------
+# -- calls that fail once
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])

@@ -1,7 +1,7 @@
 """Beyond one crash and one failed call: disks that fail for a while, calls of one kind, and starts that do not come to their end.
 
-Method: the stories and the clients of the crash matrix. What a client hears must be true; a broker goes on when the disk is
-well again, or stops with a message that names the sync or the disk.
+Method: the stories and the clients of the crash matrix. What a client hears must be true; a broker
+goes on when the disk is well again, or stops with a message that names the sync or the disk.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def test_calls_of_one_kind_that_fail_lose_nothing(
             ) from problem
 
 
-# -- starts that do not come to their end --------------------------------------------------------------------
+# -- starts that do not come to their end
+# --------------------------------------------------------------------
 
 
 def calls_of_a_start(stage: Stage) -> list[str]:

@@ -1,7 +1,8 @@
 """Damage in `__transaction_state` and `__consumer_offsets`: what cannot be read is never taken for what never was.
 
-A bit flips in any region of any batch, a segment is cut or goes missing, with and without a checkpoint, after a stop and after
-a kill. However that ends, a fenced producer stays fenced and a committed offset does not go back.
+A bit flips in any region of any batch, a segment is cut or goes missing, with and without a
+checkpoint, after a stop and after a kill. However that ends, a fenced producer stays fenced and a
+committed offset does not go back.
 """
 
 from __future__ import annotations
@@ -350,7 +351,8 @@ def test_after_a_loss_of_power_in_os_mode_a_damaged_coordinator_refuses_the_star
     again.stop()
 
 
-# -- accepting the loss -----------------------------------------------------------------------------------
+# -- accepting the loss
+# -----------------------------------------------------------------------------------
 
 
 def repair(stage: Stage, name: TopicPartition) -> list[Repaired]:

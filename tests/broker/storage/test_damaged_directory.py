@@ -1,6 +1,7 @@
 """A directory that rotted or was meddled with: nothing is removed because of it, and nobody is left in the dark.
 
-Damage in the metadata log refuses the start before a byte is changed. Damage in a partition costs its own batch.
+Damage in the metadata log refuses the start before a byte is changed. Damage in a partition costs
+its own batch.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ def offline_partitions(client: RawClient | Stage) -> int:
     return sum(bool(each.error_code) for topic in topics for each in topic.partitions)
 
 
-# -- a real process ---------------------------------------------------------------------------------------
+# -- a real process
+# ---------------------------------------------------------------------------------------
 
 
 def test_more_partitions_than_descriptors_are_written_read_kept_and_deleted(tmp_path: Path) -> None:
@@ -105,7 +106,8 @@ def test_connections_beyond_the_limit_are_refused_and_the_others_are_served(tmp_
             assert read_topic(late, "served", 7) == [b"x"]
 
 
-# -- every open fails once --------------------------------------------------------------------------------
+# -- every open fails once
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
@@ -144,7 +146,8 @@ def test_no_call_of_a_topics_life_fails_for_want_of_one_descriptor(
             assert read_topic(stage, "t", 2) == [b"v"]
 
 
-# -- shares -----------------------------------------------------------------------------------------------
+# -- shares
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [64, 128, 256, 1024, 4096, 20_000, UNLIMITED, -1])

@@ -1,7 +1,8 @@
 """One call to the disk fails, for every call: clients hear an error or lose the broker, and nothing acknowledged is lost.
 
-Method: the work of the power-loss tests by a client that does not give up. What is refused is sent again; a broker that
-stopped by itself is started again, in fsync mode on a disk without what was not synced.
+Method: the work of the power-loss tests by a client that does not give up. What is refused is sent
+again; a broker that stopped by itself is started again, in fsync mode on a disk without what was
+not synced.
 """
 
 from __future__ import annotations

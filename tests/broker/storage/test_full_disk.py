@@ -1,7 +1,7 @@
 """A full disk: KAFKA_STORAGE_ERROR and nothing else happens; when there is room, everything goes on.
 
-Method: the disk in memory is left with room for so many bytes, for many counts, so that a write fails at its beginning,
-in its middle and at its end.
+Method: the disk in memory is left with room for so many bytes, for many counts, so that a write
+fails at its beginning, in its middle and at its end.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def test_a_segment_that_cannot_be_sealed_is_written_on_when_there_is_room() -> N
             again.stop()
 
 
-# -- metadata --------------------------------------------------------------------------------------------
+# -- metadata
+# --------------------------------------------------------------------------------------------
 
 
 def topic_names(stage: Stage) -> set[str | None]:
@@ -187,7 +188,8 @@ def test_a_broker_does_not_start_on_a_disk_without_room() -> None:
     again.stop()
 
 
-# -- coordinators ----------------------------------------------------------------------------------------
+# -- coordinators
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])

@@ -136,7 +136,8 @@ def test_a_directory_whose_metadata_log_is_gone_is_refused_and_left_as_it_is() -
     create_topic(stage, "name")
     produce(stage, "name", batch_of(b"of another life"))
     stage.stop()
-    # The metadata are lost as a whole, and how far they went is lost too; the folder of the topic is not.
+    # The metadata are lost as a whole, and how far they went is lost too; the folder of the topic
+    # is not.
     stage.disk.remove_tree(f"{FOLDER}/__cluster_metadata-0")
     stage.disk.remove(f"{FOLDER}/{RECOVERY_POINTS}")
     before = stage.disk.list_dir(FOLDER)

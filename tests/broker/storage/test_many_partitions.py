@@ -43,7 +43,8 @@ def folders(stage: Stage, part: str) -> list[str]:
     return [name for name in stage.disk.list_dir(FOLDER) if part in name]
 
 
-# -- a stop -----------------------------------------------------------------------------------------------
+# -- a stop
+# -----------------------------------------------------------------------------------------------
 
 
 def test_many_logs_are_on_the_disk_after_a_clean_stop() -> None:
@@ -139,7 +140,8 @@ def test_a_producer_that_expired_is_not_known_again_after_a_restart() -> None:
     again.stop()
 
 
-# -- folders come with the first batch --------------------------------------------------------------------
+# -- folders come with the first batch
+# --------------------------------------------------------------------
 
 
 def test_a_partition_that_nobody_has_written_to_has_no_folder() -> None:
@@ -199,7 +201,8 @@ def test_a_first_write_that_fails_at_any_call_succeeds_when_it_is_repeated(error
             assert read_topic(stage, "t") == [b"value"]
 
 
-# -- a deletion -------------------------------------------------------------------------------------------
+# -- a deletion
+# -------------------------------------------------------------------------------------------
 
 
 def test_a_crash_at_any_call_of_a_deletion_leaves_the_topic_gone_or_whole() -> None:

@@ -1,8 +1,9 @@
 """Loss of power at every point: in fsync mode what was acknowledged is there, in os mode it need not be.
 
-Method: a fixed piece of work runs on a disk in memory that forgets what was not synced. The power goes at the n-th call to
-the disk, for many n; then the broker is started again on what is left. Whatever was acknowledged must be there once
-and in its place; what was under way may be there or not, but not twice when its producer sends it again.
+Method: a fixed piece of work runs on a disk in memory that forgets what was not synced. The power
+goes at the n-th call to the disk, for many n; then the broker is started again on what is left.
+Whatever was acknowledged must be there once and in its place; what was under way may be there or
+not, but not twice when its producer sends it again.
 """
 
 from __future__ import annotations
@@ -259,7 +260,8 @@ def test_in_both_modes_everything_acknowledged_survives_a_kill(durability: str) 
         again.stop()
 
 
-# -- transactions ----------------------------------------------------------------------------------------
+# -- transactions
+# ----------------------------------------------------------------------------------------
 
 
 class Transfer:
@@ -432,7 +434,8 @@ def test_without_fsync_a_loss_of_power_is_never_taken_for_damaged_metadata() -> 
         stage.lose_power(CountingRandomness()).again().stop()
 
 
-# -- what a second crash may take ------------------------------------------------------------------------------
+# -- what a second crash may take
+# ------------------------------------------------------------------------------
 
 
 def test_what_a_start_after_a_kill_shows_survives_a_loss_of_power() -> None:

@@ -166,7 +166,8 @@ def test_what_comes_while_a_sync_runs_is_neither_acknowledged_nor_shown_with_it(
     again.stop()
 
 
-# -- bugs on the way from one sync to the next ---------------------------------------------------------------
+# -- bugs on the way from one sync to the next
+# ---------------------------------------------------------------
 
 
 def broken_stage() -> tuple[Stage, Line]:

@@ -1,6 +1,7 @@
 """A small node for the coordinator's shell: real partitions on a disk in memory, a clock and a sync that tests turn.
 
-With `fsync` nothing is durable before `sync` is called, so a test sees every moment between two of them.
+With `fsync` nothing is durable before `sync` is called, so a test sees every moment between two of
+them.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ class ShellNode:
                 self.open(TopicPartition(topic, index))
         self.transactions = TransactionCoordinator(self)  # type: ignore[arg-type]
 
-    # -- what the service asks ------------------------------------------------------------------------------
+    # -- what the service asks
+    # ------------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get(TopicPartition(topic, index))
@@ -143,7 +145,8 @@ class ShellNode:
     def _authorize(self, principal: str, operation: str, kind: str, name: str) -> bool:
         return (operation, kind, name) not in self.denied
 
-    # -- what a test turns ----------------------------------------------------------------------------------
+    # -- what a test turns
+    # ----------------------------------------------------------------------------------
 
     def open(self, name: TopicPartition, *, leader_epoch: int = 0) -> Partition:
         log = Log.open(
@@ -219,7 +222,8 @@ class ShellNode:
         again.producer_ids = self.producer_ids
         return again
 
-    # -- requests -------------------------------------------------------------------------------------------
+    # -- requests
+    # -------------------------------------------------------------------------------------------
 
     def init(self, transactional_id: str = "a", **fields: Any) -> Answer:
         answer = Answer()
@@ -266,7 +270,8 @@ class ShellNode:
         self.transactions.verify_all(names, "a", producer_id, epoch, add=add, done=answers.append)
         return answers
 
-    # -- what happened --------------------------------------------------------------------------------------
+    # -- what happened
+    # --------------------------------------------------------------------------------------
 
     def txn(self, transactional_id: str = "a", index: int = 0) -> TransactionMetadata:
         (coordinator,) = [c for c in self.transactions.coordinators() if c.index == index]

@@ -1,4 +1,7 @@
-"""Taking a coordinator partition over, giving it away, and what time does. The numbers are the conformance cases."""
+"""Taking a coordinator partition over, giving it away, and what time does.
+
+The numbers are the conformance cases.
+"""
 
 from __future__ import annotations
 
@@ -248,7 +251,8 @@ def test_after_close_nothing_happens_any_more() -> None:
     assert node.states() == [State.ONGOING]
 
 
-# -- time -------------------------------------------------------------------------------------------------------
+# -- time
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_case_35_a_transaction_is_aborted_at_the_first_look_after_its_timeout() -> None:

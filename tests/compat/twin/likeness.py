@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 HOUR_MS: Final = 3_600_000
 EPOCH_MS: Final = time.time_ns() // 1_000_000 - HOUR_MS
-"""The time of the records that scripts write: fixed for the session, and young enough for every retention."""
+"""The time of the records that scripts write: fixed for the session, and young enough for every
+retention."""
 EPOCH_WIDTH_MS: Final = 1_000_000
 NOW_WIDTH_MS: Final = 1_200_000
 

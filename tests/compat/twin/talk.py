@@ -44,7 +44,8 @@ class Ask(NamedTuple):
     api: ApiKey
     form: Any
     version: int = -1
-    """What it is sent as if a step does not say; the newest version if it is not said here either."""
+    """What it is sent as if a step does not say; the newest version if it is not said here
+    either."""
 
 
 class Step(NamedTuple):
@@ -83,7 +84,8 @@ class Talk:
         self.node_id: int = brokers[0].node_id
         self.eyes = Likeness(self.node_id)
 
-    # -- steps ---------------------------------------------------------------------------------------------
+    # -- steps
+    # ---------------------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -150,7 +152,8 @@ class Talk:
             self._connections.pop(on).close()
             self.transcript.append(Step(step, CLOSED))
 
-    # -- what is not compared ------------------------------------------------------------------------------
+    # -- what is not compared
+    # ------------------------------------------------------------------------------
 
     def quiet(self, ask: Ask, version: int | None = None, *, on: str = "first") -> Any:
         """A request whose reply is not compared."""
@@ -207,7 +210,8 @@ class Talk:
             lambda reply: all(p.error_code == 0 for t in reply.topics for p in t.partitions),
         )
 
-    # -- connections ---------------------------------------------------------------------------------------
+    # -- connections
+    # ---------------------------------------------------------------------------------------
 
     def _connection(self, name: str) -> RawClient:
         if name not in self._connections:
@@ -235,7 +239,8 @@ class Twins:
     def compare(self, script: Callable[[Talk], None], *, at_once: bool = True) -> None:
         """Fails with every place in which the two transcripts differ and no row of the table says why.
 
-        A script that uses Kafka's tools takes one broker after the other: they share a virtual machine.
+        A script that uses Kafka's tools takes one broker after the other: they share a virtual
+        machine.
         """
         with ThreadPoolExecutor(2 if at_once else 1) as pool:
             runs = [pool.submit(_run, script, side) for side in (self.theirs, self.ours)]

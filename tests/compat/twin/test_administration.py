@@ -59,7 +59,8 @@ def versions(api: ApiKey) -> range:
     return range(API[api].min_version, API[api].max_version + 1)
 
 
-# -- creating and deleting ------------------------------------------------------------------------------------
+# -- creating and deleting
+# ------------------------------------------------------------------------------------
 
 
 def creations() -> dict[str, Any]:
@@ -215,7 +216,8 @@ def test_topics_grow(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- metadata -------------------------------------------------------------------------------------------------
+# -- metadata
+# -------------------------------------------------------------------------------------------------
 
 
 def only(*names: str) -> Any:
@@ -308,7 +310,8 @@ def test_partitions_are_described_page_by_page(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- settings -------------------------------------------------------------------------------------------------
+# -- settings
+# -------------------------------------------------------------------------------------------------
 
 
 def test_settings_of_topics_are_altered(twins: Twins) -> None:
@@ -474,7 +477,8 @@ def why_a_broker_differs(name: str, value: str, broker: str) -> str | None:
     return f"`{name}`" if name == "min.insync.replicas" and broker and is_number else None
 
 
-# -- the cluster ----------------------------------------------------------------------------------------------
+# -- the cluster
+# ----------------------------------------------------------------------------------------------
 
 
 def test_the_cluster_is_described(twins: Twins) -> None:

@@ -1,8 +1,9 @@
 """Goal: each transactional request meets each state of a transaction, and Apache Kafka's answer is ours.
 
-Method: a fresh transactional id is brought into the state, one request is sent, and the answer is compared together with
-what the coordinator and the partition know afterwards. Prepare states do not last; they are held by a marker of a later
-coordinator on the partition, behind which the coordinator's own markers are refused.
+Method: a fresh transactional id is brought into the state, one request is sent, and the answer is
+compared together with what the coordinator and the partition know afterwards. Prepare states do not
+last; they are held by a marker of a later coordinator on the partition, behind which the
+coordinator's own markers are refused.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Probe(NamedTuple):
     ask: Callable[[Producer, str], Ask]
 
 
-# -- the requests ---------------------------------------------------------------------------------------------
+# -- the requests
+# ---------------------------------------------------------------------------------------------
 
 
 def identities(producer: Producer) -> dict[str, Producer]:
@@ -147,7 +149,8 @@ PROBES = {
 }
 
 
-# -- the states -----------------------------------------------------------------------------------------------
+# -- the states
+# -----------------------------------------------------------------------------------------------
 
 
 def started(talk: Talk, name: str) -> Producer:
@@ -280,7 +283,8 @@ def test_every_request_in_every_state(
     twins.compare(script)
 
 
-# -- Prepare --------------------------------------------------------------------------------------------------
+# -- Prepare
+# --------------------------------------------------------------------------------------------------
 
 
 def held(talk: Talk, name: str, topic: str, protocol: Protocol) -> Producer:

@@ -1,7 +1,8 @@
 """Goal: a producer whose epochs are used up gets a new producer id, in every way that leads there.
 
-Method: twin runs (see the package's docstring). The last epoch that a client may hold is 32766. There is no short way to it: each
-id is initialised that often, a hundred requests at a time and all ids side by side.
+Method: twin runs (see the package's docstring). The last epoch that a client may hold is 32766.
+There is no short way to it: each id is initialised that often, a hundred requests at a time and all
+ids side by side.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Goal: groups live, rebalance and refuse as those of Apache Kafka do.
 
-Method: twin runs (see the package's docstring). A member that has to wait for others has a connection of its own, by its name.
+Method: twin runs (see the package's docstring). A member that has to wait for others has a
+        connection of its own, by its name.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def look(talk: Talk, moment: str, *groups: str) -> None:
     talk.ask(f"{moment}: listed", list_groups(), see=mine)
 
 
-# -- lives ----------------------------------------------------------------------------------------------------
+# -- lives
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_a_group_of_two_from_beginning_to_end(twins: Twins) -> None:
@@ -260,7 +262,8 @@ def test_a_member_that_says_nothing_is_dropped(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- static members -------------------------------------------------------------------------------------------
+# -- static members
+# -------------------------------------------------------------------------------------------
 
 
 def test_static_members(twins: Twins) -> None:
@@ -319,7 +322,8 @@ def test_static_members(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- refusals -------------------------------------------------------------------------------------------------
+# -- refusals
+# -------------------------------------------------------------------------------------------------
 
 
 def test_members_that_nobody_knows(twins: Twins) -> None:
@@ -476,7 +480,8 @@ def test_offsets_are_deleted(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- views ----------------------------------------------------------------------------------------------------
+# -- views
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_groups_are_described_and_listed_in_every_version(twins: Twins) -> None:

@@ -1,4 +1,7 @@
-"""Goal: a twin run finds differences. Method: transcripts in which one was planted, without any broker."""
+"""Goal: a twin run finds differences.
+
+Method: transcripts in which one was planted, without any broker.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Goal: the consume-transform-produce loop of a Java application is exactly-once here as it is on Apache Kafka.
 
-Method: tests/compat/java/OrderEnrichment.java runs on both: four instances one after the other under one transactional id, of
-which one crashes in a transaction, one aborts and reads again, and one is fenced. Then everything is counted.
+Method: tests/compat/java/OrderEnrichment.java runs on both: four instances one after the other
+under one transactional id, of which one crashes in a transaction, one aborts and reads again, and
+one is fenced. Then everything is counted.
 """
 
 from __future__ import annotations

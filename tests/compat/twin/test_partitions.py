@@ -53,7 +53,8 @@ def plain_producer(talk: Talk) -> Producer:
     return producer
 
 
-# -- sequences and epochs -------------------------------------------------------------------------------------
+# -- sequences and epochs
+# -------------------------------------------------------------------------------------
 
 
 def test_the_sequences_of_an_idempotent_producer(twins: Twins) -> None:
@@ -111,7 +112,10 @@ def test_somebody_claims_a_later_epoch_of_a_producer(twins: Twins, protocol: Pro
             ask = produce(topic, records, transactional_id=topic)
             talk.ask(f"a claim, transactional {transactional}", ask, protocol.produce)
         ask = produce(topic, producer.batch(b"second", sequence=1), transactional_id=topic)
-        row = "a batch of an open transaction, after somebody else claimed a later epoch of its producer in vain"
+        row = (
+            "a batch of an open transaction, after somebody else claimed a later epoch of its "
+            "producer in vain"
+        )
         talk.ask("the next", ask, protocol.produce, differs=row)
         finish(talk, producer, protocol, commit=False)
 
@@ -132,7 +136,10 @@ def test_a_gap_at_the_beginning_after_a_write_of_the_other_protocol_was_refused(
 
         send("not added", 0, TV1.produce)
         producer.take(talk.ask("the next epoch", init("leftover")))
-        row = "a first batch of TV2 that is not at 0, after one of TV1 was refused at an earlier epoch"
+        row = (
+            "a first batch of TV2 that is not at 0, after one of TV1 was refused at an "
+            "earlier epoch"
+        )
         send("a gap", 1, TV2.produce, differs=row)
 
     twins.compare(script)
@@ -172,7 +179,8 @@ def test_the_sequences_of_a_transactional_producer(twins: Twins, protocol: Proto
     twins.compare(script)
 
 
-# -- what is refused ------------------------------------------------------------------------------------------
+# -- what is refused
+# ------------------------------------------------------------------------------------------
 
 
 def spoil(records: bytearray, layout: str, position: int, value: int, *, seal: bool) -> bytearray:
@@ -349,7 +357,8 @@ def test_transactional_batches_need_their_id(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- markers --------------------------------------------------------------------------------------------------
+# -- markers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -460,7 +469,8 @@ def test_markers_in_one_request(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- what readers see -----------------------------------------------------------------------------------------
+# -- what readers see
+# -----------------------------------------------------------------------------------------
 
 
 def without_aborted(reply: Any) -> Any:

@@ -1,7 +1,8 @@
 """Goal: whatever two producers do, sane or not, and in whatever mixture of the two protocols, Apache Kafka answers as we do.
 
-Method: twin runs (see the package's docstring). The rng choose every request, with identities that are, were or never will be the
-producer's. They are cast alike for both brokers; a choice depends on an answer only through the identity that it gave.
+Method: twin runs (see the package's docstring). The rng choose every request, with identities that
+are, were or never will be the producer's. They are cast alike for both brokers; a choice depends on
+an answer only through the identity that it gave.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class Walk:
 
     def _write(self, producer: Producer) -> None:
         who, index = self._somebody(producer), self._index()
-        # Whoever writes ahead of the producer harms it on Apache Kafka; test_partitions has that by itself.
+        # Whoever writes ahead of the producer harms it on Apache Kafka; test_partitions has that by
+        # itself.
         who.epoch = min(who.epoch, producer.epoch)
         version = self._rng.choice(PRODUCE_VERSIONS)
         place = (self._topic, index)

@@ -1,7 +1,8 @@
 """Goal: the refunds processor in Java settles everything once, whatever befalls an instance, here as on Apache Kafka.
 
-Method: tests/compat/java/RefundsProcessor.java runs on both. Its first instance commits, aborts, dies between any two requests, wakes as a
-zombie or takes too long; its second one does what is left. What each run prints is compared, and counted.
+Method: tests/compat/java/RefundsProcessor.java runs on both. Its first instance commits, aborts,
+dies between any two requests, wakes as a zombie or takes too long; its second one does what is
+left. What each run prints is compared, and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ LEFT_BEHIND = {
     "zombie": ("RFD-2",),
     "timeout": ("RFD-2", "RFD-3"),
 }
-"""Refunds that were written and aborted: they are there, and only readers of uncommitted data see them."""
+"""Refunds that were written and aborted: they are there, and only readers of uncommitted data see
+them."""
 
 
 @pytest.mark.timeout(240)

@@ -52,7 +52,8 @@ def versions(api: ApiKey) -> range:
     return range(API[api].min_version, API[api].max_version + 1)
 
 
-# -- ACLs -----------------------------------------------------------------------------------------------------
+# -- ACLs
+# -----------------------------------------------------------------------------------------------------
 
 
 def creation(**changed: Any) -> AclCreation:
@@ -114,7 +115,8 @@ def test_acls_with_an_unknown_part(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- quotas and credentials -----------------------------------------------------------------------------------
+# -- quotas and credentials
+# -----------------------------------------------------------------------------------
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 FILTERS: list[list[tuple[str, int, str | None]]] = [
@@ -166,7 +168,8 @@ def test_nobody_has_credentials(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- the quorum -----------------------------------------------------------------------------------------------
+# -- the quorum
+# -----------------------------------------------------------------------------------------------
 
 
 def quorum_of(*topics: tuple[str, list[int]]) -> Ask:
@@ -211,7 +214,8 @@ def test_the_quorum_is_one_voter_that_has_everything(twins: Twins) -> None:
     twins.compare(script)
 
 
-# -- what has settings ----------------------------------------------------------------------------------------
+# -- what has settings
+# ----------------------------------------------------------------------------------------
 
 
 def test_resources_are_listed(twins: Twins) -> None:
@@ -364,7 +368,8 @@ def test_each_setting_takes_and_refuses_what_kafka_does(
     twins.compare(script)
 
 
-# -- loggers --------------------------------------------------------------------------------------------------
+# -- loggers
+# --------------------------------------------------------------------------------------------------
 
 
 def test_levels_of_loggers(twins: Twins) -> None:

@@ -1,7 +1,8 @@
 """Goal: Kafka's own tools print of fencepost what they print of Apache Kafka.
 
-Method: twin runs (see the package's docstring) in which the steps are calls of tools. What they print is compared as tables
-and as JSON, with producer ids counted from the first one and times as one word.
+Method: twin runs (see the package's docstring) in which the steps are calls of tools. What they
+print is compared as tables and as JSON, with producer ids counted from the first one and times as
+one word.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def in_order(lines: Iterable[str]) -> str:
     return "\n".join(lines)
 
 
-# -- kafka-transactions ---------------------------------------------------------------------------------------
+# -- kafka-transactions
+# ---------------------------------------------------------------------------------------
 
 
 def transactions(talk: Talk, step: str, *arguments: str, only: str = "") -> int:
@@ -144,7 +146,10 @@ def verify_writes(talk: Talk, value: str | None) -> None:
 
 
 def test_a_hanging_transaction_is_found_and_aborted(twins: Twins) -> None:
-    """One that its coordinator does not know, as there were before KIP-890. Its batches are an hour old."""
+    """One that its coordinator does not know, as there were before KIP-890.
+
+    Its batches are an hour old.
+    """
 
     def script(talk: Talk) -> None:
         talk.topic("hanging", 2)
@@ -181,7 +186,8 @@ def test_a_hanging_transaction_is_found_and_aborted(twins: Twins) -> None:
     twins.compare(script, at_once=False)
 
 
-# -- what is in the internal topics ---------------------------------------------------------------------------
+# -- what is in the internal topics
+# ---------------------------------------------------------------------------
 
 FORMATTERS = "org.apache.kafka.tools.consumer."
 
@@ -191,7 +197,8 @@ def records_of(talk: Talk, topic: str, partition: int, formatter: str) -> list[A
     count = talk.quiet(list_offsets(topic, index=partition, isolation=1)).topics[0].partitions[0]
     arguments = ["--topic", topic, "--partition", str(partition), "--offset", "earliest"]
     arguments += ["--formatter", FORMATTERS + formatter]
-    # It ends with the last record, or when none comes: markers are counted as offsets and not printed.
+    # It ends with the last record, or when none comes: markers are counted as offsets and not
+    # printed.
     arguments += ["--max-messages", str(count.offset)]
     out = ""
     # On a machine with other work the first record may take longer than the first of these.
@@ -255,7 +262,8 @@ def test_the_offsets_log_is_printed_by_its_formatters(twins: Twins) -> None:
     twins.compare(script, at_once=False)
 
 
-# -- kafka-dump-log -------------------------------------------------------------------------------------------
+# -- kafka-dump-log
+# -------------------------------------------------------------------------------------------
 
 
 def dump(talk: Talk, files: list[Path], *options: str) -> list[str]:
@@ -349,7 +357,8 @@ def test_the_logs_of_the_coordinators_are_dumped(twins: Twins) -> None:
     twins.compare(script, at_once=False)
 
 
-# -- kafka-consumer-groups ------------------------------------------------------------------------------------
+# -- kafka-consumer-groups
+# ------------------------------------------------------------------------------------
 
 
 def groups(talk: Talk, step: str, *arguments: str) -> None:

@@ -116,7 +116,8 @@ def test_a_producer_comes_back_with_its_epoch(twins: Twins, outcome: str) -> Non
     twins.compare(script)
 
 
-# -- time -----------------------------------------------------------------------------------------------------
+# -- time
+# -----------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -158,7 +159,8 @@ def test_a_transaction_past_its_timeout_is_aborted(twins: Twins, protocol: Proto
     twins.compare(script)
 
 
-# -- fencing --------------------------------------------------------------------------------------------------
+# -- fencing
+# --------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -221,7 +223,8 @@ def test_an_earlier_owner_of_tv2_is_given_the_epoch_of_an_owner_of_tv1_on_kafka_
     twins.compare(script)
 
 
-# -- adding ---------------------------------------------------------------------------------------------------
+# -- adding
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_partitions_are_added_in_every_way(twins: Twins) -> None:

@@ -1,6 +1,7 @@
 """Goal: `fencepost txn` shows on Apache Kafka what it shows here: it speaks the wire, and reads the log that both write.
 
-Method: twin runs (see the package's docstring); the command runs in this process, against either broker.
+Method: twin runs (see the package's docstring); the command runs in this process, against either
+        broker.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ def batch(*values: bytes, time_ms: int = EPOCH_MS, **more: Any) -> bytearray:
     return build_batch(records, timestamp_ms=time_ms, **more)
 
 
-# -- the coordinator ------------------------------------------------------------------------------------------
+# -- the coordinator
+# ------------------------------------------------------------------------------------------
 
 
 def init(transactional_id: str | None, **given: int) -> Ask:
@@ -132,7 +133,8 @@ def describe(*transactional_ids: str) -> Ask:
     return Ask(ApiKey.DESCRIBE_TRANSACTIONS, request)
 
 
-# -- partitions -----------------------------------------------------------------------------------------------
+# -- partitions
+# -----------------------------------------------------------------------------------------------
 
 
 def produce(
@@ -197,7 +199,8 @@ def producers(topic: str, *indexes: int) -> Ask:
     return Ask(ApiKey.DESCRIBE_PRODUCERS, DescribeProducersRequest(topics=[asked]))
 
 
-# -- offsets of groups ----------------------------------------------------------------------------------------
+# -- offsets of groups
+# ----------------------------------------------------------------------------------------
 
 
 def commit_offsets(
@@ -213,7 +216,8 @@ def offsets_of(group: str, topic: str | None, *indexes: int, stable: bool = Fals
     return Ask(ApiKey.OFFSET_FETCH, request, OFFSET_FETCH_BY_NAME)
 
 
-# -- steps that scripts share ---------------------------------------------------------------------------------
+# -- steps that scripts share
+# ---------------------------------------------------------------------------------
 
 
 def start(talk: Talk, transactional_id: str, *, timeout_ms: int = 60_000) -> Producer:

@@ -1,7 +1,7 @@
 """A coordinator partition without a broker: a list for a log, a number for a clock.
 
-It does with decisions what `broker/groups/coordinator.py` does: append, apply, feed the sequel back. After every step it compares
-the living state with a fresh fold of the log.
+It does with decisions what `broker/groups/coordinator.py` does: append, apply, feed the sequel
+back. After every step it compares the living state with a fresh fold of the log.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ def test_all_offsets_of_a_group_are_listed_but_not_those_that_are_only_pending()
     }
 
 
-# -- case 78: who may commit in a transaction -------------------------------------------------------
+# -- case 78: who may commit in a transaction
+# -------------------------------------------------------
 
 
 def test_case_78_a_transaction_that_says_nothing_of_its_member_may_commit() -> None:
@@ -125,7 +126,8 @@ def test_case_79_a_delayed_commit_joins_whatever_transaction_its_producer_has_op
     assert stage.fetch("orders-0") == 4
 
 
-# -- case 80: pending offsets -----------------------------------------------------------------------
+# -- case 80: pending offsets
+# -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])

@@ -1,7 +1,8 @@
 """Random histories: whatever clients, clocks, disks and coordinators do, the rules hold.
 
-`Stage` compares the living state with a fold of the log after every step and checks each group's invariants. On top of
-that, here: a compacted log says the same as the whole one, and nobody waits for ever.
+`Stage` compares the living state with a fold of the log after every step and checks each group's
+invariants. On top of that, here: a compacted log says the same as the whole one, and nobody waits
+for ever.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""A coordinator without a broker: it decides, writes to a list, and applies. Every step checks the great rule.
+"""A coordinator without a broker: it decides, writes to a list, and applies.
 
-After each step fold(log) == fold(compacted log) == live state must hold, so each test of a case is a test of that too.
+Every step checks the great rule.
+
+After each step fold(log) == fold(compacted log) == live state must hold, so each test of a case is
+a test of that too.
 """
 
 from __future__ import annotations
@@ -106,7 +109,8 @@ class Ledger:
     def identity(self) -> tuple[int, int]:
         return self.txn.producer_id, self.txn.producer_epoch
 
-    # -- requests -------------------------------------------------------------------------------------------
+    # -- requests
+    # -------------------------------------------------------------------------------------------
 
     def init(
         self,
@@ -181,7 +185,8 @@ class Ledger:
     def put(self, transactional_id: str, metadata: TransactionMetadata) -> None:
         self._append(transactional_id, metadata)
 
-    # -- what a shell does ----------------------------------------------------------------------------------
+    # -- what a shell does
+    # ----------------------------------------------------------------------------------
 
     def _take_id(self) -> int:
         self.ids_taken += 1

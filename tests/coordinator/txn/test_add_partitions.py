@@ -1,4 +1,7 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn and the first write of a transaction. The numbers are the conformance cases."""
+"""AddPartitionsToTxn, AddOffsetsToTxn and the first write of a transaction.
+
+The numbers are the conformance cases.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Kills and losses of power at any moment: what was answered stays true, and no transaction ends in two ways.
 
-Method: hypothesis drives a node that syncs only when told to, through real logs on a disk that forgets what was not
-synced. In TV2 every transaction has an epoch of its own, so its markers can be told from all others. The model knows what
-was asked and answered; after every restart the logs must agree with it.
+Method: hypothesis drives a node that syncs only when told to, through real logs on a disk that
+forgets what was not synced. In TV2 every transaction has an epoch of its own, so its markers can be
+told from all others. The model knows what was asked and answered; after every restart the logs must
+agree with it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.interpreted
 ROUNDS = st.tuples(
     st.sampled_from(["go on", "go on", "go on", "go on", "init", "wait"]),
     st.integers(0, 3),
-    # Which files are synced before the next round: the coordinator's log, the topic's, in this order.
+    # Which files are synced before the next round: the coordinator's log, the topic's, in this
+    # order.
     st.sampled_from(["", "l", "t", "lt", "tl", "ltl", "ltlt"]),
     st.sampled_from(["", "", "", "kill", "power"]),
 )

@@ -1,4 +1,7 @@
-"""EndTxn: every cell of both tables, retries, and the end of the epochs. The numbers are the conformance cases."""
+"""EndTxn: every cell of both tables, retries, and the end of the epochs.
+
+The numbers are the conformance cases.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ TV1 = {
     State.COMPLETE_ABORT: ("48", "0"),
 }
 TV2 = {
-    # state: (commit at the epoch, commit at the one before, abort at the epoch, abort at the one before)
+    # state: (commit at the epoch, commit at the one before, abort at the epoch, abort at the one
+    # before)
     State.EMPTY: ("48", "90", "bump", "90"),
     State.ONGOING: ("bump", "90", "bump", "90"),
     State.PREPARE_COMMIT: ("90", "51", "90", "48"),

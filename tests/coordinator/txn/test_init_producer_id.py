@@ -1,4 +1,7 @@
-"""InitProducerId: who gets which epoch, and who is fenced. The numbers are the conformance cases."""
+"""InitProducerId: who gets which epoch, and who is fenced.
+
+The numbers are the conformance cases.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ def matches(pattern: str, text: str) -> bool:
     return compile_pattern(pattern).fullmatch(text)
 
 
-# -- against the oracle ---------------------------------------------------------------------------------------
+# -- against the oracle
+# ---------------------------------------------------------------------------------------
 
 atoms = st.sampled_from(
     [
@@ -89,7 +90,8 @@ def test_what_is_remembered_is_bounded_and_forgotten_without_harm(
     assert len(compiled._places) <= 4
 
 
-# -- what RE2 has and Python has not --------------------------------------------------------------------------
+# -- what RE2 has and Python has not
+# --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,8 @@ def test_what_re2_refuses_is_refused(pattern: str) -> None:
         compile_pattern(pattern)
 
 
-# -- hostile patterns -----------------------------------------------------------------------------------------
+# -- hostile patterns
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*)*b", "(a?){30}a{30}b"])

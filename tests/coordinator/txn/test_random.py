@@ -1,7 +1,8 @@
 """Any sequence of requests, sane or not: what must hold after every step.
 
-Method: hypothesis chooses events against one transactional id, with producers that remember identities they once
-had. The ledger checks fold(log) == fold(compacted log) == live state after each step; here are the promises to clients.
+Method: hypothesis chooses events against one transactional id, with producers that remember
+identities they once had. The ledger checks fold(log) == fold(compacted log) == live state after
+each step; here are the promises to clients.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def test_the_last_producer_epoch_stands_in_a_tag_that_kafka_skips() -> None:
 
 
 def test_a_tag_of_a_later_kafka_is_skipped() -> None:
-    # Two tags: the previous producer id and 3 (nextProducerEpoch of KIP-939), which nobody writes yet.
+    # Two tags: the previous producer id and 3 (nextProducerEpoch of KIP-939), which nobody writes
+    # yet.
     value = SAMPLE_V1[:46] + bytes.fromhex("02 0008 0000000000000fa0 0302 0001")
     decoded = decode_value(value)
     assert decoded is not None

@@ -1,4 +1,7 @@
-"""What would break the promise is refused before the first batch. The session is played, so no Java is needed."""
+"""What would break the promise is refused before the first batch.
+
+The session is played, so no Java is needed.
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ def values(found: PartitionFold) -> tuple[bytes | None, bytes | None]:
         # Somebody else's markers say nothing about ours.
         ([data(0, b"a"), marker(1, True, pid=2)], (None, b"a")),
         ([data(0, b"a"), marker(1, False, pid=2), marker(2, True)], (b"a", None)),
-        # A marker without a record of ours: of a transaction that wrote elsewhere, or whose record was compacted away.
+        # A marker without a record of ours: of a transaction that wrote elsewhere, or whose record
+        # was compacted away.
         ([marker(0, True), data(1, b"a")], (None, b"a")),
         # A new producer id, after the epoch of the old one was exhausted.
         (
@@ -91,7 +92,8 @@ def values(found: PartitionFold) -> tuple[bytes | None, bytes | None]:
             [data(0, b"a"), marker(1, True), data(2, b"b", pid=9), marker(3, False, pid=9)],
             (b"a", None),
         ),
-        # Two markers far behind their records, and in another order: the commit decides, not the record's offset.
+        # Two markers far behind their records, and in another order: the commit decides, not the
+        # record's offset.
         (
             [data(0, b"a"), data(1, b"b", pid=9), marker(2, False, pid=9), marker(3, True)],
             (b"a", None),

@@ -1,7 +1,7 @@
 """Goal: in a session that could not keep the promise the query is refused with a sentence, and loses nothing by it.
 
-Method: real sessions with each setting that breaks it, one after the other. Then the same queries are started from their
-checkpoints in a session as it should be.
+Method: real sessions with each setting that breaks it, one after the other. Then the same queries
+are started from their checkpoints in a session as it should be.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ REFUSED = {
         "local[2]",
         {"spark.speculation": "true"},
     ),
-    "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then: set it to false": (
+    "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then: set "
+    "it to false": (
         "local[2]",
         {"spark.dynamicAllocation.enabled": "true"},
     ),
     # A cluster whose executors never come.
-    "no executor that can run a task came within 0 s: the write stage needs at least one free core": (
+    "no executor that can run a task came within 0 s: the write stage needs at least one free "
+    "core": (
         "local-cluster[0,1,1024]",
         {},
     ),
@@ -43,7 +45,8 @@ def test_sessions_that_cannot_keep_the_promise_refuse_and_lose_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTORS_PATIENCE_SECONDS", 0.2)
-    # Settings of the first session of a process are those of its Java machine, and so of all later ones.
+    # Settings of the first session of a process are those of its Java machine, and so of all later
+    # ones.
     sessions.session("local[2]")
     pipelines = []
     for number, (sentence, (master, settings)) in enumerate(REFUSED.items()):

@@ -1,4 +1,7 @@
-"""The sink in a real Spark, local mode. A crash is an exception that nobody handles: the transaction stays open."""
+"""The sink in a real Spark, local mode.
+
+A crash is an exception that nobody handles: the transaction stays open.
+"""
 
 from __future__ import annotations
 

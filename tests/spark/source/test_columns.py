@@ -1,7 +1,8 @@
 """Goal: what Spark's columns become on the wire is what every other client reads, and the other way round.
 
-Method: random records, a real broker, confluent-kafka and kafka-python at the other end; all codecs; both the compiled
-path and the plain one. The broker is a stranger's where FENCEPOST_TEST_BOOTSTRAP names one.
+Method: random records, a real broker, confluent-kafka and kafka-python at the other end; all
+codecs; both the compiled path and the plain one. The broker is a stranger's where
+FENCEPOST_TEST_BOOTSTRAP names one.
 """
 
 from __future__ import annotations
@@ -299,7 +300,8 @@ def test_small_and_large_batches_give_the_same_rows(
 
 def test_a_worker_does_not_load_numba_before_it_is_worthwhile() -> None:
     said = (
-        "import sys, fencepost.spark.sink.job, fencepost.spark.sink.sink, fencepost.spark.source.data_source\n"
+        "import sys, fencepost.spark.sink.job, fencepost.spark.sink.sink, "
+        "fencepost.spark.source.data_source\n"
         "print([name for name in sys.modules if name in ('numba', 'fencepost.records.columns')])"
     )
     command = [sys.executable, "-c", said]

@@ -1,8 +1,9 @@
 """Goal: no bytes of a stranger crash the reader or become a wrong row, in the compiled loops as little as in Python.
 
-Method: batches whose outside is sound (so that they get as far as being opened) and whose inside lies: lengths, counts,
-deltas, numbers that never end, compression. The plain reader, which checks every index by nature, is the measure: the
-compiled one must give the same rows or refuse what it refuses.
+Method: batches whose outside is sound (so that they get as far as being opened) and whose inside
+lies: lengths, counts, deltas, numbers that never end, compression. The plain reader, which checks
+every index by nature, is the measure: the compiled one must give the same rows or refuse what it
+refuses.
 """
 
 from __future__ import annotations
@@ -252,6 +253,7 @@ def test_whatever_a_broker_sends_is_refused_unless_its_crc_is_right(data: st.Dat
         batches = list(visible_batches(whole_batches(sent), ()))
     except BatchError:
         return
-    # Base offset and leader epoch are not under the CRC, and a length that grew cuts the rest off; no value changes.
+    # Base offset and leader epoch are not under the CRC, and a length that grew cuts the rest off;
+    # no value changes.
     values = [value for batch in batches for value in compiled(batch).column("value").to_pylist()]
     assert values == [b"v" * 20, b"v" * 20, b"w"][: len(values)]

@@ -273,8 +273,10 @@ def test_a_query_that_stands_still_says_who_pins_it(
     start = source.initialOffset()
     source.latestOffset(start, ReadAllAvailable())
     assert (
-        f"{topic}-0: 1 offset waits behind an open transaction of transactional id 'writer-{topic}-0', producer "
-        f"{identity.producer_id} (epoch {identity.producer_epoch}) with a timeout of 60 s, open since offset 0"
+        f"{topic}-0: 1 offset waits behind an open transaction of transactional id "
+        f"'writer-{topic}-0', producer "
+        f"{identity.producer_id} (epoch {identity.producer_epoch}) with a timeout of 60 s, open "
+        "since offset 0"
     ) in caplog.text
     cluster.end_txn(identity, commit=True)
     caplog.clear()

@@ -32,7 +32,8 @@ WORDS = re.sub(r"[*`\s]+", " ", PAGE)
 RAISED = {"Decision", "TimeoutError", "report_loss"} | {
     name for name, _ in inspect.getmembers(failures, inspect.isclass)
 }
-"""What carries a sentence for people. ConfigError is left out: it names the option, and the options are listed."""
+"""What carries a sentence for people. ConfigError is left out: it names the option, and the options
+are listed."""
 
 HOLE = "\0"
 

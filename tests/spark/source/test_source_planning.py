@@ -302,7 +302,8 @@ def test_a_batch_waits_for_enough_rows_but_not_longer_than_the_delay(
     assert grown(source, known), "the first batch waits for nobody, as in Spark"
     world.seconds += 29
     assert not grown(source, known)
-    # Seven offsets each of three: a limit of 20 gives no more than 18, and there are enough all the same.
+    # Seven offsets each of three: a limit of 20 gives no more than 18, and there are enough all the
+    # same.
     world.ends = {A0: 107, A1: 52, TopicPartition("a", 2): 7}
     assert grown(source, known)
     world.ends = {A0: 100, A1: 46}

@@ -1,7 +1,7 @@
 """Topics that are deleted, missing or created again while the source reads them.
 
-The broker is real and embedded. Spark is played: `Engine` asks the reader what Spark's engine asks, in its order, and
-keeps what Spark keeps in a checkpoint, as text.
+The broker is real and embedded. Spark is played: `Engine` asks the reader what Spark's engine asks,
+in its order, and keeps what Spark keeps in a checkpoint, as text.
 """
 
 from __future__ import annotations

@@ -374,7 +374,8 @@ def test_accounts_that_do_not_add_up_are_refused(reports: list[dict[str, Any]]) 
 def _tasks_until_compiled(value_bytes: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many tasks of so many rows a fresh worker packs plainly; 1,000 when it never stops."""
     monkeypatch.setattr(packing, "_plain_work", packing.PlainWork())
-    # Any module that this process can do without stands for the one that a fresh worker has not loaded.
+    # Any module that this process can do without stands for the one that a fresh worker has not
+    # loaded.
     monkeypatch.setattr(fast, "_MODULE", "colorsys")
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     batch = pa.RecordBatch.from_pydict({"value": pa.array([bytes(value_bytes)] * rows)})

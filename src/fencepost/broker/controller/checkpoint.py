@@ -1,15 +1,18 @@
 """Keeps the metadata log short: every now and then the state itself takes the place of its history.
 
-A checkpoint is written whole and synced, then the log is cut before it. The log is synced first, so it can never end
-before the checkpoint that stands for its beginning. An older checkpoint goes when a newer one is there.
+A checkpoint is written whole and synced, then the log is cut before it. The log is synced first, so
+it can never end before the checkpoint that stands for its beginning. An older checkpoint goes when
+a newer one is there.
 
-With 20,000 partitions all of that takes a tenth of a second and more, so most of it happens in a thread:
+With 20,000 partitions all of that takes a tenth of a second and more, so most of it happens in a
+thread:
 
     on the loop     the log begins a new segment, where it will be cut; a copy of the state
     in a thread     sync of the log, encoding and writing the checkpoint, sync of the checkpoint
     on the loop     what lies before the new segment goes, and older checkpoints
 
-Changes that come meanwhile are in the new segment. A crash in between leaves more than is needed, never less.
+Changes that come meanwhile are in the new segment. A crash in between leaves more than is needed,
+never less.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ METADATA_LOG_CONFIG: Final = LogConfig(
 
 LEAST_RECORDS: Final = 10_000
 HISTORY_PER_RECORD: Final = 4
-"""A log is worth a checkpoint when it has so many times the records that its state needs, and not few."""
+"""A log is worth a checkpoint when it has so many times the records that its state needs, and not
+few."""
 
 
 class Checkpoint:

@@ -1,18 +1,20 @@
 """The controller as a service: decides, writes the metadata log, and does to the partitions what was decided.
 
-Theory of operation
--------------------
-Every change is decided on the newest state, appended to the metadata log and applied in one turn of the loop. Its
-effects come when the records are durable: only then is the log of a new partition opened, the folder of a
-deleted one removed, a changed setting used, and the client answered. So nobody can write to a partition
-whose existence a loss of power would undo. In `os` mode all of this is one turn, unless it is about many partitions: those are
-opened and closed a slice per turn, and the client is answered after the last one. Meanwhile a partition that is not open yet
-is shown without a leader, and a produce or fetch that comes for it is refused with an error that clients retry.
+Theory of operation ------------------- Every change is decided on the newest state, appended to the
+metadata log and applied in one turn of the loop. Its effects come when the records are durable:
+only then is the log of a new partition opened, the folder of a deleted one removed, a changed
+setting used, and the client answered. So nobody can write to a partition whose existence a loss of
+power would undo. In `os` mode all of this is one turn, unless it is about many partitions: those
+are opened and closed a slice per turn, and the client is answered after the last one. Meanwhile a
+partition that is not open yet is shown without a leader, and a produce or fetch that comes for it
+is refused with an error that clients retry.
 
-Between a deletion and the closing of its last partition the topic is gone from the state while folders are still there; a
-topic of the same name waits for that before it is decided on (`_removing`).
+Between a deletion and the closing of its last partition the topic is gone from the state while
+folders are still there; a topic of the same name waits for that before it is decided on
+(`_removing`).
 
-What handlers show of the state is kept in `shown` until the state or the set of open partitions changes.
+What handlers show of the state is kept in `shown` until the state or the set of open partitions
+changes.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.versi
 """What a new cluster can do; 29 is the metadata version of Kafka 4.2, whose records we write."""
 
 DECIDED_AT_ONCE: Final = 1_000
-"""New partitions that are decided on and written down in one turn of the loop, at about 20 microseconds each."""
+"""New partitions that are decided on and written down in one turn of the loop, at about 20
+microseconds each."""
 
 MAX_LOST_EPOCHS: Final = 100
 """Epochs that one loss of power can have taken, and many more: what is beyond is damage."""
@@ -133,7 +136,8 @@ class Controller:
         self._checkpoints: Final = MetadataCheckpoints(node.disk, node.config.data)
         self._log: Partition | None = None
 
-    # -- start --------------------------------------------------------------------------------------------
+    # -- start
+    # --------------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Reads the metadata log and opens every partition that this node leads."""
@@ -158,7 +162,8 @@ class Controller:
     def _outgrow_logs(self, names: Sequence[TopicPartition]) -> None:
         """A loss of power may have taken epochs from the metadata log that batches still carry; ours must be above.
 
-        Clients keep the newest epoch that they have seen, and would wait for ever for one that is lower.
+        Clients keep the newest epoch that they have seen, and would wait for ever for one that is
+        lower.
         """
         opened = [found for name in names if (found := self._node.partition(*name)) is not None]
         for _ in range(MAX_LOST_EPOCHS):
@@ -190,11 +195,13 @@ class Controller:
             wanted = self.internal_partition_count(topic)
             if present not in (0, wanted):
                 raise ConfigError(
-                    f"{setting} is {wanted}, but {topic} has {present} partitions and must keep them: "
+                    f"{setting} is {wanted}, but {topic} has {present} partitions and must keep "
+                    "them: "
                     f"they decide who owns what. Set {setting}={present}."
                 )
 
-    # -- deciding and writing -----------------------------------------------------------------------------
+    # -- deciding and writing
+    # -----------------------------------------------------------------------------
 
     @property
     def is_controller(self) -> bool:
@@ -267,7 +274,8 @@ class Controller:
     def _commit_now(self, decision: Decision) -> None:
         """For the start, when nobody is served yet: returns when the records are durable.
 
-        In both modes: a metadata log that was ever used is on the disk, so one that is not there was lost.
+        In both modes: a metadata log that was ever used is on the disk, so one that is not there
+        was lost.
         """
         taken = self._take(decision)
         if taken.error is not ErrorCode.NONE:
@@ -281,7 +289,8 @@ class Controller:
 
         def performed() -> None:
             if removed:
-                # Not before their offsets are gone for good, or they would pass to a new topic of the same name.
+                # Not before their offsets are gone for good, or they would pass to a new topic of
+                # the same name.
                 self._node.groups.when_durable(free_names)
             else:
                 done()
@@ -299,7 +308,8 @@ class Controller:
         metadata_log = self._metadata_log
         self._node.when_durable(metadata_log, metadata_log.log_end_offset, durable)
 
-    # -- topics -------------------------------------------------------------------------------------------
+    # -- topics
+    # -------------------------------------------------------------------------------------------
 
     def create(
         self, topics: Sequence[NewTopic], done: Callable[[Outcomes], None], *, validate_only: bool
@@ -396,7 +406,8 @@ class Controller:
             outcomes.append(_outcome(event.name, decision))
         self._finish(effects, lambda: done(outcomes))
 
-    # -- topics that nobody creates -----------------------------------------------------------------------
+    # -- topics that nobody creates
+    # -----------------------------------------------------------------------
 
     def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
         """Topics that somebody asked about, with the broker's defaults."""
@@ -405,7 +416,8 @@ class Controller:
     def ensure_internal(self, name: str) -> None:
         """Creates __consumer_offsets or __transaction_state when it is first needed.
 
-        StorageError when it cannot be. Its partitions are open when its records are durable: in `os` mode now.
+        StorageError when it cannot be. Its partitions are open when its records are durable: in
+        `os` mode now.
         """
         assert name in INTERNAL_TOPICS, f"{name} is not internal"
         if name in self.state.topics:
@@ -452,7 +464,8 @@ class Controller:
         size_name = "segment.bytes" if size >= SMALLEST_SEGMENT_BYTES else INTERNAL_SEGMENT_BYTES
         return {**settings, "cleanup.policy": "compact", size_name: str(size)}
 
-    # -- settings, leaders and producer ids ---------------------------------------------------------------
+    # -- settings, leaders and producer ids
+    # ---------------------------------------------------------------
 
     def alter_settings(
         self, changes: Sequence[AlterSettings], done: Callable[[list[ErrorCode]], None]
@@ -471,8 +484,9 @@ class Controller:
     ) -> None:
         """Raises the epochs of partitions whose leader stays; the open ones have them before `done`.
 
-        In `os` mode a loss of power may take the record. A start raises the epoch above all that batches carry, but an
-        epoch under which nothing was written is forgotten. Nothing in one broker asks for this while it runs.
+        In `os` mode a loss of power may take the record. A start raises the epoch above all that
+        batches carry, but an epoch under which nothing was written is forgotten. Nothing in one
+        broker asks for this while it runs.
         """
         decision = self._take(decide_bump_leader_epochs(self.state, partitions))
         self._finish(decision.effects, lambda: done(decision.error))

@@ -1,7 +1,7 @@
 """What follows from decisions about metadata for the partitions of this node: logs open, close and are reconfigured.
 
-Each effect is done when the records behind it are durable. Whether this node leads a partition is asked of the state every
-time: with several brokers, most partitions are somebody else's.
+Each effect is done when the records behind it are durable. Whether this node leads a partition is
+asked of the state every time: with several brokers, most partitions are somebody else's.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_OPEN_MS: Final = 5_000
-"""Pause before a partition that the disk refused is tried again: somebody has to make room first."""
+"""Pause before a partition that the disk refused is tried again: somebody has to make room
+first."""
 
 
 AT_ONCE: Final = 100
-"""Partitions that are opened or closed in the first turn of the loop, at some ten microseconds each: an internal topic
-has to be there at once. The others are divided into turns by the time that they take."""
+"""Partitions that are opened or closed in the first turn of the loop, at some ten microseconds
+each: an internal topic has to be there at once. The others are divided into turns by the time that
+they take."""
 AT_ONCE_SYNCED: Final = 5
 """The same where each of them is synced."""
 

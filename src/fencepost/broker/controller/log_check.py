@@ -1,8 +1,9 @@
 """Whether the metadata log may be believed: asked at every start, before a byte of the directory is changed.
 
-The metadata log says which topics there are. A broker that started with a part of it would set the other topics'
-folders aside, raise leader epochs and hand names out again. So the log is read through first, and damage of any kind refuses
-the start. A torn tail is no damage: a crash interrupted an append that nobody was told about.
+The metadata log says which topics there are. A broker that started with a part of it would set the
+other topics' folders aside, raise leader epochs and hand names out again. So the log is read
+through first, and damage of any kind refuses the start. A torn tail is no damage: a crash
+interrupted an append that nobody was told about.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class MetadataLogCheck:
         newest = self._newest_checkpoint(names, found)
         if newest < bases[0]:
             found.append(
-                f"records {newest} to {bases[0] - 1} are missing: neither the log nor a checkpoint has them"
+                f"records {newest} to {bases[0] - 1} are missing: neither the log nor a "
+                "checkpoint has them"
             )
         elif newest > end_offset:
             found.append(f"it ends at {end_offset}, before its checkpoint at {newest}")
@@ -132,6 +134,7 @@ def refuse_damaged_metadata(disk: Disk, layout: Layout) -> None:
     problems = check.problems()
     if problems:
         raise CorruptError(
-            f"The metadata log in {layout.folder} is damaged: {'; '.join(problems)}. Nothing was changed. "
+            f"The metadata log in {layout.folder} is damaged: {'; '.join(problems)}. Nothing "
+            "was changed. "
             f"Put {METADATA_LOG} back from a copy; `fencepost check {layout.folder}` tells more."
         )

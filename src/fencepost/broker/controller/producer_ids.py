@@ -1,7 +1,8 @@
 """Producer ids, handed out of a block that the metadata log has reserved for this node.
 
-A block is durable before its first id is given away, and what is left of it when the node stops is never used: after a
-restart the next block begins. So no two producers ever have the same id, whatever crashes when.
+A block is durable before its first id is given away, and what is left of it when the node stops is
+never used: after a restart the next block begins. So no two producers ever have the same id,
+whatever crashes when.
 """
 
 from __future__ import annotations

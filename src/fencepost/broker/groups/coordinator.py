@@ -1,8 +1,9 @@
 """Consumer groups: which partition owns a group, and what the handlers may ask of it.
 
-The group coordinator of a group is whoever leads the partition of `__consumer_offsets` that its id hashes to. The
-decisions are in `coordinator.group`, their way into the log is in `partition.py`; here requests find their
-partition. Whatever may have to wait for the log or for other members answers through `done`, exactly once.
+The group coordinator of a group is whoever leads the partition of `__consumer_offsets` that its id
+hashes to. The decisions are in `coordinator.group`, their way into the log is in `partition.py`;
+here requests find their partition. Whatever may have to wait for the log or for other members
+answers through `done`, exactly once.
 """
 
 from __future__ import annotations
@@ -228,8 +229,8 @@ class GroupCoordinator:
     ) -> None:
         """Holds offsets until the transaction ends, if its coordinator says that it is open.
 
-        With `add` (TV2) the partition joins the transaction by this. `read` gives the offsets in the turn in which
-        they are appended: a topic may be deleted while the coordinator is asked.
+        With `add` (TV2) the partition joins the transaction by this. `read` gives the offsets in
+        the turn in which they are appended: a topic may be deleted while the coordinator is asked.
         """
         found = self._find_named(group_id)
         if isinstance(found, ErrorCode):
@@ -251,7 +252,8 @@ class GroupCoordinator:
             if error is NONE:
                 error = _refuse_write(found, producer, guard)
             if error is NONE:
-                # The group is asked now and not before: it may have changed meanwhile (KAFKA-15784).
+                # The group is asked now and not before: it may have changed meanwhile
+                # (KAFKA-15784).
                 self._commit(found, read(), producer, done)
             else:
                 done(CommitReply(error))

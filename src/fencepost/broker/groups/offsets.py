@@ -1,8 +1,8 @@
 """The topics of a commit on their way to the group coordinator and back.
 
-OffsetCommit, TxnOffsetCommit and OffsetDelete name topics and partitions in the same way. What does not exist, or may
-not be touched, is answered here; the rest goes to the coordinator, whose errors are then put where they belong. The
-reply lists everything in the order of the request.
+OffsetCommit, TxnOffsetCommit and OffsetDelete name topics and partitions in the same way. What does
+not exist, or may not be touched, is answered here; the rest goes to the coordinator, whose errors
+are then put where they belong. The reply lists everything in the order of the request.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class Sorting:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def refuse_deleted(self) -> None:
-        """After a wait: takes out the topics that were deleted since. One of the same name is another topic."""
+        """After a wait: takes out the topics that were deleted since.
+
+        One of the same name is another topic.
+        """
         metadata = self._context.node.metadata
         still_there = []
         for admitted in self.admitted:

@@ -2,11 +2,13 @@
 
     decide -> append -> apply -> decide the sequel -> answer when durable
 
-All but the last happens in one turn of the loop, so the next request decides on the newest state. Answers wait until
-everything that this partition has appended so far is durable: a reply may rest on an earlier record than its own.
+All but the last happens in one turn of the loop, so the next request decides on the newest state.
+Answers wait until everything that this partition has appended so far is durable: a reply may rest
+on an earlier record than its own.
 
-A long log is read over several turns of the loop; until its end nothing is decided here. Alarms are one timer per
-group. A group's alarm may ring too early, when heartbeats have moved what it was set for; then it is set again.
+A long log is read over several turns of the loop; until its end nothing is decided here. Alarms are
+one timer per group. A group's alarm may ring too early, when heartbeats have moved what it was set
+for; then it is set again.
 """
 
 from __future__ import annotations
@@ -79,7 +81,10 @@ class Alarm(NamedTuple):
 
 
 class GroupPartition:
-    """One partition that is served. Given away or loaded anew, it is `closed` and never served again."""
+    """One partition that is served.
+
+    Given away or loaded anew, it is `closed` and never served again.
+    """
 
     __slots__ = (
         "_alarms",
@@ -103,9 +108,11 @@ class GroupPartition:
         self._node = node
         self._alarms: dict[str, Alarm] = {}
         self._deleted_topics: set[str] = set()
-        """Topics that were deleted or made while the log was being read: what the log has of that name is older."""
+        """Topics that were deleted or made while the log was being read: what the log has of that
+        name is older."""
         self._unchecked: list[str] | None = None
-        """At the end of a load: the groups whose offsets may be those of topics that are no more."""
+        """At the end of a load: the groups whose offsets may be those of topics that are no
+        more."""
         self._stale: list[LogRecord] = []
         """Tombstones that a load has found to be missing."""
         self._has_stale = False
@@ -129,8 +136,9 @@ class GroupPartition:
     def load(self, *, held: bool = False) -> None:
         """Reads the log for one turn of the loop, and goes on in the next until its end.
 
-        A log that cannot be read as a whole is not served: behind a missing record offsets would go back, and a group
-        would read again what a transaction has dealt with. `held` reads all of it now, and raises StorageError.
+        A log that cannot be read as a whole is not served: behind a missing record offsets would go
+        back, and a group would read again what a transaction has dealt with. `held` reads all of it
+        now, and raises StorageError.
         """
         if self.closed:
             return
@@ -269,7 +277,8 @@ class GroupPartition:
     def forget_topics(self, names: Collection[str]) -> None:
         """Removes the offsets in topics that are no more; those that a load has yet to find go at its end.
 
-        What the disk refuses is tried again later. Until then the ids of topics tell those offsets from others.
+        What the disk refuses is tried again later. Until then the ids of topics tell those offsets
+        from others.
         """
         if self.state.is_loading:
             self._deleted_topics.update(names)

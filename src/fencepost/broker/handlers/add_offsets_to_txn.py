@@ -1,11 +1,13 @@
 """AddOffsetsToTxn (25): v0-4
 
-Behaviour: the partition of __consumer_offsets that a group lives in joins the transaction. Answers once the record
-           is durable.
-Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3 flexible.
+Behaviour: the partition of __consumer_offsets that a group lives in joins the transaction. Answers
+           once the record is durable.
+Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3
+           flexible.
 Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST,
-           COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE (the group's topic cannot be
-           created), INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+           COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE (the group's
+           topic cannot be created), INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS,
+           PRODUCER_FENCED.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """AddPartitionsToTxn (24): v0-5
 
-Behaviour: partitions join a transaction before they are written to. One that does not exist or may not be written
-           keeps all the others of that transaction out (OPERATION_NOT_ATTEMPTED). Answers once the record is
-           durable. A broker may ask whether partitions have joined (verifyOnly), which changes nothing.
-Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3 flexible;
-           v4 several transactions at once, from brokers only (KIP-890); v5 TRANSACTION_ABORTABLE.
+Behaviour: partitions join a transaction before they are written to. One that does not exist or may
+           not be written keeps all the others of that transaction out (OPERATION_NOT_ATTEMPTED).
+           Answers once the record is durable. A broker may ask whether partitions have joined
+           (verifyOnly), which changes nothing.
+Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3
+           flexible; v4 several transactions at once, from brokers only (KIP-890); v5
+           TRANSACTION_ABORTABLE.
 Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition
            TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED (internal topics too),
-           UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED, INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS,
-           NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED,
-           TRANSACTION_ABORTABLE (verifyOnly).
+           UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED, INVALID_REQUEST,
+           COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING,
+           CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, TRANSACTION_ABORTABLE (verifyOnly).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """ApiVersions (18): v0-4
 
-Behaviour: lists what this broker serves, made from the handler table, and the features that decide which
-           transaction protocol a client speaks: transaction.version 2 is finalised, so Java and franz-go use TV2.
-Versions:  v3 flexible, asks for the client's name; v4 may show features whose lowest level is 0, which older
-           clients reject (KAFKA-17011). A version that we do not know is answered in the layout of v0.
+Behaviour: lists what this broker serves, made from the handler table, and the features that decide
+           which transaction protocol a client speaks: transaction.version 2 is finalised, so Java
+           and franz-go use TV2.
+Versions:  v3 flexible, asks for the client's name; v4 may show features whose lowest level is 0,
+           which older clients reject (KAFKA-17011). A version that we do not know is answered in
+           the layout of v0.
 Errors:    UNSUPPORTED_VERSION, INVALID_REQUEST (a client name outside of Kafka's pattern).
 """
 
@@ -34,7 +36,8 @@ FEATURES: Final = (
     ("transaction.version", 0, TRANSACTION_VERSION, TRANSACTION_VERSION),
     ("metadata.version", 7, 29, 29),
 )
-"""What clients read: transaction.version chooses the protocol; some tools look for metadata.version."""
+"""What clients read: transaction.version chooses the protocol; some tools look for
+metadata.version."""
 
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:

@@ -1,13 +1,13 @@
 """CreateTopics (19): v2-7
 
-Behaviour: each topic is created as a whole or refused with a sentence; the answer comes when all of them are durable
-           and can be written to. -1 takes the broker's num.partitions and its one copy. A manual assignment names
-           one broker for each partition.
+Behaviour: each topic is created as a whole or refused with a sentence; the answer comes when all of
+           them are durable and can be written to. -1 takes the broker's num.partitions and its one
+           copy. A manual assignment names one broker for each partition.
 Versions:  v5 flexible, the answer has the numbers and the settings of the topic; v7 its id.
-Errors:    TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
-           INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST (a topic twice, numbers beside an
-           assignment), POLICY_VIOLATION (too many partitions), TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER,
-           KAFKA_STORAGE_ERROR.
+Errors:    TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
+           INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST
+           (a topic twice, numbers beside an assignment), POLICY_VIOLATION (too many partitions),
+           TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
 
     def created(results: Sequence[Outcome]) -> None:
         outcomes.update((outcome.name, outcome) for outcome in results)
-        # One entry for each name, in the order in which they were asked for. Each tells thirty settings.
+        # One entry for each name, in the order in which they were asked for. Each tells thirty
+        # settings.
         names = dict.fromkeys(topic.name for topic in request.topics)
         response = CreateTopicsResponse()
         steps = fill(

@@ -1,6 +1,7 @@
 """DeleteGroups (42): v0-2
 
-Behaviour: deletes empty groups with their offsets, also those that a transaction still holds. Answers when durable.
+Behaviour: deletes empty groups with their offsets, also those that a transaction still holds.
+           Answers when durable.
 Versions:  v2 flexible.
 Errors:    GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
            COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.

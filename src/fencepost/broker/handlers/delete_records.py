@@ -1,12 +1,13 @@
 """DeleteRecords (21): v0-2
 
-Behaviour: moves the log start offset of a partition forward; nothing below it is served any more, also after a crash.
-           Segments that lie wholly below it are removed soon afterwards. -1 means the high watermark. An offset below the log start changes
-           nothing and is no error.
+Behaviour: moves the log start offset of a partition forward; nothing below it is served any more,
+           also after a crash. Segments that lie wholly below it are removed soon afterwards. -1
+           means the high watermark. An offset below the log start changes nothing and is no error.
 Versions:  v2 flexible.
-Errors:    OFFSET_OUT_OF_RANGE (beyond the high watermark), UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
-           INVALID_TOPIC_EXCEPTION (an internal topic), POLICY_VIOLATION (a topic that is compacted and never
-           deletes), TOPIC_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR.
+Errors:    OFFSET_OUT_OF_RANGE (beyond the high watermark), UNKNOWN_TOPIC_OR_PARTITION,
+           NOT_LEADER_OR_FOLLOWER, INVALID_TOPIC_EXCEPTION (an internal topic), POLICY_VIOLATION (a
+           topic that is compacted and never deletes), TOPIC_AUTHORIZATION_FAILED,
+           KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Deletion:
             told = DeleteRecordsTopicResult(name=topic.name)
             response.topics.append(told)
             yield from fill(told.partitions, topic.partitions, partial(self._prepare, topic.name))
-        # In the same turn as the first cut, and for all of them: the file names every partition that was ever cut.
+        # In the same turn as the first cut, and for all of them: the file names every partition
+        # that was ever cut.
         error = self._save()
         for cut in self._cuts:
             self._perform(cut, error)

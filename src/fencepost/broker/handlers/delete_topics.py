@@ -1,11 +1,13 @@
 """DeleteTopics (20): v1-6
 
-Behaviour: each topic goes with its partitions and settings; the answer comes when it is gone for good. Internal
-           topics hold what the broker itself needs and stay (Kafka lets them be deleted).
+Behaviour: each topic goes with its partitions and settings; the answer comes when it is gone for
+           good. Internal topics hold what the broker itself needs and stay (Kafka lets them be
+           deleted).
 Versions:  v4 flexible; v5 error messages; v6 topics by id.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (a topic twice, a name and an id, neither),
-           INVALID_TOPIC_EXCEPTION (internal), TOPIC_DELETION_DISABLED (INVALID_REQUEST before v3),
-           TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER, KAFKA_STORAGE_ERROR.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (a topic twice, a name and
+           an id, neither), INVALID_TOPIC_EXCEPTION (internal), TOPIC_DELETION_DISABLED
+           (INVALID_REQUEST before v3), TOPIC_AUTHORIZATION_FAILED, NOT_CONTROLLER,
+           KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """DescribeClientQuotas (48): v0-1
 
-Behaviour: finds nothing, because clients are not throttled and no quota can be set; a filter is checked as in Kafka.
+Behaviour: finds nothing, because clients are not throttled and no quota can be set; a filter is
+           checked as in Kafka.
 Versions:  v1 flexible.
-Errors:    INVALID_REQUEST, UNSUPPORTED_VERSION (an unknown type of entity), CLUSTER_AUTHORIZATION_FAILED.
+Errors:    INVALID_REQUEST, UNSUPPORTED_VERSION (an unknown type of entity),
+           CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """DescribeCluster (60): v0-2
 
-Behaviour: the cluster's id, its controller and its brokers. This is an endpoint of brokers (1); a client that looks for
-           an endpoint of controllers (2) is told that it has the wrong one.
-Versions:  v1 the kind of endpoint (KIP-919); v2 fenced brokers, which are left out unless asked for.
+Behaviour: the cluster's id, its controller and its brokers. This is an endpoint of brokers (1); a
+           client that looks for an endpoint of controllers (2) is told that it has the wrong one.
+Versions:  v1 the kind of endpoint (KIP-919); v2 fenced brokers, which are left out unless asked
+           for.
 Errors:    MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
 """
 

@@ -1,14 +1,14 @@
 """DescribeConfigs (32): v1-4
 
-Behaviour: the settings of topics (2), of this broker (4, by its number) or of all brokers (4, no name), of client
-           metrics (16) and of groups (32), and the levels of this broker's loggers (8): each with its value, where the
-           value came from and, on request, what it hides and what it means. Settings of Kafka that have no effect
-           here are shown where somebody set them; those of groups and client metrics are always shown and never
-           have an effect.
+Behaviour: the settings of topics (2), of this broker (4, by its number) or of all brokers (4, no
+           name), of client metrics (16) and of groups (32), and the levels of this broker's loggers
+           (8): each with its value, where the value came from and, on request, what it hides and
+           what it means. Settings of Kafka that have no effect here are shown where somebody set
+           them; those of groups and client metrics are always shown and never have an effect.
 Versions:  v3 types and documentation; v4 flexible.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, an empty name, an
-           unknown type of resource), TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
-           CLUSTER_AUTHORIZATION_FAILED.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, an
+           empty name, an unknown type of resource), TOPIC_AUTHORIZATION_FAILED,
+           GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

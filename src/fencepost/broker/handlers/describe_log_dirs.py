@@ -1,9 +1,10 @@
 """DescribeLogDirs (35): v1-5
 
-Behaviour: the data directory, the size of each log in it that was asked for (null asks for all), and the room that is
-           left. There is one directory and one copy, so nothing lags and nothing moves.
-Versions:  v2 flexible; v3 an error for the whole answer; v4 sizes of the volume;
-           v5 whether the directory is cordoned.
+Behaviour: the data directory, the size of each log in it that was asked for (null asks for all),
+           and the room that is left. There is one directory and one copy, so nothing lags and
+           nothing moves.
+Versions:  v2 flexible; v3 an error for the whole answer; v4 sizes of the volume; v5 whether the
+           directory is cordoned.
 Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cannot be looked at).
 """
 

@@ -1,8 +1,9 @@
 """DescribeProducers (61): v0
 
-Behaviour: every producer that the partitions of this node remember, and where its open transaction begins.
-Errors:    per partition INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION,
-           NOT_LEADER_OR_FOLLOWER (on another node).
+Behaviour: every producer that the partitions of this node remember, and where its open transaction
+           begins.
+Errors:    per partition INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
+           UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (on another node).
 """
 
 from __future__ import annotations

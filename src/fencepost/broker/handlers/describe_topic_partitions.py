@@ -1,11 +1,12 @@
 """DescribeTopicPartitions (75): v0
 
-Behaviour: topics and their partitions in the order of their names, a page at a time: at most so many partitions as the
-           client asks for and max.request.partition.size.limit allows; the cursor says where the next page begins.
-           All topics when none is named.
+Behaviour: topics and their partitions in the order of their names, a page at a time: at most so
+           many partitions as the client asks for and max.request.partition.size.limit allows; the
+           cursor says where the next page begins. All topics when none is named.
 Versions:  v0 is the only one.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, LEADER_NOT_AVAILABLE,
-           INVALID_REQUEST (a cursor at a topic that was not asked for, or before partition 0).
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
+           LEADER_NOT_AVAILABLE, INVALID_REQUEST (a cursor at a topic that was not asked for, or
+           before partition 0).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """DescribeTransactions (65): v0
 
-Behaviour: the state of transactional ids that this node coordinates. While markers are being written, only the
-           partitions that still lack theirs are shown; topics that the client may not describe are left out.
+Behaviour: the state of transactional ids that this node coordinates. While markers are being
+           written, only the partitions that still lack theirs are shown; topics that the client may
+           not describe are left out.
 Errors:    per id TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST (an empty id),
            COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND.
 """

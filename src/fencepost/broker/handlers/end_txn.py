@@ -1,11 +1,13 @@
 """EndTxn (26): v0-5
 
-Behaviour: commits or aborts; answers once the Complete record is durable, or after the Prepare record when a
-           marker takes too long.
-Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3 flexible;
-           v5 (KIP-890) raises the epoch and returns the producer id and epoch to go on with.
-Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR,
-           INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+Behaviour: commits or aborts; answers once the Complete record is durable, or after the Prepare
+           record when a marker takes too long.
+Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3
+           flexible; v5 (KIP-890) raises the epoch and returns the producer id and epoch to go on
+           with.
+Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS,
+           NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+           INVALID_TXN_STATE.
 """
 
 from __future__ import annotations

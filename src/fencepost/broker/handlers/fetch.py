@@ -1,16 +1,17 @@
 """Fetch (1): v4-18
 
-Behaviour: whole batches from each partition, as they lie on the disk, up to the high watermark or, for
-           read_committed, the last stable offset with the list of aborted transactions. Waits until min_bytes
-           are there or max_wait is over; an error answers at once. The first batch is returned even when it is
-           larger than the limits, else a reader could never pass it.
-           Fetch sessions (KIP-227) are declined: the reply's session id is 0, so every request names all of its
-           partitions.
-Versions:  v5 log start offset; v7 sessions; v9 leader epochs; v11 rack; v12 flexible, diverging epochs;
-           v13 topic ids; v15 replica state; v16 node endpoints; v17, v18 followers only.
-Errors:    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED,
-           FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, FETCH_SESSION_ID_NOT_FOUND, KAFKA_STORAGE_ERROR,
-           CORRUPT_MESSAGE (the offset lies in bytes that are known to fail their check).
+Behaviour: whole batches from each partition, as they lie on the disk, up to the high watermark or,
+           for read_committed, the last stable offset with the list of aborted transactions. Waits
+           until min_bytes are there or max_wait is over; an error answers at once. The first batch
+           is returned even when it is larger than the limits, else a reader could never pass it.
+           Fetch sessions (KIP-227) are declined: the reply's session id is 0, so every request
+           names all of its partitions.
+Versions:  v5 log start offset; v7 sessions; v9 leader epochs; v11 rack; v12 flexible, diverging
+           epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17, v18 followers only.
+Errors:    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+           TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+           FETCH_SESSION_ID_NOT_FOUND, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE (the offset lies in
+           bytes that are known to fail their check).
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FULL_FETCH_EPOCHS: Final = (0, -1)
 READ_COMMITTED: Final = 1
 MOST_COPIED_BYTES: Final = 4 * 1024 * 1024
-"""Views of the page cache take no time to speak of. Copies do, of small batches or where too many views are in use: so
-much of them in one reply takes some milliseconds."""
+"""Views of the page cache take no time to speak of. Copies do, of small batches or where too many
+views are in use: so much of them in one reply takes some milliseconds."""
 ROOM_WAIT_MS: Final = 1000
-"""How long a fetch waits for memory before it is answered without records; its client asks again."""
+"""How long a fetch waits for memory before it is answered without records; its client asks
+again."""
 
 
 class Read(NamedTuple):
@@ -55,7 +57,8 @@ class Read(NamedTuple):
     response: FetchResponse
     size_bytes: int
     settled: bool
-    """Something in it must not wait: an error, a log that has diverged, as much as there is memory for."""
+    """Something in it must not wait: an error, a log that has diverged, as much as there is memory
+    for."""
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
@@ -80,7 +83,8 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
 class LongPoll:
     """A fetch that waits for more to read, or for its turn to read.
 
-    When its time is up it is answered in one of the next turns of the loop, because it is not alone in that.
+    When its time is up it is answered in one of the next turns of the loop, because it is not alone
+    in that.
     """
 
     __slots__ = (
@@ -129,7 +133,8 @@ class LongPoll:
     def _wait_for_room(self) -> None:
         """What there is to read is not read while too much lies unread.
 
-        Not for long: the memory may be full of replies that wait behind this one on its own connection.
+        Not for long: the memory may be full of replies that wait behind this one on its own
+        connection.
         """
         node = self._context.node
         if not self._is_hurried:
@@ -195,8 +200,8 @@ def partitions_of(request: FetchRequest, context: Context) -> list[Partition]:
 def has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
     """Whether a reader stands in an earlier segment than the last batch that it may read.
 
-    A read ends with its segment. What is still missing lies in the next one, which the reader asks for when it has
-    this reply; it would wait in vain for its own segment to grow.
+    A read ends with its segment. What is still missing lies in the next one, which the reader asks
+    for when it has this reply; it would wait in vain for its own segment to grow.
     """
     offsets = (asked.fetch_offset for topic in request.topics for asked in topic.partitions)
     read_committed = request.isolation_level == READ_COMMITTED
@@ -216,8 +221,9 @@ def most_bytes(request: FetchRequest, context: Context) -> int:
 def read_all(request: FetchRequest, context: Context) -> Read:
     """Reads every partition in the order of the request until its limit is used up.
 
-    What has to be copied is limited too: the reader comes back for the rest. Where the replies that others have not read take all of
-    their memory, nothing is read, and the reply says only how the partitions are.
+    What has to be copied is limited too: the reader comes back for the rest. Where the replies that
+    others have not read take all of their memory, nothing is read, and the reply says only how the
+    partitions are.
     """
     share = context.node.replies.share()
     most = most_bytes(request, context)
@@ -340,7 +346,10 @@ def diverged(partition: Partition, asked: FetchPartition) -> PartitionData | Non
 def failed(
     asked: FetchPartition, error: ErrorCode, aborted: list[AbortedTransaction] | None = None
 ) -> PartitionData:
-    """Nothing to read. Kafka has an empty list of aborted transactions where it did not look for the partition."""
+    """Nothing to read.
+
+    Kafka has an empty list of aborted transactions where it did not look for the partition.
+    """
     return PartitionData(
         partition_index=asked.partition,
         error_code=error,

@@ -1,11 +1,12 @@
 """FindCoordinator (10): v0-6
 
-Behaviour: the node that owns a group (key type 0) or a transactional id (1): the leader of the partition of
-           __consumer_offsets or __transaction_state that the key hashes to. Those topics are created here, on
-           first use, as in Kafka. An empty transactional id has an owner, too: it is refused by those who use it.
+Behaviour: the node that owns a group (key type 0) or a transactional id (1): the leader of the
+           partition of __consumer_offsets or __transaction_state that the key hashes to. Those
+           topics are created here, on first use, as in Kafka. An empty transactional id has an
+           owner, too: it is refused by those who use it.
 Versions:  v3 flexible; v4 several keys in one request; v6 share groups (key type 2, not served).
-Errors:    INVALID_REQUEST (an unknown key type), GROUP_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-           COORDINATOR_NOT_AVAILABLE.
+Errors:    INVALID_REQUEST (an unknown key type), GROUP_AUTHORIZATION_FAILED,
+           TRANSACTIONAL_ID_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """InitProducerId (22): v0-5
 
-Behaviour: without a transactional id a fresh producer id at epoch 0, and nothing is logged. With one, the id's
-           producer at a new epoch, which fences whoever held it; an open transaction is aborted first, and the
-           client is told to come again. Answers once the record is durable.
-Versions:  v2 flexible; v3 a producer may name the id and epoch that it has (KIP-360); v4 PRODUCER_FENCED, which
-           older clients are told as INVALID_PRODUCER_EPOCH (KIP-588). v6 (KIP-939) is not served.
+Behaviour: without a transactional id a fresh producer id at epoch 0, and nothing is logged. With
+           one, the id's producer at a new epoch, which fences whoever held it; an open transaction
+           is aborted first, and the client is told to come again. Answers once the record is
+           durable.
+Versions:  v2 flexible; v3 a producer may name the id and epoch that it has (KIP-360); v4
+           PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588). v6
+           (KIP-939) is not served.
 Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST,
-           UNSUPPORTED_VERSION (keepPreparedTxn), INVALID_TRANSACTION_TIMEOUT, COORDINATOR_LOAD_IN_PROGRESS,
-           NOT_COORDINATOR, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
+           UNSUPPORTED_VERSION (keepPreparedTxn), INVALID_TRANSACTION_TIMEOUT,
+           COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """JoinGroup (11): v0-9
 
-Behaviour: takes a member into a group, and answers when the next generation begins: when all members have joined, when
-           the rebalance timeout has passed, or, for the first generation of an empty group, after
-           group.initial.rebalance.delay.ms. A follower that joins again unchanged is answered at once.
-Versions:  v0 has one timeout; v4 a member without an id is told one first (KIP-394); v5 static members (KIP-345);
-           v6 flexible; v7 protocol type and name may be null; v8 a reason, which is not used; v9 skip_assignment.
-Errors:    INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED, FENCED_INSTANCE_ID,
-           INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
-           COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS (a newer join of the
-           member has taken the place of this one).
+Behaviour: takes a member into a group, and answers when the next generation begins: when all
+           members have joined, when the rebalance timeout has passed, or, for the first generation
+           of an empty group, after group.initial.rebalance.delay.ms. A follower that joins again
+           unchanged is answered at once.
+Versions:  v0 has one timeout; v4 a member without an id is told one first (KIP-394); v5 static
+           members (KIP-345); v6 flexible; v7 protocol type and name may be null; v8 a reason, which
+           is not used; v9 skip_assignment.
+Errors:    INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED,
+           FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
+           GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+           COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS (a newer join of the member has taken
+           the place of this one).
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """LeaveGroup (13): v0-5
 
-Behaviour: takes members out of a group, by member id or, for an administrator, static ones by their instance. The rest
-           of the group rebalances. Answers when a group that became empty is written as such.
-Versions:  v0-2 one member, whose error is that of the reply; v3 several (KIP-345); v4 flexible; v5 reasons, not used.
-Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
-           COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+Behaviour: takes members out of a group, by member id or, for an administrator, static ones by their
+           instance. The rest of the group rebalances. Answers when a group that became empty is
+           written as such.
+Versions:  v0-2 one member, whose error is that of the reply; v3 several (KIP-345); v4 flexible; v5
+           reasons, not used.
+Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, GROUP_AUTHORIZATION_FAILED,
+           NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations

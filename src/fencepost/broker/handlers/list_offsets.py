@@ -1,14 +1,15 @@
 """ListOffsets (2): v1-11
 
-Behaviour: the offset for a time, or for one of the special times: earliest (-2), latest (-1), the record with
-           the highest timestamp (-3), and those of tiered storage (-4 earliest local, -5 latest tiered,
-           -6 earliest pending upload), of which there is none here. Latest is the high watermark, or the last
-           stable offset for read_committed; nothing beyond it is found by time either.
-Versions:  v2 isolation level; v4 leader epochs; v6 flexible; v7 highest timestamp; v8, v9, v11 tiered storage;
-           v10 a timeout for remote look-ups.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-           INVALID_REQUEST (a partition named twice), UNSUPPORTED_VERSION (a special time that we do not know),
-           KAFKA_STORAGE_ERROR.
+Behaviour: the offset for a time, or for one of the special times: earliest (-2), latest (-1), the
+           record with the highest timestamp (-3), and those of tiered storage (-4 earliest local,
+           -5 latest tiered, -6 earliest pending upload), of which there is none here. Latest is the
+           high watermark, or the last stable offset for read_committed; nothing beyond it is found
+           by time either.
+Versions:  v2 isolation level; v4 leader epochs; v6 flexible; v7 highest timestamp; v8, v9, v11
+           tiered storage; v10 a timeout for remote look-ups.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH,
+           UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), UNSUPPORTED_VERSION (a
+           special time that we do not know), KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
         return TimestampOffset(NO_TIMESTAMP, upper, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = of_partition.log_start_offset
-        # What is written next belongs to the leader of now, who has no entry yet where nothing was written.
+        # What is written next belongs to the leader of now, who has no entry yet where nothing was
+        # written.
         is_empty = start == of_partition.log_end_offset
         epoch = partition.leader_epoch if is_empty else of_partition.epochs.epoch_at(start)
         return TimestampOffset(NO_TIMESTAMP, start, epoch)

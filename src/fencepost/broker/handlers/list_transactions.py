@@ -1,10 +1,11 @@
 """ListTransactions (66): v0-2
 
-Behaviour: the transactional ids that this node coordinates, by state, producer id, age and pattern; those that the
-           client may not describe are left out.
-Versions:  v1 (KIP-994) only what began longer ago than a duration; v2 (KIP-1152) only ids that match a pattern as
-           a whole.
-Errors:    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION. Names that no state has are echoed.
+Behaviour: the transactional ids that this node coordinates, by state, producer id, age and pattern;
+           those that the client may not describe are left out.
+Versions:  v1 (KIP-994) only what began longer ago than a duration; v2 (KIP-1152) only ids that
+           match a pattern as a whole.
+Errors:    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION. Names that no state has are
+           echoed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Metadata (3): v0-13
 
-Behaviour: the brokers, the controller and topics with their partitions and leaders. All topics for null (v0: for
-           an empty list), none for an empty list, else those that are named. A topic that is not there is created
-           when the client and auto.create.topics.enable allow it, and is in the answer: where Kafka makes the
-           client ask again, we have it at once.
-Versions:  v4 the client may forbid creation; v5 offline replicas; v7 leader epochs; v8 authorized operations (of
-           the cluster up to v10); v9 flexible; v10 topic ids; v12 topics may be asked for by id; v13 an error for
-           the whole answer.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
-           LEADER_NOT_AVAILABLE (a partition that is not open yet, or that the disk refuses), INVALID_REQUEST (an
-           id before v12), KAFKA_STORAGE_ERROR.
+Behaviour: the brokers, the controller and topics with their partitions and leaders. All topics for
+           null (v0: for an empty list), none for an empty list, else those that are named. A topic
+           that is not there is created when the client and auto.create.topics.enable allow it, and
+           is in the answer: where Kafka makes the client ask again, we have it at once.
+Versions:  v4 the client may forbid creation; v5 offline replicas; v7 leader epochs; v8 authorized
+           operations (of the cluster up to v10); v9 flexible; v10 topic ids; v12 topics may be
+           asked for by id; v13 an error for the whole answer.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION,
+           TOPIC_AUTHORIZATION_FAILED, LEADER_NOT_AVAILABLE (a partition that is not open yet, or
+           that the disk refuses), INVALID_REQUEST (an id before v12), KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataRespo
     return parked
 
 
-# -- which topics ----------------------------------------------------------------------------------------
+# -- which topics
+# ----------------------------------------------------------------------------------------
 
 
 def topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
@@ -138,7 +139,8 @@ def may_create(name: str, context: Context) -> bool:
     )
 
 
-# -- the answer ------------------------------------------------------------------------------------------
+# -- the answer
+# ------------------------------------------------------------------------------------------
 
 
 def answer(

@@ -1,13 +1,14 @@
 """OffsetCommit (8): v2-10
 
-Behaviour: stores offsets of a group, for a member of its generation, or for nobody where the group is empty. Answers
-           when they are durable.
-Versions:  v2-4 may ask for a retention of their own; v6 leader epochs; v7 static members (KIP-345); v8 flexible;
-           v9 GROUP_ID_NOT_FOUND for a group that is not there, before that ILLEGAL_GENERATION; v10 topic ids.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE, ILLEGAL_GENERATION,
-           GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS,
-           TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
-           COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
+Behaviour: stores offsets of a group, for a member of its generation, or for nobody where the group
+           is empty. Answers when they are durable.
+Versions:  v2-4 may ask for a retention of their own; v6 leader epochs; v7 static members (KIP-345);
+           v8 flexible; v9 GROUP_ID_NOT_FOUND for a group that is not there, before that
+           ILLEGAL_GENERATION; v10 topic ids.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE,
+           ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+           REBALANCE_IN_PROGRESS, TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
+           NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations

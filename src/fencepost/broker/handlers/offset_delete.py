@@ -1,10 +1,12 @@
 """OffsetDelete (47): v0
 
-Behaviour: removes offsets of a group in topics that none of its members reads. Answers when durable.
+Behaviour: removes offsets of a group in topics that none of its members reads. Answers when
+           durable.
 Versions:  v0 only, not flexible.
 Errors:    INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers),
-           GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE;
-           per partition GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED.
+           GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
+           COORDINATOR_NOT_AVAILABLE; per partition GROUP_SUBSCRIBED_TO_TOPIC,
+           UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """OffsetFetch (9): v1-10
 
-Behaviour: the committed offsets of groups: of the partitions asked for, -1 where there is none, or of all that have
-           one. With require_stable a partition for which a transaction holds an offset is answered with
-           UNSTABLE_OFFSET_COMMIT. Answers when what it tells is durable.
-Versions:  v2 null asks for all, and an error of the group; v5 leader epochs; v6 flexible; v7 require_stable (KIP-447);
-           v8 several groups; v9 member and epoch, which classic groups do not need; v10 topic ids. v1 has no error of
-           the group: it stands in every partition.
+Behaviour: the committed offsets of groups: of the partitions asked for, -1 where there is none, or
+           of all that have one. With require_stable a partition for which a transaction holds an
+           offset is answered with UNSTABLE_OFFSET_COMMIT. Answers when what it tells is durable.
+Versions:  v2 null asks for all, and an error of the group; v5 leader epochs; v6 flexible; v7
+           require_stable (KIP-447); v8 several groups; v9 member and epoch, which classic groups do
+           not need; v10 topic ids. v1 has no error of the group: it stands in every partition.
 Errors:    GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS; per partition
            UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED.
 """

@@ -1,9 +1,10 @@
 """OffsetForLeaderEpoch (23): v2-4
 
-Behaviour: where an epoch of a partition's leader ended, so that a consumer notices that the log was cut
-           behind its position.
+Behaviour: where an epoch of a partition's leader ended, so that a consumer notices that the log was
+           cut behind its position.
 Versions:  v3 replica id (consumers send -2); v4 flexible.
-Errors:    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED.
+Errors:    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+           TOPIC_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
 """Produce (0): v3-13
 
-Behaviour: appends one sealed batch per partition; answers when the batches are durable by the chosen mode.
-           acks 1 and -1 mean the same on one copy; acks 0 is not answered, and a refusal then closes the
-           connection; anything else is refused.
-           The first write of a transaction to a partition is appended only after the coordinator's word
-           (KIP-890): up to v11 it is asked, from v12 on the partition is added to the transaction.
-Versions:  v3 batches of magic 2 only; v7 zstd; v8 error messages and errors per record; v9 flexible;
-           v11 TRANSACTION_ABORTABLE; v12 TV2; v13 topic ids. v0-2 are advertised and refused (KAFKA-18659).
+Behaviour: appends one sealed batch per partition; answers when the batches are durable by the
+           chosen mode. acks 1 and -1 mean the same on one copy; acks 0 is not answered, and a
+           refusal then closes the connection; anything else is refused. The first write of a
+           transaction to a partition is appended only after the coordinator's word (KIP-890): up to
+           v11 it is asked, from v12 on the partition is added to the transaction.
+Versions:  v3 batches of magic 2 only; v7 zstd; v8 error messages and errors per record; v9
+           flexible; v11 TRANSACTION_ABORTABLE; v12 TV2; v13 topic ids. v0-2 are advertised and
+           refused (KAFKA-18659).
 Errors:    CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, MESSAGE_TOO_LARGE,
-           INVALID_TOPIC_EXCEPTION, INVALID_REQUIRED_ACKS, TOPIC_AUTHORIZATION_FAILED, INVALID_TIMESTAMP,
-           OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
-           INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR,
-           UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, NOT_ENOUGH_REPLICAS (the coordinator cannot be asked
-           now), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE.
+           INVALID_TOPIC_EXCEPTION, INVALID_REQUIRED_ACKS, TOPIC_AUTHORIZATION_FAILED,
+           INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+           INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+           KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, NOT_ENOUGH_REPLICAS
+           (the coordinator cannot be asked now), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ APPENDING_SECONDS: Final = 0.005
 WITHOUT_LOG_START: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
 )
-"""Where a refused batch is not told where the log begins; Kafka tells it with all that its log refuses."""
+"""Where a refused batch is not told where the log begins; Kafka tells it with all that its log
+refuses."""
 LOGGED_REFUSALS: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.CORRUPT_MESSAGE}
 )
@@ -103,7 +105,8 @@ def go_on(
     return finish(request, response, writes, context, parked)
 
 
-# -- batches that are opened beside the loop's other work -----------------------------------------------
+# -- batches that are opened beside the loop's other work
+# -----------------------------------------------
 
 
 def open_at_once(to_open: list[Opening]) -> bool:
@@ -133,7 +136,8 @@ def open_batches(
     context.node.opener.open(to_open, opened)
 
 
-# -- checks that need no partition -----------------------------------------------------------------------
+# -- checks that need no partition
+# -----------------------------------------------------------------------
 
 
 def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, list[Write]]:
@@ -234,7 +238,8 @@ def is_foreign_transaction(request: ProduceRequest, writes: list[Write], context
         return False
     if len(writes) == sum(len(topic.partition_data) for topic in request.topic_data):
         return any(write.batch.is_transactional for write in writes)
-    # Some were refused for a reason of their own, but Kafka looks at all batches before it looks for their places.
+    # Some were refused for a reason of their own, but Kafka looks at all batches before it looks
+    # for their places.
     return any(
         claims_transaction(data.records)
         for topic in request.topic_data
@@ -272,7 +277,8 @@ def refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
             reply.log_start_offset = -1
 
 
-# -- the coordinator's word about first writes -----------------------------------------------------------
+# -- the coordinator's word about first writes
+# -----------------------------------------------------------
 
 
 def must_ask(context: Context) -> bool:
@@ -361,7 +367,8 @@ def explain_verification(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
     ) or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_OF_TV2):
-        # An old client retries this code with the same batch and gives up on the others (KAFKA-15459).
+        # An old client retries this code with the same batch and gives up on the others
+        # (KAFKA-15459).
         error = ErrorCode.NOT_ENOUGH_REPLICAS
     return Refusal(error, f"The transaction of {producer} could not be verified: {error.name}.")
 
@@ -378,7 +385,8 @@ def explain_fence(request: ProduceRequest, write: Write, context: Context) -> Re
     return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message)
 
 
-# -- the append ------------------------------------------------------------------------------------------
+# -- the append
+# ------------------------------------------------------------------------------------------
 
 
 def finish(
@@ -390,8 +398,9 @@ def finish(
 ) -> ProduceResponse | Parked | NoReply:
     """Appends what was admitted; the reply, or the place where it will come.
 
-    A request may have a batch for each of a thousand partitions, or a hundred megabytes. So it is appended for
-    `APPENDING_SECONDS` at a time, and others are served in between; the requests behind it wait until all of it is.
+    A request may have a batch for each of a thousand partitions, or a hundred megabytes. So it is
+    appended for `APPENDING_SECONDS` at a time, and others are served in between; the requests
+    behind it wait until all of it is.
     """
     undurable: list[tuple[Write, int]] = []
     done = append_some(writes, 0, undurable, context)
@@ -413,7 +422,10 @@ def append_on(
     context: Context,
     parked: Parked,
 ) -> None:
-    """The next turn of `finish`. No closure: one that named itself would keep the request until a garbage collection."""
+    """The next turn of `finish`.
+
+    No closure: one that named itself would keep the request until a garbage collection.
+    """
     done = append_some(writes, done, undurable, context)
     if done < len(writes):
         context.node.call_later(

@@ -1,15 +1,18 @@
 """TxnOffsetCommit (28): v0-5
 
-Behaviour: holds offsets of a group until the producer's transaction ends: a COMMIT marker makes them the group's, an
-           ABORT marker drops them. The transaction coordinator is asked first (KIP-890): up to v4 whether the
-           transaction has the group's partition, from v5 on the partition is added. Answers when durable.
-Versions:  v2 leader epochs; v3 flexible, member and generation, which fence a zombie's commit (KIP-447);
-           v4 TRANSACTION_ABORTABLE, before that INVALID_TXN_STATE; v5 TV2.
-Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED,
-           UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID, OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID,
-           FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING,
-           INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, NOT_COORDINATOR,
-           COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS (before v2: COORDINATOR_NOT_AVAILABLE).
+Behaviour: holds offsets of a group until the producer's transaction ends: a COMMIT marker makes
+           them the group's, an ABORT marker drops them. The transaction coordinator is asked first
+           (KIP-890): up to v4 whether the transaction has the group's partition, from v5 on the
+           partition is added. Answers when durable.
+Versions:  v2 leader epochs; v3 flexible, member and generation, which fence a zombie's commit
+           (KIP-447); v4 TRANSACTION_ABORTABLE, before that INVALID_TXN_STATE; v5 TV2.
+Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
+           TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_GROUP_ID,
+           OFFSET_METADATA_TOO_LARGE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
+           INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE,
+           CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE, NOT_COORDINATOR,
+           COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS (before v2:
+           COORDINATOR_NOT_AVAILABLE).
 """
 
 from __future__ import annotations

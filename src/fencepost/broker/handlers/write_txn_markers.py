@@ -1,12 +1,12 @@
 """WriteTxnMarkers (27): v1-2
 
 Behaviour: ends transactions on partitions of this node, for the coordinator on another one, or for
-           `kafka-transactions abort`. Answers once all markers are durable and, on __consumer_offsets, the offsets
-           that were pending are settled.
+           `kafka-transactions abort`. Answers once all markers are durable and, on
+           __consumer_offsets, the offsets that were pending are settled.
 Versions:  v1 flexible; v2 (KIP-1228) says which protocol the transaction used.
-Errors:    CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION (not on this node), NOT_LEADER_OR_FOLLOWER (the
-           group coordinator is loading), INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED,
-           KAFKA_STORAGE_ERROR.
+Errors:    CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION (not on this node),
+           NOT_LEADER_OR_FOLLOWER (the group coordinator is loading), INVALID_PRODUCER_EPOCH,
+           TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

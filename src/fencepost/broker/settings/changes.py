@@ -1,8 +1,9 @@
 """Changes to settings as clients ask for them: checked as a whole, or refused with a sentence.
 
-IncrementalAlterConfigs names an operation for each setting; the older AlterConfigs names the settings that shall
-be there, and all others go. Both become one `AlterSettings` event per resource. Levels of loggers are not settings
-of the cluster: they are changed in this process at once, and not kept.
+IncrementalAlterConfigs names an operation for each setting; the older AlterConfigs names the
+settings that shall be there, and all others go. Both become one `AlterSettings` event per resource.
+Levels of loggers are not settings of the cluster: they are changed in this process at once, and not
+kept.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ _TABLES: Final[Mapping[int, Mapping[str, Setting[Any]]]] = {
     TOPIC_RESOURCE: TOPIC_SETTINGS,
     BROKER_RESOURCE: BROKER_SETTINGS,
     GROUP_RESOURCE: GROUP_SETTINGS,
-    # Kafka's controller does not know which settings of client metrics are lists, and neither do we then.
+    # Kafka's controller does not know which settings of client metrics are lists, and neither do we
+    # then.
     CLIENT_METRICS_RESOURCE: {},
 }
 """The settings of which it is known here whether they are lists."""
@@ -298,8 +300,9 @@ def alter(
 class _Walk:
     """One request on its way over its resources.
 
-    Each resource is decided and appended in one turn of the loop, many of them over several turns. The requests behind
-    this one wait until all of it is in the log; the answer waits until it is durable.
+    Each resource is decided and appended in one turn of the loop, many of them over several turns.
+    The requests behind this one wait until all of it is in the log; the answer waits until it is
+    durable.
     """
 
     def __init__(

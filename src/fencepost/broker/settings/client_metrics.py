@@ -1,7 +1,7 @@
 """Subscriptions to metrics that clients push (KIP-714), kept and shown as a Kafka broker without a receiver does.
 
-Kafka offers the telemetry APIs to clients only where a plugin takes the metrics; without one it keeps subscriptions
-and no client ever hears of them. There are no such plugins here.
+Kafka offers the telemetry APIs to clients only where a plugin takes the metrics; without one it
+keeps subscriptions and no client ever hears of them. There are no such plugins here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ NOT_COLLECTED: Final = "metrics that clients push are not collected"
 SHORTEST_INTERVAL_MS: Final = 100
 LONGEST_INTERVAL_MS: Final = 3_600_000
 LONGEST_LIST: Final = 4_000
-"""Characters of `match` or `metrics`. Patterns are compiled while everybody waits, at up to 8 µs a character."""
+"""Characters of `match` or `metrics`. Patterns are compiled while everybody waits, at up to 8 µs a
+character."""
 SELECTORS: Final = frozenset(
     {
         "client_instance_id",
@@ -72,7 +73,8 @@ def _check_pattern(pattern: str) -> None:
     selector, _, expression = pattern.partition("=")
     if not expression or selector.strip() not in SELECTORS:
         raise ConfigError(
-            f"match has {pattern!r}; a pattern is one of {', '.join(sorted(SELECTORS))}, then = and "
+            f"match has {pattern!r}; a pattern is one of {', '.join(sorted(SELECTORS))}, then = "
+            "and "
             "a regular expression"
         )
     try:

@@ -6,9 +6,9 @@
     what the command line or a file said        STATIC_BROKER_CONFIG
     the table                                   DEFAULT_CONFIG
 
-The first of these that has a value wins. Dynamic values are records of the metadata log; `replace_dynamic` puts
-them over the static ones while the broker runs. Texts are kept beside the values, because DescribeConfigs shows
-where a value came from and what it hides.
+The first of these that has a value wins. Dynamic values are records of the metadata log;
+`replace_dynamic` puts them over the static ones while the broker runs. Texts are kept beside the
+values, because DescribeConfigs shows where a value came from and what it hides.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ class Synonym(NamedTuple):
 class BrokerConfig(BrokerSettings):
     """All broker settings of one node, read as attributes: `config.num_partitions`.
 
-    `given` is what the user wrote, and `unknown_ok` the names of a properties file, which may be anybody's. `warnings`
-    has a sentence for each setting that does nothing here, or less than it says.
+    `given` is what the user wrote, and `unknown_ok` the names of a properties file, which may be
+    anybody's. `warnings` has a sentence for each setting that does nothing here, or less than it
+    says.
     """
 
     def __init__(
@@ -133,7 +134,8 @@ class BrokerConfig(BrokerSettings):
             return
         if "node.id" in self.static and self.broker_id != self.node_id:
             raise ConfigError(
-                f"node.id is {self.node_id} and broker.id is {self.broker_id}; they must be the same"
+                f"node.id is {self.node_id} and broker.id is {self.broker_id}; they must be the "
+                "same"
             )
         if self.broker_id >= 0:
             self.__dict__["node_id"] = self.broker_id
@@ -142,7 +144,8 @@ class BrokerConfig(BrokerSettings):
         folders = self.log_dirs if self.log_dirs is not None else self.log_dir
         if len(folders) != 1 or not folders[0]:
             raise ConfigError(
-                f"log.dirs names {len(folders)} folders; fencepost keeps its data in one: choose it with --data DIR"
+                f"log.dirs names {len(folders)} folders; fencepost keeps its data in one: "
+                "choose it with --data DIR"
             )
         return folders[0]
 
@@ -186,7 +189,8 @@ class BrokerConfig(BrokerSettings):
             found = self.listener
         if found.host in ANY_HOST:
             raise ConfigError(
-                f"clients cannot be told to connect to {found}; say which name of this machine they shall use: "
+                f"clients cannot be told to connect to {found}; say which name of this machine "
+                "they shall use: "
                 f"--config advertised.listeners={found.name}://NAME:{found.port or 'PORT'}"
             )
         return found
@@ -194,8 +198,9 @@ class BrokerConfig(BrokerSettings):
     def keep_to_loopback(self) -> str | None:
         """Narrows "every address" to the loopback name that clients are told; the warning that says so.
 
-        Kafka's own properties file listens everywhere and tells clients localhost. None where there is nothing to
-        narrow: clients on other machines are meant to come, and whoever starts the broker must allow that.
+        Kafka's own properties file listens everywhere and tells clients localhost. None where there
+        is nothing to narrow: clients on other machines are meant to come, and whoever starts the
+        broker must allow that.
         """
         if self.listener.host not in ANY_HOST or not is_loopback(self._advertised.host):
             return None
@@ -204,7 +209,8 @@ class BrokerConfig(BrokerSettings):
             self.listener._replace(host=self._advertised.host),
         )
         return (
-            f"listeners is {everywhere}, every address of this machine; this broker has no authentication, so it listens "
+            f"listeners is {everywhere}, every address of this machine; this broker has no "
+            "authentication, so it listens "
             f"on {self.listener.host} only. --allow-remote opens it to other machines"
         )
 
@@ -246,7 +252,8 @@ class BrokerConfig(BrokerSettings):
             for each in names
             if each in level
         ]
-        # A weaker name before the asked one means that the asked one has no value: Kafka shows nothing then.
+        # A weaker name before the asked one means that the asked one has no value: Kafka shows
+        # nothing then.
         while found and found[0].name != name:
             found.pop(0)
         return found
@@ -263,7 +270,8 @@ _DEFAULT_TEXTS: Final[Mapping[str, str]] = {
 }
 
 
-# -- names ----------------------------------------------------------------------------------------------------
+# -- names
+# ----------------------------------------------------------------------------------------------------
 
 
 def review(name: str, value: str) -> str | None:
@@ -319,7 +327,8 @@ def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
         setting.parse(value)
 
 
-# -- topics ---------------------------------------------------------------------------------------------------
+# -- topics
+# ---------------------------------------------------------------------------------------------------
 
 
 class TopicConfig(TopicSettings):
@@ -403,7 +412,8 @@ def topic_log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogC
     )
 
 
-# -- reading --------------------------------------------------------------------------------------------------
+# -- reading
+# --------------------------------------------------------------------------------------------------
 
 
 def load_config(

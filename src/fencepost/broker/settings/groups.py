@@ -1,8 +1,9 @@
 """Settings of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071), as Kafka 4.3 has them.
 
-fencepost serves classic groups, which have no settings of their own: these are checked, kept and shown as in Kafka,
-and change nothing. A setting that a group does not have comes from the broker's setting of the same name behind
-`group.`; the broker's bounds (`group.consumer.min.session.timeout.ms`) hold for the group's values.
+fencepost serves classic groups, which have no settings of their own: these are checked, kept and
+shown as in Kafka, and change nothing. A setting that a group does not have comes from the broker's
+setting of the same name behind `group.`; the broker's bounds
+(`group.consumer.min.session.timeout.ms`) hold for the group's values.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """What a setting is: a typed attribute that knows Kafka's name for it, its default and which values will do.
 
-A table of settings is a class (`broker/settings/tables.py`): each attribute is a `Setting`, and its Kafka name is the
-attribute's with dots for underscores. An object with values keeps them in its `__dict__` under the same
-attribute, so reading one costs what any attribute costs, and mypy knows its type.
+A table of settings is a class (`broker/settings/tables.py`): each attribute is a `Setting`, and its
+Kafka name is the attribute's with dots for underscores. An object with values keeps them in its
+`__dict__` under the same attribute, so reading one costs what any attribute costs, and mypy knows
+its type.
 
-Texts are read as Kafka's ConfigDef reads them: they are trimmed, `+5` is a number and `0x10` or `1_000` are not,
-a list is split at commas, TRUE is true and yes is not.
+Texts are read as Kafka's ConfigDef reads them: they are trimmed, `+5` is a number and `0x10` or
+`1_000` are not, a list is split at commas, TRUE is true and yes is not.
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ def settings_of(table: type) -> Iterator[Setting[Any]]:
                 yield value
 
 
-# -- declaring ------------------------------------------------------------------------------------------------
+# -- declaring
+# ------------------------------------------------------------------------------------------------
 
 
 def flag(
@@ -217,7 +219,8 @@ def at_most_effective(most: T, setting: Setting[T]) -> Setting[T]:
     return setting
 
 
-# -- checking -------------------------------------------------------------------------------------------------
+# -- checking
+# -------------------------------------------------------------------------------------------------
 
 
 def at_least(low: float) -> Check:
@@ -257,7 +260,8 @@ def replicas(value: tuple[str, ...]) -> str | None:
     return "*, or a list of partition:broker"
 
 
-# -- reading texts ---------------------------------------------------------------------------------------------
+# -- reading texts
+# ---------------------------------------------------------------------------------------------
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}")
 _FRACTION: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -1,8 +1,9 @@
 """The loggers of this process as Kafka's tools see them (the resource BROKER_LOGGER, KIP-412).
 
-`root` is the logger `fencepost`, above all of the broker's: the broker may run inside another program, whose own
-loggers are none of its clients' business. A logger is there once its module is imported; a handler's is imported with
-the first request that it serves. Levels last until the process ends, as in Kafka.
+`root` is the logger `fencepost`, above all of the broker's: the broker may run inside another
+program, whose own loggers are none of its clients' business. A logger is there once its module is
+imported; a handler's is imported with the first request that it serves. Levels last until the
+process ends, as in Kafka.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 r"""Java's .properties files, which is how Kafka's settings are kept.
 
-A line is a comment (`#` or `!` first), blank, or a key and a value with `=`, `:` or blanks between them. A backslash
-at the end of a line joins the next one to it, without that one's leading blanks. Within a key or a value a
-backslash makes the next character plain, except in \t \n \r \f and \uXXXX.
+A line is a comment (`#` or `!` first), blank, or a key and a value with `=`, `:` or blanks between
+them. A backslash at the end of a line joins the next one to it, without that one's leading blanks.
+Within a key or a value a backslash makes the next character plain, except in \t \n \r \f and
+\uXXXX.
 """
 
 from __future__ import annotations

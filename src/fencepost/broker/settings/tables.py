@@ -2,15 +2,16 @@
 
 Three things can happen to a name:
 
-- it stands in `BrokerSettings` or `TopicSettings`: it is honoured, with Kafka's default unless `why_differs`
-  says otherwise. A few are only checked and shown (`without_effect`), or take no more effect than one broker allows
-  (`at_most_effective`); at the start a warning says so;
-- it is Kafka's but has no meaning here (`IGNORED`): it is accepted, kept, shown, and a warning says why it does
-  nothing, so that a properties file made for Kafka can be used as it is;
+- it stands in `BrokerSettings` or `TopicSettings`: it is honoured, with Kafka's default unless
+  `why_differs` says otherwise. A few are only checked and shown (`without_effect`), or take no more
+  effect than one broker allows (`at_most_effective`); at the start a warning says so;
+- it is Kafka's but has no meaning here (`IGNORED`): it is accepted, kept, shown, and a warning says
+  why it does nothing, so that a properties file made for Kafka can be used as it is;
 - it would make somebody believe in a protection that is not there (`REFUSED`): it is an error.
 
-Anything else is a typing error and is refused, with the closest name that exists. In a properties file it is a warning:
-such files carry names of older versions of Kafka and of its vendors, which Kafka ignores too.
+Anything else is a typing error and is refused, with the closest name that exists. In a properties
+file it is a warning: such files carry names of older versions of Kafka and of its vendors, which
+Kafka ignores too.
 """
 
 from __future__ import annotations
@@ -118,20 +119,23 @@ class BrokerSettings:
         "Open connections; the next one is closed.",
         at_least(1),
         update=WIDE,
-        why_differs="Kafka has no bound; fewer are taken where `ulimit -n` leaves no room for as many",
+        why_differs="Kafka has no bound; fewer are taken where `ulimit -n` leaves no room for "
+        "as many",
     )
     connections_max_idle_ms = integer(
         600_000, "A connection without requests for so long is closed.", kind=Kind.LONG
     )
     queued_max_request_bytes = integer(
         limits.QUEUED_REQUEST_BYTES,
-        "Memory for the large requests of all connections; the next ones are read later. 0 or less: no bound.",
+        "Memory for the large requests of all connections; the next ones are read later. 0 or "
+        "less: no bound.",
         kind=Kind.LONG,
         why_differs="Kafka has no bound",
     )
     queued_max_response_bytes = integer(
         limits.QUEUED_RESPONSE_BYTES,
-        "Memory for replies that clients have not read; then fetches bring less or wait. 0 or less: no bound.",
+        "Memory for replies that clients have not read; then fetches bring less or wait. 0 or "
+        "less: no bound.",
         kind=Kind.LONG,
         why_differs="fencepost's own; Kafka sends from the page cache",
     )
@@ -506,7 +510,8 @@ IGNORED: Final[Mapping[str, str]] = {
     "unclean.leader.election.interval.ms": ONE_COPY,
     "unstable.": "only finished APIs are served",
 }
-"""Names of Kafka, or beginnings of names (those with a dot at their end), that do nothing here, and why."""
+"""Names of Kafka, or beginnings of names (those with a dot at their end), that do nothing here, and
+why."""
 
 REFUSED: Final[Mapping[str, str]] = {
     "authorizer.class.name": "there is no authorizer: everybody may do everything",

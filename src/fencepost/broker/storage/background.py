@@ -1,12 +1,13 @@
 """Work that blocks, done in a thread of the loop's executor: syncs of sealed segments, checkpoint files.
 
-What runs there touches nothing but the disk; what follows from it happens on the loop. A sync that fails ends the process,
-as every failed sync does.
+What runs there touches nothing but the disk; what follows from it happens on the loop. A sync that
+fails ends the process, as every failed sync does.
 
-`Flusher` is who makes recovery points move. A segment that is sealed is synced soon afterwards with its indexes, its
-snapshot and the names of its files; then everything below the active segment is known to be on the disk, and the
-recovery point says so. Shortly after that, and at regular intervals, the recovery points are written to
-`recovery-point-offset-checkpoint`. After a crash only what lies above them is read through.
+`Flusher` is who makes recovery points move. A segment that is sealed is synced soon afterwards with
+its indexes, its snapshot and the names of its files; then everything below the active segment is
+known to be on the disk, and the recovery point says so. Shortly after that, and at regular
+intervals, the recovery points are written to `recovery-point-offset-checkpoint`. After a crash only
+what lies above them is read through.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_FLUSH_MS: Final = 5_000
-"""Pause before a segment is tried again that could not be opened: too many open files, most likely."""
+"""Pause before a segment is tried again that could not be opened: too many open files, most
+likely."""
 SAVE_DELAY_MS: Final = 1_000
 """From a flush to the checkpoint that tells of it; many logs that roll at once share one."""
 
@@ -139,7 +141,8 @@ class Flusher:
     def _is_open(self, partition: Partition) -> bool:
         return self._node.partitions.by_name.get(partition.name) is partition
 
-    # -- recovery points ----------------------------------------------------------------------------------
+    # -- recovery points
+    # ----------------------------------------------------------------------------------
 
     def save_soon(self) -> None:
         """Writes the recovery points within a second or so."""

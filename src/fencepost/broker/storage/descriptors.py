@@ -1,18 +1,19 @@
 """File descriptors: how many there are, who may have how many, and what is done when there are none left.
 
-Theory of operation
--------------------
-The system gives a process a fixed number of descriptors. They are shared out at the start, so that no use can take them all:
+Theory of operation ------------------- The system gives a process a fixed number of descriptors.
+They are shared out at the start, so that no use can take them all:
 
-- a few for the process itself: the loop, the lock, files that are open for a moment (snapshots, checkpoints, syncs);
+- a few for the process itself: the loop, the lock, files that are open for a moment (snapshots,
+  checkpoints, syncs);
 - mapped files on their way to readers, and sealed segments that are read (both are few);
-- the files of segments that are written to. No partition keeps one for good (`log/open_segments.py`), so the number
-  of partitions is not bounded by it;
+- the files of segments that are written to. No partition keeps one for good
+  (`log/open_segments.py`), so the number of partitions is not bounded by it;
 - connections get the rest, if that is less than max.connections. The server closes those beyond it.
 
-Others may still take what was left to us: an embedded broker lives in somebody's process, and the system has a limit for all
-processes. So every open that fails for want of a descriptor closes half of the log files that are open and is tried again
-(`PatientDisk`). A thread that syncs may not touch segments; it waits a moment and tries again.
+Others may still take what was left to us: an embedded broker lives in somebody's process, and the
+system has a limit for all processes. So every open that fails for want of a descriptor closes half
+of the log files that are open and is tried again (`PatientDisk`). A thread that syncs may not touch
+segments; it waits a moment and tries again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from typing import Final, NamedTuple, TypeVar
 from fencepost.base.seams import Disk, File, Space
 
 OWN: Final = 64
-"""For the process itself: about 20 after the start; the executor's threads, the trace, peers come to it."""
+"""For the process itself: about 20 after the start; the executor's threads, the trace, peers come
+to it."""
 MAPPINGS: Final = 128
 SEALED: Final = 64
 SMALLEST_SHARE: Final = 16
@@ -86,8 +88,9 @@ def raise_open_file_limit() -> tuple[int, int]:
 class PatientDisk:
     """A disk whose opens survive that no descriptor is left. Made in the thread of the loop.
 
-    While the broker starts it also remembers the names in the folder that was listed last, until it changes something: to
-    open a log is to ask many times what is there, and a start opens tens of thousands. No thread runs yet.
+    While the broker starts it also remembers the names in the folder that was listed last, until it
+    changes something: to open a log is to ask many times what is there, and a start opens tens of
+    thousands. No thread runs yet.
     """
 
     __slots__ = ("_disk", "_folder", "_known", "_make_room", "_names", "_starting", "_thread")

@@ -1,7 +1,7 @@
 """What is wrong with a stopped data directory: every file is read, and nothing is changed.
 
-A `Finding` names a file, what is wrong with it and what to do. Findings that are no damage (a torn tail that the next start cuts
-off, a folder that was set aside) are told too, as notes.
+A `Finding` names a file, what is wrong with it and what to do. Findings that are no damage (a torn
+tail that the next start cuts off, a folder that was set aside) are told too, as notes.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ if TYPE_CHECKING:
     from fencepost.base.seams import Disk
 
 PUT_BACK: Final = (
-    "put it back from a copy, or accept the loss with `fencepost repair`; until then its readers get CORRUPT_MESSAGE, and "
+    "put it back from a copy, or accept the loss with `fencepost repair`; until then its "
+    "readers get CORRUPT_MESSAGE, and "
     "everything else is served"
 )
 PUT_BACK_COORDINATOR: Final = (
-    "put it back from a copy, or accept the loss with `fencepost repair`; until then its ids or groups get "
+    "put it back from a copy, or accept the loss with `fencepost repair`; until then its ids or "
+    "groups get "
     "COORDINATOR_NOT_AVAILABLE, unless a checkpoint covers it, and everything else is served"
 )
 MADE_ANEW: Final = "delete it: it is made anew"
@@ -151,7 +153,8 @@ class DirectoryCheck:
                 str(METADATA_LOG), f"has a torn tail of {check.torn_bytes} bytes", _CUT
             )
 
-    # -- partitions ---------------------------------------------------------------------------------------
+    # -- partitions
+    # ---------------------------------------------------------------------------------------
 
     def _check_partition(self, entry: str) -> Iterator[Finding]:
         self.partitions += 1

@@ -19,7 +19,10 @@ from fencepost.base.failures import ConfigError
 
 
 class DirectoryLock:
-    """Keeps a second process out. The kernel lets go of it when the holder dies, however it dies."""
+    """Keeps a second process out.
+
+    The kernel lets go of it when the holder dies, however it dies.
+    """
 
     def __init__(self, folder: str) -> None:
         path = os.path.join(folder, ".lock")
@@ -72,7 +75,10 @@ class DirectoryLock:
         os.close(self._descriptor)
 
     def release_unused(self) -> None:
-        """Lets go after a start that failed. A directory that this start has created goes too; others stay as they are."""
+        """Lets go after a start that failed.
+
+        A directory that this start has created goes too; others stay as they are.
+        """
         self._remove_made()
         self.release()
 

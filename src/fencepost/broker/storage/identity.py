@@ -6,9 +6,9 @@
     directory.id=<22 characters>
     fencepost.format=1
 
-The cluster id is drawn once, when the directory is made, and never changes. A directory is opened only by the node
-that made it and only in a format that we know: a wrong guess would write over somebody's data. For the same reason a
-directory becomes ours only while it is empty.
+The cluster id is drawn once, when the directory is made, and never changes. A directory is opened
+only by the node that made it and only in a format that we know: a wrong guess would write over
+somebody's data. For the same reason a directory becomes ours only while it is empty.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def load_identity(disk: Disk, folder: str, node_id: int, randomness: Randomness)
         return _read(disk, path, node_id)
     if found := [name for name in disk.list_dir(folder) if not _may_lie_in_a_new_one(name)]:
         raise ConfigError(
-            f"{folder} has no {FILE_NAME}, so it is not fencepost's, and it is not empty: {found[0]} is in it. "
+            f"{folder} has no {FILE_NAME}, so it is not fencepost's, and it is not empty: "
+            f"{found[0]} is in it. "
             "Choose an empty or a new directory, or put the file back if it was lost."
         )
     identity = Identity(

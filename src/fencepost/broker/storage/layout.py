@@ -12,7 +12,8 @@ log-start-offset-checkpoint         where each log begins after DeleteRecords
 <topic>-<partition>.<id>-stray      a log of a topic that another one has taken the name of: the same
 <topic>-<partition>.<n>-delete      a deleted log whose files are being removed, by this life or the next
 
-The folder of a partition is made with its first batch: one that nobody has written to is known to the metadata alone.
+The folder of a partition is made with its first batch: one that nobody has written to is known to
+the metadata alone.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class Layout:
         self.lost_power = True
         """Whether what was written and not synced may be gone."""
         self.is_synced = False
-        """Whether all of it was written in fsync mode: then a loss of power took nothing that was acknowledged."""
+        """Whether all of it was written in fsync mode: then a loss of power took nothing that was
+        acknowledged."""
         self._session = ""
         self._is_in_use = False
         self._deleted = 0
@@ -99,13 +101,17 @@ class Layout:
         self._first_dirty: Offsets = {}
         self._stale: set[TopicPartition] = set()
         self._forgotten = 0
-        """How often a partition was forgotten: a save that was prepared before it still speaks of it."""
+        """How often a partition was forgotten: a save that was prepared before it still speaks of
+        it."""
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"
 
     def load(self) -> None:
-        """Reads what a stop left behind. Nothing is changed yet: the directory may turn out not to be ours."""
+        """Reads what a stop left behind.
+
+        Nothing is changed yet: the directory may turn out not to be ours.
+        """
         disk = self._disk
         try:
             disk.make_dir(self.folder)
@@ -148,11 +154,13 @@ class Layout:
     def trust_session(self, *, sync: bool) -> None:
         """All that an earlier loss of power can have left behind is settled: the next crash begins from here.
 
-        `sync` says that all logs have been synced, and that nothing will be acknowledged before it is. A start that does
-        not come so far leaves the old session in its place, and what it has not done is done by the next.
+        `sync` says that all logs have been synced, and that nothing will be acknowledged before it
+        is. A start that does not come so far leaves the old session in its place, and what it has
+        not done is done by the next.
         """
-        # Without the file the next start takes the power for lost, and all that is here for written in os mode. In that
-        # mode a sync would buy nothing: after a loss of power the session is another one anyway.
+        # Without the file the next start takes the power for lost, and all that is here for written
+        # in os mode. In that mode a sync would buy nothing: after a loss of power the session is
+        # another one anyway.
         with contextlib.suppress(OSError):
             durability = SYNCED if sync else UNSYNCED
             self._write_session(self._disk.session(), durability, sync=sync)
@@ -193,8 +201,9 @@ class Layout:
     def claim(self, name: TopicPartition, topic_id: bytes, *, sync: bool = False) -> str:
         """The folder of a partition, made now if it is not there; a stranger in its place is moved away.
 
-        With `sync` a loss of power cannot make us forget whose folder it is. A deleted topic's folder may come back
-        by such a loss, and without its id it would be taken for that of a new topic of the same name.
+        With `sync` a loss of power cannot make us forget whose folder it is. A deleted topic's
+        folder may come back by such a loss, and without its id it would be taken for that of a new
+        topic of the same name.
         """
         if not self._is_in_use:
             self._use_up_mark(sync=sync)
@@ -215,7 +224,8 @@ class Layout:
             self._disk.make_dir(folder)
             self._disk.write_file(marker, content, sync=sync)
         else:
-            # In a new folder a half-written file is as good as none, and a rename would double the cost of a first write.
+            # In a new folder a half-written file is as good as none, and a rename would double the
+            # cost of a first write.
             self._disk.make_dir(folder)
             file = self._disk.open(marker, create=True)
             try:
@@ -236,7 +246,8 @@ class Layout:
     def _owner_of(self, folder: str, expected: bytes, content: bytes) -> bytes | None:
         """The id of the topic that a folder belongs to; None when it does not say.
 
-        `content` is what it says when it belongs to whom we expect: nearly always, and then it need not be understood.
+        `content` is what it says when it belongs to whom we expect: nearly always, and then it need
+        not be understood.
         """
         try:
             self._disk.list_dir(folder)  # Whoever opens the log needs its names next.
@@ -283,7 +294,10 @@ class Layout:
         return [doomed]
 
     def forget(self, name: TopicPartition) -> None:
-        """The log is gone. The files still speak of it, until they are written anew or the name is used again."""
+        """The log is gone.
+
+        The files still speak of it, until they are written anew or the name is used again.
+        """
         for offsets in (self._recovery_points, self._log_starts, self._first_dirty):
             if offsets.pop(name, None) is not None:
                 self._stale.add(name)

@@ -1,7 +1,8 @@
 """Removes the folders of deleted partitions, in a thread, a few at a time.
 
-A deleted partition loses its name on the loop, at once (`Layout.delete`); what takes long is to remove its files. Nobody waits
-for that. What is left when the broker stops or dies has a name that ends in -delete, and the next start goes on with it.
+A deleted partition loses its name on the loop, at once (`Layout.delete`); what takes long is to
+remove its files. Nobody waits for that. What is left when the broker stops or dies has a name that
+ends in -delete, and the next start goes on with it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """`fencepost repair`: takes damaged batches out of the log of one partition, so that the rest can be used again.
 
-Theory of operation
--------------------
-The directory is stopped, and the operator has accepted that what cannot be read is lost. Each run of damaged bytes is replaced
-by an empty batch that covers the same offsets, as compaction leaves them: readers pass it, no offset is used
-twice, and the log is sound. Where only a batch's place was damaged (its offset, length or magic, which its CRC does not
-cover), the batch itself is put right and nothing is lost. Files that are missing become empty batches too.
+Theory of operation ------------------- The directory is stopped, and the operator has accepted that
+what cannot be read is lost. Each run of damaged bytes is replaced by an empty batch that covers the
+same offsets, as compaction leaves them: readers pass it, no offset is used twice, and the log is
+sound. Where only a batch's place was damaged (its offset, length or magic, which its CRC does not
+cover), the batch itself is put right and nothing is lost. Files that are missing become empty
+batches too.
 
-The damaged file is kept beside the new one as `.log.damaged`. The new file takes its place with one rename.
+The damaged file is kept beside the new one as `.log.damaged`. The new file takes its place with one
+rename.
 
-A transaction coordinator must know that its log has lost records (`LOSS`): an id may be older than it was, or gone. The
-next start aborts every open transaction and gives each id of that partition a new producer id
-(`transactions/reconciliation.py`), so that no producer from before can be taken for its successor. If a checkpoint covers
-everything that was lost, there is no loss. A group coordinator must know too: offsets whose marker is lost would be held
-back for ever.
+A transaction coordinator must know that its log has lost records (`LOSS`): an id may be older than
+it was, or gone. The next start aborts every open transaction and gives each id of that partition a
+new producer id (`transactions/reconciliation.py`), so that no producer from before can be taken for
+its successor. If a checkpoint covers everything that was lost, there is no loss. A group
+coordinator must know too: offsets whose marker is lost would be held back for ever.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class Repair:
     def __init__(self, disk: Disk, folder: str, name: TopicPartition) -> None:
         if name.topic == CLUSTER_METADATA_TOPIC:
             raise ConfigError(
-                "The metadata log cannot be repaired: a part of it would make a broker with a part of its topics. "
+                "The metadata log cannot be repaired: a part of it would make a broker with a "
+                "part of its topics. "
                 f"Put {name} back from a copy."
             )
         self._disk = disk
@@ -129,7 +131,8 @@ class Repair:
         if any(each.end_offset > saved for each in runs):
             self._disk.write_file(f"{self._folder}/{LOSS}", b"", sync=True)
 
-    # -- one segment --------------------------------------------------------------------------------------
+    # -- one segment
+    # --------------------------------------------------------------------------------------
 
     def _rewrite(self, base: int, damage: list[Damage]) -> Iterator[Repaired]:
         path = self._path(base)

@@ -1,21 +1,22 @@
 """Reads all logs through, slowly, and reports what has rotted before a reader meets it.
 
-Theory of operation
--------------------
-A start reads only what lies above the recovery points: what is below was on the disk, and reading all of it would take
-as long as the disk is large. But disks rot, and files are meddled with, with or without a crash. So after every start, and
-then once a week, each segment is read through as `fencepost check` does it: headers, CRCs, offsets; no batch is opened.
-Segments that recovery has just read are left out of the first pass.
+Theory of operation ------------------- A start reads only what lies above the recovery points: what
+is below was on the disk, and reading all of it would take as long as the disk is large. But disks
+rot, and files are meddled with, with or without a crash. So after every start, and then once a
+week, each segment is read through as `fencepost check` does it: headers, CRCs, offsets; no batch is
+opened. Segments that recovery has just read are left out of the first pass.
 
-- One segment at a time, in one thread, at `BYTES_PER_SECOND`, in pieces of `PIECE_BYTES` with a pause after each. A piece
-  of the smallest batches holds the interpreter for about a millisecond, and the pause after it is nine times as long: the loop
-  hardly notices.
-- The thread opens a file of its own and touches nothing else. The loop says which file and how far to read, and takes the
-  result up if the segment is still part of its log. What was rolled meanwhile is read to where it ended then.
-- Damage is noted in its segment, which logs it once and from then on answers its readers with CORRUPT_MESSAGE
-  (`Segment.note_damage`). A file that cannot be read is reported, and the pass goes on.
-- A transaction coordinator that is being served knows what the damaged records said. It saves its state at once
-  (`CheckpointKeeper.save_durably`), so that the next start does not need them.
+- One segment at a time, in one thread, at `BYTES_PER_SECOND`, in pieces of `PIECE_BYTES` with a
+  pause after each. A piece of the smallest batches holds the interpreter for about a millisecond,
+  and the pause after it is nine times as long: the loop hardly notices.
+- The thread opens a file of its own and touches nothing else. The loop says which file and how far
+  to read, and takes the result up if the segment is still part of its log. What was rolled
+  meanwhile is read to where it ended then.
+- Damage is noted in its segment, which logs it once and from then on answers its readers with
+  CORRUPT_MESSAGE (`Segment.note_damage`). A file that cannot be read is reported, and the pass goes
+  on.
+- A transaction coordinator that is being served knows what the damaged records said. It saves its
+  state at once (`CheckpointKeeper.save_durably`), so that the next start does not need them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ PAUSE_MS: Final = 2
 BYTES_PER_SECOND: Final = 16 * 1024 * 1024
 PIECE_BYTES: Final = 32 * 1024
 PAUSES_PER_WORK: Final = 9
-"""The thread works for a tenth of its time at most. Small batches cost more time than their bytes tell."""
+"""The thread works for a tenth of its time at most. Small batches cost more time than their bytes
+tell."""
 PROGRESS_MS: Final = 5 * 60 * 1000
 SKIPPED_PER_TURN: Final = 500
 """Segments that need not be read, passed over in one turn of the loop."""
@@ -196,8 +198,10 @@ class Scrub:
             if reading.problem is not None:
                 self._unreadable += 1
                 log.error(
-                    "%s cannot be read: %s. Its readers get KAFKA_STORAGE_ERROR as long as that is so; everything else is "
-                    "served. Look after the disk, and put the file back from a copy while the broker is stopped",
+                    "%s cannot be read: %s. Its readers get KAFKA_STORAGE_ERROR as long as that "
+                    "is so; everything else is "
+                    "served. Look after the disk, and put the file back from a copy while the "
+                    "broker is stopped",
                     segment.path(LOG),
                     reading.problem,
                 )
@@ -213,12 +217,14 @@ class Scrub:
             self._node.transactions.on_damage(partition)
         elif topic == CONSUMER_OFFSETS_TOPIC and self._node.groups.is_loaded(index):
             log.error(
-                "%s: its consumer groups are served from memory, and will not be after the next start unless the file is "
+                "%s: its consumer groups are served from memory, and will not be after the next "
+                "start unless the file is "
                 "put back from a copy or the loss is accepted with `fencepost repair`",
                 partition.name,
             )
 
-    # -- what is told -------------------------------------------------------------------------------------
+    # -- what is told
+    # -------------------------------------------------------------------------------------
 
     def _tell_progress(self) -> None:
         now_ms = self._node.clock.now_ms()

@@ -1,14 +1,16 @@
 """Keeps what a load must read short: every few thousand records the state itself is written beside its log.
 
-The state of a coordinator is a function of its log, so at any moment the pair (end of the log, state) may be saved,
-and a load may begin with it. The file stands for records that are durable: with `fsync` it is written once they are.
-It is not synced itself, because nothing is lost with it: a file that is damaged, or that speaks of more than the log
-has (the power went, and the end of the log with it), is deleted, and the log is read from its beginning.
+The state of a coordinator is a function of its log, so at any moment the pair (end of the log,
+state) may be saved, and a load may begin with it. The file stands for records that are durable:
+with `fsync` it is written once they are. It is not synced itself, because nothing is lost with it:
+a file that is damaged, or that speaks of more than the log has (the power went, and the end of the
+log with it), is deleted, and the log is read from its beginning.
 
-Compaction removes tombstones, and a checkpoint from before a tombstone needs it: without it an id that has expired would
-come back, with the state and the epoch that it had at the checkpoint. So the checkpoint goes before a round of
-compaction begins, durably, and no older one is written any more. A new one is saved at once: it is of an offset
-that the round does not reach. Then fold(log) == fold(checkpoint + what is after it) at every moment.
+Compaction removes tombstones, and a checkpoint from before a tombstone needs it: without it an id
+that has expired would come back, with the state and the epoch that it had at the checkpoint. So the
+checkpoint goes before a round of compaction begins, durably, and no older one is written any more.
+A new one is saved at once: it is of an offset that the round does not reach. Then fold(log) ==
+fold(checkpoint + what is after it) at every moment.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ log = logging.getLogger(__name__)
 
 LEAST_RECORDS: Final = 5_000
 MOST_RECORDS: Final = 9_000
-"""Records between two checkpoints: as many as there are ids, so that writing stays cheap, but never so many that a
-load reads more than 10,000."""
+"""Records between two checkpoints: as many as there are ids, so that writing stays cheap, but never
+so many that a load reads more than 10,000."""
 
 WORTH_SAVING_AT_CLOSE: Final = 500
 """Fewer records are read again in a few milliseconds."""
@@ -60,7 +62,8 @@ class CheckpointKeeper:
         self._state = state
         self._scheduled = False
         self._rounds = 0
-        """Rounds of compaction since the load; a state from before the last one is not written any more."""
+        """Rounds of compaction since the load; a state from before the last one is not written any
+        more."""
         self._is_maybe_there = True
         """False only when a loss of power cannot bring a checkpoint back either."""
         self.unsaved = 0

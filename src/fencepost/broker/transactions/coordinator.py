@@ -1,21 +1,22 @@
 """Where the transaction coordinator meets the log, the clock and the other partitions.
 
-Theory of operation
--------------------
-The node owns some partitions of `__transaction_state`; which ones is told by `load` and `unload`, never assumed.
-A request finds the partition of its transactional id (NOT_COORDINATOR when another node has it,
-COORDINATOR_LOAD_IN_PROGRESS while its log is being read, COORDINATOR_NOT_AVAILABLE when that is damaged), and then always the same happens: decide, append, apply at
-once, wait until it is durable, answer. While it waits the id is pending. What is durable with its append (durability
-`os`) goes on in the same call: no callback is made for `when_durable`, which would only be called at once.
+Theory of operation ------------------- The node owns some partitions of `__transaction_state`;
+which ones is told by `load` and `unload`, never assumed. A request finds the partition of its
+transactional id (NOT_COORDINATOR when another node has it, COORDINATOR_LOAD_IN_PROGRESS while its
+log is being read, COORDINATOR_NOT_AVAILABLE when that is damaged), and then always the same
+happens: decide, append, apply at once, wait until it is durable, answer. While it waits the id is
+pending. What is durable with its append (durability `os`) goes on in the same call: no callback is
+made for `when_durable`, which would only be called at once.
 
 - `partition.py`: one partition: state, append, and who waits for what.
 - `ending.py`: from the Prepare record over the markers to the Complete record.
 - `loading.py`: taking a partition over.          - `timeouts.py`: timeouts and expiry.
 - `markers.py`: the ends of transactions, written to their partitions.
 
-Whatever comes back later (durability, a producer id, a timer) may come back to another world: the partition may
-have been given away or loaded anew meanwhile. So every continuation looks whether its partition is closed; if it
-is, the client is sent on (NOT_COORDINATOR), and the new owner finishes what the log says.
+Whatever comes back later (durability, a producer id, a timer) may come back to another world: the
+partition may have been given away or loaded anew meanwhile. So every continuation looks whether its
+partition is closed; if it is, the client is sent on (NOT_COORDINATOR), and the new owner finishes
+what the log says.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ TRANSACTION_VERSION: Final = 2
 """Where the metadata log does not say: the level that ApiVersions advertises."""
 
 IMPLICIT_ADD_WAIT_MS: Final = 100
-"""How long a first write waits for the end of the last transaction before it is told CONCURRENT_TRANSACTIONS:
-add.partitions.to.txn.retry.backoff.max.ms of Kafka."""
+"""How long a first write waits for the end of the last transaction before it is told
+CONCURRENT_TRANSACTIONS: add.partitions.to.txn.retry.backoff.max.ms of Kafka."""
 
 _ALLOCATION_FAILED: Final = Reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 """No producer id could be had; clients retry this code, and not a timeout (KAFKA-14417)."""
@@ -101,14 +102,18 @@ class TransactionCoordinator:
         self._served: dict[int, CoordinatorPartition] = {}
         self._loading: dict[int, Loading] = {}
         self.refused: dict[int, Partition] = {}
-        """Partitions whose log has damage that no checkpoint makes up for: nobody can speak for their ids."""
+        """Partitions whose log has damage that no checkpoint makes up for: nobody can speak for
+        their ids."""
         self._indexes: dict[tuple[str, int], int] = {}
         """By id and number of partitions, what `partition_for` has found."""
         self.clock = TransactionClock(node, self)
 
     @property
     def transaction_version(self) -> int:
-        """Of the cluster: what the coordinator's own aborts use. A client's requests tell their own."""
+        """Of the cluster: what the coordinator's own aborts use.
+
+        A client's requests tell their own.
+        """
         return self._node.metadata.features.get("transaction.version", TRANSACTION_VERSION)
 
     def close(self) -> None:
@@ -117,12 +122,14 @@ class TransactionCoordinator:
         for index in [*self._served, *self._loading, *self.refused]:
             self.unload(index)
 
-    # -- which partitions are served ------------------------------------------------------------------------
+    # -- which partitions are served
+    # ------------------------------------------------------------------------
 
     def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
         """Serves a partition from now on, once its log has been read.
 
-        With `held` that is when this returns, and `resume` finishes what was found; StorageError if it cannot be read.
+        With `held` that is when this returns, and `resume` finishes what was found; StorageError if
+        it cannot be read.
         """
         self.unload(partition_index)
         coordinator = CoordinatorPartition(self._node, partition_index, partition)
@@ -191,7 +198,8 @@ class TransactionCoordinator:
         """The partitions that are served now."""
         return list(self._served.values())
 
-    # -- finding the coordinator of an id -------------------------------------------------------------------
+    # -- finding the coordinator of an id
+    # -------------------------------------------------------------------
 
     def partition_for(self, transactional_id: str) -> int | None:
         """The partition of `__transaction_state` that an id belongs to; None while there is no such topic."""
@@ -221,7 +229,8 @@ class TransactionCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NOT_COORDINATOR
 
-    # -- requests -------------------------------------------------------------------------------------------
+    # -- requests
+    # -------------------------------------------------------------------------------------------
 
     def init_producer_id(self, event: InitProducerId, done: Done) -> None:
         """A producer takes its transactional id over."""
@@ -333,7 +342,8 @@ class TransactionCoordinator:
         else:
             self._node.when_durable(coordinator.partition, end_offset, ending.prepared)
 
-    # -- first writes: Produce and TxnOffsetCommit ----------------------------------------------------------
+    # -- first writes: Produce and TxnOffsetCommit
+    # ----------------------------------------------------------
 
     def verify(
         self,
@@ -367,9 +377,9 @@ class TransactionCoordinator:
     ) -> None:
         """Whether a transaction is open and has these partitions: one error per partition.
 
-        With `add` (TV2) they are added, all with one record. The errors are the coordinator's own; what a producer
-        is told is the caller's choice. Nothing is answered before the record that it rests on is durable: else a
-        crash could leave data of a transaction that no log knows.
+        With `add` (TV2) they are added, all with one record. The errors are the coordinator's own;
+        what a producer is told is the caller's choice. Nothing is answered before the record that
+        it rests on is durable: else a crash could leave data of a transaction that no log knows.
         """
         if add:
             event = AddPartitions(
@@ -433,7 +443,8 @@ class TransactionCoordinator:
         else:
             done(decision.reply)
 
-    # -- views ----------------------------------------------------------------------------------------------
+    # -- views
+    # ----------------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> Description:
         """Everything known of one id."""

@@ -1,17 +1,19 @@
 """One transaction on its way from its Prepare record to its Complete record.
 
-    Prepare appended - durable - a marker on each partition - all durable - Complete appended - durable - answer
+    Prepare appended - durable - a marker on each partition - all durable - Complete appended -
+    durable - answer
 
-Unlike Kafka we answer EndTxn at the end: a client that has its answer never meets CONCURRENT_TRANSACTIONS with its
-next request. If the markers take long, the answer goes out with the decision alone, as in Kafka, and the rest goes
-on; at once if a partition will never take its marker. An answer that is an error (a fence tells the new producer
-to come again) does not wait.
+Unlike Kafka we answer EndTxn at the end: a client that has its answer never meets
+CONCURRENT_TRANSACTIONS with its next request. If the markers take long, the answer goes out with
+the decision alone, as in Kafka, and the rest goes on; at once if a partition will never take its
+marker. An answer that is an error (a fence tells the new producer to come again) does not wait.
 
-`node.crash_points`, where a test has set it, is called with a name between any two writes: it stops the process there.
+`node.crash_points`, where a test has set it, is called with a name between any two writes: it stops
+the process there.
 
-Nothing here may hold itself alive: a transaction whose parts point at each other waits for the garbage collector, and
-with ten thousand of them a second that is a twentieth of the broker's time. So an `Ending` lets its run go when the
-markers are written.
+Nothing here may hold itself alive: a transaction whose parts point at each other waits for the
+garbage collector, and with ten thousand of them a second that is a twentieth of the broker's time.
+So an `Ending` lets its run go when the markers are written.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ log = logging.getLogger(__name__)
 
 NONE: Final = ErrorCode.NONE
 END_TXN_WAIT_MS: Final = 5_000
-"""How long EndTxn waits for its markers before it answers with the decision alone. Clients give a request up after
-30 s (Java, kafka-python), 40 s (aiokafka) or 60 s (librdkafka), and applications often wait 10 s for a commit."""
+"""How long EndTxn waits for its markers before it answers with the decision alone. Clients give a
+request up after 30 s (Java, kafka-python), 40 s (aiokafka) or 60 s (librdkafka), and applications
+often wait 10 s for a commit."""
 
 COMPLETE_RETRY_MS: Final = 100
 """Between two attempts to write a Complete record that the disk refused."""
@@ -109,7 +112,8 @@ class Ending:
             return
         if self._reply.error is not NONE:
             log.info(
-                "transactional id %s: another producer takes it over; the open transaction of producer %d is aborted",
+                "transactional id %s: another producer takes it over; the open transaction of "
+                "producer %d is aborted",
                 self._effect.transactional_id,
                 self._effect.producer_id,
             )
@@ -166,12 +170,16 @@ class Ending:
         coordinator, transactional_id = self._coordinator, self._effect.transactional_id
         if not coordinator.closed:
             del coordinator.endings[transactional_id]
-            # Before the answer: the client's next request may be there already, and is served within it.
+            # Before the answer: the client's next request may be there already, and is served
+            # within it.
             coordinator.settle(transactional_id, end_offset)
             self.answer()
 
     def abandon(self) -> None:
-        """The partition goes to another: it finds the Prepare record and finishes. The decision stands."""
+        """The partition goes to another: it finds the Prepare record and finishes.
+
+        The decision stands.
+        """
         if self._run is not None:
             self._run.cancel()
         self.answer()

@@ -1,19 +1,21 @@
 """Taking a coordinator partition over: read its log, and finish what the log says is unfinished.
 
-The last checkpoint is read first, then what the log has after it. A short log is read at once. A long one is read over several turns of the loop, so that the node goes on serving;
-whoever asks for one of its ids meanwhile is told COORDINATOR_LOAD_IN_PROGRESS. A load that is cancelled, because
-the partition was given away or a newer load has begun, stops and leaves nothing behind.
+The last checkpoint is read first, then what the log has after it. A short log is read at once. A
+long one is read over several turns of the loop, so that the node goes on serving; whoever asks for
+one of its ids meanwhile is told COORDINATOR_LOAD_IN_PROGRESS. A load that is cancelled, because the
+partition was given away or a newer load has begun, stops and leaves nothing behind.
 
-A log that cannot be read as a whole is not served. Behind a missing record an id would come back with an older epoch, and
-a producer that was fenced could write again; or a commit that was decided would be forgotten. So its ids are answered
-COORDINATOR_NOT_AVAILABLE (`Transactions.refused`), which clients retry until their own timeout: none of them draws a wrong
-conclusion. What lies before the checkpoint is not needed, and may be damaged. A disk that fails to read is tried again.
+A log that cannot be read as a whole is not served. Behind a missing record an id would come back
+with an older epoch, and a producer that was fenced could write again; or a commit that was decided
+would be forgotten. So its ids are answered COORDINATOR_NOT_AVAILABLE (`Transactions.refused`),
+which clients retry until their own timeout: none of them draws a wrong conclusion. What lies before
+the checkpoint is not needed, and may be damaged. A disk that fails to read is tried again.
 
 What is found otherwise:
 
 - prepared: the outcome is fixed, so its markers are written (again, perhaps) and it is completed;
-- open: goes on until its timeout, so that a producer never sees that its coordinator has moved. With
-  `transaction.recovery.ongoing=abort` it is aborted as if its time were over;
+- open: goes on until its timeout, so that a producer never sees that its coordinator has moved.
+  With `transaction.recovery.ongoing=abort` it is aborted as if its time were over;
 - expired: tombstoned.
 """
 
@@ -149,8 +151,10 @@ def not_served(node: Node, partition: Partition, problem: Exception) -> str:
             "groups go on from the newest offsets that can be read",
         )
     return (
-        f"{name} is damaged and not served: {problem}. Its {kept} get COORDINATOR_NOT_AVAILABLE, because {risk}. Nothing "
-        "was removed, and everything else is served. Stop the broker and put the file back from a copy. Without a copy, "
+        f"{name} is damaged and not served: {problem}. Its {kept} get "
+        f"COORDINATOR_NOT_AVAILABLE, because {risk}. Nothing "
+        "was removed, and everything else is served. Stop the broker and put the file back from "
+        "a copy. Without a copy, "
         f"accept the loss with `fencepost repair {node.config.data} {name}`: {fate}."
     )
 

@@ -1,17 +1,18 @@
 """The ends of transactions, written to their partitions: the second phase of two-phase commit.
 
-`append_marker` writes one marker to one partition that this node leads; the coordinator here and the coordinator of
-another node (WriteTxnMarkers) both come through it. A marker on `__consumer_offsets` also settles the offsets that
-the transaction had pending, before anybody is told that it was written (KAFKA-17507).
+`append_marker` writes one marker to one partition that this node leads; the coordinator here and
+the coordinator of another node (WriteTxnMarkers) both come through it. A marker on
+`__consumer_offsets` also settles the offsets that the transaction had pending, before anybody is
+told that it was written (KAFKA-17507).
 
-A `MarkerRun` brings the markers of one transaction to all its partitions and keeps at it until every one of them
-has its own, durably. What a refusal means (Kafka's rules for the sender):
+A `MarkerRun` brings the markers of one transaction to all its partitions and keeps at it until
+every one of them has its own, durably. What a refusal means (Kafka's rules for the sender):
 
 - the partition cannot be written now (no leader, disk trouble): tried again, after a pause;
 - the topic is gone: nobody can read what was written there, so the marker is not needed;
-- a newer producer epoch or a newer coordinator has been there: this run has no say any more. It tries nothing
-  again, and says so; partitions that take the marker have it all the same. The transaction stays prepared, and
-  whoever loads its log next looks again.
+- a newer producer epoch or a newer coordinator has been there: this run has no say any more. It
+  tries nothing again, and says so; partitions that take the marker have it all the same. The
+  transaction stays prepared, and whoever loads its log next looks again.
 
 A partition that another node leads is one that cannot be written now.
 """

@@ -1,7 +1,7 @@
 """One partition of `__transaction_state` that this node serves: its state, its log, and what is under way.
 
-Every record goes the same way: append, apply at once, and the id is pending until the record is durable. A request
-that cannot be told to come again may wait here until an id is pending no longer.
+Every record goes the same way: append, apply at once, and the id is pending until the record is
+durable. A request that cannot be told to come again may wait here until an id is pending no longer.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class Waiter:
 
 
 class CoordinatorPartition:
-    """One partition that is served. Given away or loaded anew, it is `closed` and never served again."""
+    """One partition that is served.
+
+    Given away or loaded anew, it is `closed` and never served again.
+    """
 
     __slots__ = (
         "_node",
@@ -90,9 +93,12 @@ class CoordinatorPartition:
         return f"CoordinatorPartition({self.index}, epoch {self.epoch}, {self.state})"
 
     def append(self, record: LogRecord, now_ms: int) -> int:
-        """Appends and applies one record; its id is pending from now on. The end of the log after it.
+        """Appends and applies one record; its id is pending from now on.
 
-        Negative when nothing happened: the disk refused, or the record is larger than a batch may be.
+        The end of the log after it.
+
+        Negative when nothing happened: the disk refused, or the record is larger than a batch may
+        be.
         """
         transactional_id = record.transactional_id
         metadata = record.metadata

@@ -4,25 +4,30 @@ Theory of operation
 -------------------
 Two things, at the end of a start:
 
-- Producer ids. Whatever a partition or a coordinator knows was handed out once, whether the metadata log still says so
-  or not. A second producer with the same id would have its batches taken for repetitions, acknowledged and dropped. So the
-  next id is above all of them. If the power may have been lost, a producer may also hold an id that no log knows any
-  more: then `SKIPPED_IDS` more are left out.
-- Transactions, if the power may have been lost (`Layout.lost_power`) and the data was written in `os` mode
-  (`Layout.is_synced` says that it was not). Then every log may have lost another tail; `coordinator/txn/reconcile.py` says
-  what follows from that. After the death of the process alone, and for data of `fsync` mode, each log holds what the
-  others rest on, and the usual load finishes what is prepared. The mode of this start does not matter.
+- Producer ids. Whatever a partition or a coordinator knows was handed out once, whether the
+  metadata log still says so or not. A second producer with the same id would have its batches taken
+  for repetitions, acknowledged and dropped. So the next id is above all of them. If the power may
+  have been lost, a producer may also hold an id that no log knows any more: then `SKIPPED_IDS` more
+  are left out.
+- Transactions, if the power may have been lost (`Layout.lost_power`) and the data was written in
+  `os` mode (`Layout.is_synced` says that it was not). Then every log may have lost another tail;
+  `coordinator/txn/reconcile.py` says what follows from that. After the death of the process alone,
+  and for data of `fsync` mode, each log holds what the others rest on, and the usual load finishes
+  what is prepared. The mode of this start does not matter.
 
-The coordinators are read to their end in one turn for this, because only all of them together can say that nobody owns a
-transaction; nothing of what they found is finished before. If one of them is damaged, the broker does not start. A
-start that dies in the middle is repeated whole: until `Layout.trust_session` the directory still says that power was lost.
+The coordinators are read to their end in one turn for this, because only all of them together can
+say that nobody owns a transaction; nothing of what they found is finished before. If one of them is
+damaged, the broker does not start. A start that dies in the middle is repeated whole: until
+`Layout.trust_session` the directory still says that power was lost.
 
-The same is done, in both modes and after a clean stop too, for a coordinator's log from which `fencepost repair` has taken
-records out (`repair.LOSS`). What is left of it may be older than what its producers know, by any number of epochs. So each of its
-ids gets a new producer id as well: nobody holds one of those. In a repaired log of offsets, transactions that are over and
-whose markers are lost are aborted.
+The same is done, in both modes and after a clean stop too, for a coordinator's log from which
+`fencepost repair` has taken records out (`repair.LOSS`). What is left of it may be older than what
+its producers know, by any number of epochs. So each of its ids gets a new producer id as well:
+nobody holds one of those. In a repaired log of offsets, transactions that are over and whose
+markers are lost are aborted.
 
-Only partitions that know producers are looked at. If the disk refuses a marker or a record, the broker does not start.
+Only partitions that know producers are looked at. If the disk refuses a marker or a record, the
+broker does not start.
 """
 
 from __future__ import annotations
@@ -58,7 +63,8 @@ SKIPPED_IDS: Final = 1_000_000
 """More than are handed out in the time that an operating system keeps writes to itself."""
 
 LAST_COUNTED_ID: Final = 2**62
-"""Nobody is ever handed out so high an id: whoever uses it has made it up, and it must not use all others up."""
+"""Nobody is ever handed out so high an id: whoever uses it has made it up, and it must not use all
+others up."""
 
 
 def load_coordinators(node: Node) -> None:
@@ -104,7 +110,8 @@ def _renew(node: Node, repaired: set[Partition], first_id: int) -> None:
             _write_record(coordinator, record, now_ms)
             producer_id += 1
         log.warning(
-            "%s has lost records and was repaired: its %d transactional ids have new producer ids, so producers from "
+            "%s has lost records and was repaired: its %d transactional ids have new producer "
+            "ids, so producers from "
             "before are fenced and must be initialised again",
             coordinator.partition.name,
             len(known),
@@ -131,7 +138,8 @@ def _end_dangling(node: Node, repaired: set[Partition]) -> None:
             )
             _write_marker(node, marker, transaction_version=1)
         log.warning(
-            "%s has lost records and was repaired: its groups go on from the newest offsets that could be read; the "
+            "%s has lost records and was repaired: its groups go on from the newest offsets "
+            "that could be read; the "
             "offsets of %d transactions whose end is lost are dropped",
             partition.name,
             len(dangling),
@@ -157,8 +165,10 @@ def _load_all(node: Node) -> None:
         node.load_coordinators(held=True)
     except (StorageError, BatchError) as problem:
         raise StorageError(
-            f"A coordinator's log cannot be read, and without it open transactions cannot be settled after a loss of power: "
-            f"{problem}. Nothing was settled. Put the file back from a copy, or accept the loss with `fencepost repair "
+            "A coordinator's log cannot be read, and without it open transactions cannot be "
+            "settled after a loss of power: "
+            f"{problem}. Nothing was settled. Put the file back from a copy, or accept the loss "
+            "with `fencepost repair "
             f"{node.config.data} PARTITION`; `fencepost check {node.config.data}` tells more."
         ) from problem
 
@@ -208,7 +218,8 @@ def _reconcile(node: Node, repaired: set[Partition]) -> None:
     )
     if markers or records:
         log.warning(
-            "the logs did not agree after a loss of power or a repair: %d open transactions were committed, %d aborted; "
+            "the logs did not agree after a loss of power or a repair: %d open transactions "
+            "were committed, %d aborted; "
             "%d transactional ids have a new epoch",
             sum(marker.commit for marker in markers),
             sum(not marker.commit for marker in markers),
@@ -235,7 +246,8 @@ def _write_marker(node: Node, marker: MissingMarker, *, transaction_version: int
     error, partition, _ = append_marker(node, name.topic, name.partition, end)
     if error is not ErrorCode.NONE or partition is None:
         raise StorageError(
-            f"An open transaction on {name} could not be ended after a loss of power ({error.name}). Nothing was "
+            f"An open transaction on {name} could not be ended after a loss of power "
+            f"({error.name}). Nothing was "
             "lost by this attempt; start again when the disk can be written."
         )
     return partition
@@ -245,7 +257,8 @@ def _write_record(coordinator: CoordinatorPartition, record: LogRecord, now_ms: 
     end_offset = coordinator.append(record, now_ms)
     if end_offset < 0:
         raise StorageError(
-            f"{coordinator.partition.name} could not be written after a loss of power. Nothing was lost by this "
+            f"{coordinator.partition.name} could not be written after a loss of power. Nothing "
+            "was lost by this "
             "attempt; start again when the disk can be written."
         )
     coordinator.settle(record.transactional_id, end_offset)

@@ -1,6 +1,7 @@
 """What time does to transactions: open ones past their timeout are aborted, ids that nobody uses are forgotten.
 
-Both looks take several turns of the loop where they find much: ten thousand transactions may end in the same second.
+Both looks take several turns of the loop where they find much: ten thousand transactions may end in
+the same second.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_TOMBSTONES_BYTES: Final = MAX_BATCH_BYTES // 2
-"""Of one batch of tombstones: Kafka refused to expire anything once a batch grew too large (KAFKA-13099)."""
+"""Of one batch of tombstones: Kafka refused to expire anything once a batch grew too large
+(KAFKA-13099)."""
 
 
 class Doomed:
@@ -84,7 +86,8 @@ class TransactionClock:
 
         self._timers[name] = self._node.call_later(pause_ms, again)
 
-    # -- transaction.timeout.ms -----------------------------------------------------------------------------
+    # -- transaction.timeout.ms
+    # -----------------------------------------------------------------------------
 
     def abort_timed_out(self) -> None:
         """Aborts every transaction whose time is over, and fences its producer."""
@@ -130,7 +133,8 @@ class TransactionClock:
         doomed = [Doomed(coordinator, each) for each in state.open if each not in state.pending]
         self._abort(doomed, "a restart of its coordinator")
 
-    # -- transactional.id.expiration.ms ---------------------------------------------------------------------
+    # -- transactional.id.expiration.ms
+    # ---------------------------------------------------------------------
 
     def remove_expired(self) -> None:
         """Tombstones for every id that was not used for long; one partition per turn of the loop."""

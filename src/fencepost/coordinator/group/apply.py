@@ -1,7 +1,8 @@
 """The only way in which what the log holds changes: live, right after an append, and at load.
 
-A record is the whole truth about its key, so the state is a function of the last record per key; only pending offsets
-also need the markers behind them, and Kafka's cleaner never compacts past an open transaction.
+A record is the whole truth about its key, so the state is a function of the last record per key;
+only pending offsets also need the markers behind them, and Kafka's cleaner never compacts past an
+open transaction.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def _apply_offset(
         state.offsets.clear(key)
         return
     if key.group_id not in state.groups:
-        # Offsets without a group are those of a "simple" one, which assigns its partitions by itself.
+        # Offsets without a group are those of a "simple" one, which assigns its partitions by
+        # itself.
         state.groups[key.group_id] = Group(key.group_id, NO_TIMESTAMP)
     stored = Stored(value, record_offset)
     if producer_id < 0:

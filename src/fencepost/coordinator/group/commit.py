@@ -47,8 +47,8 @@ def decide_commit(state: GroupState, event: Commit, now_ms: int) -> Decision:
 
 
 def _refuse(group: Group | None, event: Commit) -> ErrorCode | None:
-    # A consumer that does not use group management, and an administrator, send generation -1. They may
-    # commit where nobody is in the group, and create it by that.
+    # A consumer that does not use group management, and an administrator, send generation -1. They
+    # may commit where nobody is in the group, and create it by that.
     is_standalone = event.generation_id < 0
     if group is None:
         return None if is_standalone else event.unknown_group_error
@@ -61,8 +61,8 @@ def _refuse(group: Group | None, event: Commit) -> ErrorCode | None:
             return ErrorCode.ILLEGAL_GENERATION
     elif not event.transactional:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    # A transaction is fenced by its producer. It may commit its offsets while the group rebalances, and
-    # old clients do so without saying who they are (KIP-447).
+    # A transaction is fenced by its producer. It may commit its offsets while the group rebalances,
+    # and old clients do so without saying who they are (KIP-447).
     if not event.transactional and group.state is State.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return None

@@ -33,8 +33,9 @@ class Answer(NamedTuple):
 class Decision:
     """Records to append as one batch, and what may be said once they are durable.
 
-    When the append succeeds, `then` is decided next, on the state to which the records were applied; when it fails,
-    `otherwise` is, and nothing was applied. `reply` is for whoever caused the event and does not wait under a ticket.
+    When the append succeeds, `then` is decided next, on the state to which the records were
+    applied; when it fails, `otherwise` is, and nothing was applied. `reply` is for whoever caused
+    the event and does not wait under a ticket.
     """
 
     records: list[LogRecord] = field(default_factory=list)

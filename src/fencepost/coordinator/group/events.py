@@ -1,7 +1,8 @@
 """What can happen to a group, and what is said back.
 
-Events carry all that a decision needs: a member id that may be handed out, the ticket under which an answer can wait.
-Replies are values; the broker's handlers turn them into messages of the client's version.
+Events carry all that a decision needs: a member id that may be handed out, the ticket under which
+an answer can wait. Replies are values; the broker's handlers turn them into messages of the
+client's version.
 """
 
 from __future__ import annotations
@@ -65,7 +66,10 @@ class JoinReply:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """SyncGroup. `ticket` is answered by a SyncReply, now or when the leader's assignment is in the log."""
+    """SyncGroup.
+
+    `ticket` is answered by a SyncReply, now or when the leader's assignment is in the log.
+    """
 
     group_id: str
     ticket: int

@@ -1,10 +1,11 @@
 """A group and its members: what they are, and the few rules that every change must keep.
 
-Three kinds of facts live here. The generation with its members and assignments is what the log holds (`value`,
-`from_value`, `install`). Who waits for an answer is a *ticket*, a number that means something to the broker alone.
-And there are the deadlines: of sessions, of the join and of the sync phase. Nobody runs a timer here; `alarm_ms` says
-when something could be due at the earliest, and the broker calls `on_tick` then. An alarm may come too early, because
-a heartbeat moves its deadline without moving the alarm; it never comes too late.
+Three kinds of facts live here. The generation with its members and assignments is what the log
+holds (`value`, `from_value`, `install`). Who waits for an answer is a *ticket*, a number that means
+something to the broker alone. And there are the deadlines: of sessions, of the join and of the sync
+phase. Nobody runs a timer here; `alarm_ms` says when something could be due at the earliest, and
+the broker calls `on_tick` then. An alarm may come too early, because a heartbeat moves its deadline
+without moving the alarm; it never comes too late.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class Member:
     def is_satisfied(self) -> bool:
         """Whether silence is fine: who waits for our answer cannot send heartbeats.
 
-        A member that never was in a generation has no such excuse: its client may be gone, and a join that nobody waits
-        for must not hold a place for ever.
+        A member that never was in a generation has no such excuse: its client may be gone, and a
+        join that nobody waits for must not hold a place for ever.
         """
         if self.is_new:
             return False
@@ -147,9 +148,11 @@ class Group:
         self.static_members: dict[str, str] = {}
         """Group instance id to member id (KIP-345)."""
         self.pending_members: dict[str, int] = {}
-        """Member ids that were handed out (KIP-394) and have not joined yet, each with its deadline."""
+        """Member ids that were handed out (KIP-394) and have not joined yet, each with its
+        deadline."""
         self.pending_sync: dict[str, None] = {}
-        """Members of this generation that have not asked for their assignment yet; an empty dict is small."""
+        """Members of this generation that have not asked for their assignment yet; an empty dict is
+        small."""
         self.subscribed_topics: frozenset[str] | None = None
         self.support: dict[str, int] = {}
         """How many members support each protocol."""
@@ -408,8 +411,8 @@ def _java_bucket(name: str) -> int:
 
 
 def _member_from(written: MemberValue, protocol_name: str | None) -> Member:
-    # The log has the metadata of the chosen protocol alone. A member that joins again with all of its protocols
-    # will look changed, and that costs one rebalance; so it is with Kafka.
+    # The log has the metadata of the chosen protocol alone. A member that joins again with all of
+    # its protocols will look changed, and that costs one rebalance; so it is with Kafka.
     assert protocol_name is not None, f"{written.member_id} is in a group without a protocol"
     return Member(
         written.member_id,

@@ -77,7 +77,8 @@ def _forget(turn: Turn, member_id: str) -> None:
         turn.group.remove(member_id)
 
 
-# -- members without an id --------------------------------------------------------------------------
+# -- members without an id
+# --------------------------------------------------------------------------
 
 
 def _join_unknown(turn: Turn, event: Join) -> None:
@@ -191,7 +192,8 @@ def on_join_lost(event: JoinLost) -> Decision:
     return Decision(answers=[Answer(event.join.ticket, reply)])
 
 
-# -- members with an id -----------------------------------------------------------------------------
+# -- members with an id
+# -----------------------------------------------------------------------------
 
 
 def _join_known(turn: Turn, event: Join) -> None:

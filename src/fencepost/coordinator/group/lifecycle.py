@@ -3,9 +3,10 @@
 Rule 1: whatever decides which state may follow which stands here and nowhere else.
 Rule 2: this file knows neither members nor log; it speaks of groups in the abstract.
 
-A pair that TRANSITIONS does not list is a bug of ours, never a client's mistake: what a client may not do is refused
-before the table is asked. Only EMPTY and STABLE are ever in the log; the states between them live in memory, and a
-coordinator that loads a group takes up the last generation that was written.
+A pair that TRANSITIONS does not list is a bug of ours, never a client's mistake: what a client may
+not do is refused before the table is asked. Only EMPTY and STABLE are ever in the log; the states
+between them live in memory, and a coordinator that loads a group takes up the last generation that
+was written.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ class State(Enum):
     EMPTY = "Empty"
     """No members. Offsets may remain, and expire in time."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to join again: JoinGroup requests wait until all have, or until time is up."""
+    """Members are asked to join again: JoinGroup requests wait until all have, or until time is
+    up."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """The members of the next generation are known; SyncGroup requests wait for the leader's assignment."""
+    """The members of the next generation are known; SyncGroup requests wait for the leader's
+    assignment."""
     STABLE = "Stable"
     """Every member knows its assignment, or may have it by SyncGroup."""
     DEAD = "Dead"

@@ -1,11 +1,13 @@
 """Committed offsets, and those of transactions that are still open.
 
-Every offset remembers where in the log its record stands. A transaction commits by a marker that may come long after
-its offsets, and meanwhile a plain commit may have come for the same partition: what stands later in the log wins, so
-that the result does not depend on whether the log was compacted before it was read. A tombstone takes the offset and
-everything that open transactions hold for the partition.
+Every offset remembers where in the log its record stands. A transaction commits by a marker that
+may come long after its offsets, and meanwhile a plain commit may have come for the same partition:
+what stands later in the log wins, so that the result does not depend on whether the log was
+compacted before it was read. A tombstone takes the offset and everything that open transactions
+hold for the partition.
 
-`writers` is the same as `pending` the other way round. It answers for one partition what OffsetFetch must know.
+`writers` is the same as `pending` the other way round. It answers for one partition what
+OffsetFetch must know.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The steps of a rebalance, taken on one group in one turn.
 
-A rebalance goes: *prepare* (everybody is asked to join again), *complete the join* (a generation is made of those who
-came), *sync* (the leader's assignment is written and handed out). A `Turn` is one event being decided: it changes the
-soft state of its group as it goes and gathers what is to be written and who is to be answered.
+A rebalance goes: *prepare* (everybody is asked to join again), *complete the join* (a generation is
+made of those who came), *sync* (the leader's assignment is written and handed out). A `Turn` is one
+event being decided: it changes the soft state of its group as it goes and gathers what is to be
+written and who is to be answered.
 
-Where Kafka leaves a request without any answer, as when a member asks again while its first request waits, we answer it
-with an error: an unanswered request would block its connection.
+Where Kafka leaves a request without any answer, as when a member asks again while its first request
+waits, we answer it with an error: an unanswered request would block its connection.
 """
 
 from __future__ import annotations

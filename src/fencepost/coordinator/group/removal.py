@@ -1,7 +1,8 @@
 """Taking offsets and groups away: by request, with their topic, or because nobody came back for them.
 
-All of it is tombstones. An offset that an open transaction holds is not expired, and its group is not deleted by time,
-or the marker would bring half a group back (KAFKA-19163). A request may delete them; the tombstone clears what is held.
+All of it is tombstones. An offset that an open transaction holds is not expired, and its group is
+not deleted by time, or the marker would bring half a group back (KAFKA-19163). A request may delete
+them; the tombstone clears what is held.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ def decide_stale(
 ) -> Decision:
     """Offsets of a group in topics that do not exist, or that are not those which they were committed for.
 
-    A crash, or a disk that refuses, may come between the deletion of a topic and the tombstones of its offsets. A
-    tombstone takes what is committed and what is pending, so it waits until both are stale.
+    A crash, or a disk that refuses, may come between the deletion of a topic and the tombstones of
+    its offsets. A tombstone takes what is committed and what is pending, so it waits until both are
+    stale.
     """
     offsets = state.offsets
     decision = Decision()

@@ -8,12 +8,14 @@ from typing import Final
 from fencepost.base import limits
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a member that never was in a generation may wait in the join phase. Its client may have given up and tried
-again without knowing its id, and each try would leave a member behind. Fixed in Kafka too."""
+"""How long a member that never was in a generation may wait in the join phase. Its client may have
+given up and tried again without knowing its id, and each try would leave a member behind. Fixed in
+Kafka too."""
 
 RETRY_MS: Final = 1000
-"""When to look again at a join phase that could not be ended: nobody had joined, or the disk refused. A member may
-say that its rebalance timeout is 0, and must not make us look again and again without a pause."""
+"""When to look again at a join phase that could not be ended: nobody had joined, or the disk
+refused. A member may say that its rebalance timeout is 0, and must not make us look again and again
+without a pause."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The one thing the coordinator looks up in a consumer's metadata: the topics it subscribes to.
 
-The bytes of a protocol belong to the clients. Of protocol type "consumer" Kafka reads the prefix that every version
-shares: int16 version, then an array (int32 count) of topic names (STRING). It guards the offsets of subscribed topics
-from deletion and expiry; bytes that do not fit are no error, the topics are just not known.
+The bytes of a protocol belong to the clients. Of protocol type "consumer" Kafka reads the prefix
+that every version shares: int16 version, then an array (int32 count) of topic names (STRING). It
+guards the offsets of subscribed topics from deletion and expiry; bytes that do not fit are no
+error, the topics are just not known.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The only mutation of the metadata state: one record at a time, live and at load alike.
 
-A record that contradicts the state is a bug of whoever decided it, never a client's mistake, so it is an assertion.
+A record that contradicts the state is a bug of whoever decided it, never a client's mistake, so it
+is an assertion.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def apply(state: MetadataState, record: MetadataRecord) -> None:
 
 
 def load(state: MetadataState, entries: Iterable[Entry]) -> int:
-    """Folds a log into the state; the number of records. CorruptError for one that cannot be read."""
+    """Folds a log into the state; the number of records.
+
+    CorruptError for one that cannot be read.
+    """
     count = 0
     for entry in entries:
         assert entry.value is not None, "metadata records have no tombstones"
@@ -58,7 +62,8 @@ def load(state: MetadataState, entries: Iterable[Entry]) -> int:
     return count
 
 
-# -- brokers --------------------------------------------------------------------------------------------------
+# -- brokers
+# --------------------------------------------------------------------------------------------------
 
 
 def _register_broker(state: MetadataState, record: RegisterBrokerRecord) -> None:
@@ -83,7 +88,8 @@ def _unregister_broker(state: MetadataState, record: UnregisterBrokerRecord) -> 
     del state.brokers[record.broker_id]
 
 
-# -- topics ---------------------------------------------------------------------------------------------------
+# -- topics
+# ---------------------------------------------------------------------------------------------------
 
 
 def _add_topic(state: MetadataState, record: TopicRecord) -> None:
@@ -133,7 +139,8 @@ def _remove_topic(state: MetadataState, record: RemoveTopicRecord) -> None:
         del state.names_by_collision_key[collision_key(topic.name)]
 
 
-# -- the rest -------------------------------------------------------------------------------------------------
+# -- the rest
+# -------------------------------------------------------------------------------------------------
 
 
 def _change_setting(state: MetadataState, record: ConfigRecord) -> None:

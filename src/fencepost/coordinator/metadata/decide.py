@@ -1,4 +1,7 @@
-"""Topics and partitions: what is asked, and the records that make it so. Nothing here changes anything."""
+"""Topics and partitions: what is asked, and the records that make it so.
+
+Nothing here changes anything.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ def refuse_new_name(state: MetadataState, name: str) -> Decision | None:
     if other := state.colliding_name(name):
         return refuse(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic {name!r} could not be told from {other!r} in metrics: '.' and '_' are alike there.",
+            f"Topic {name!r} could not be told from {other!r} in metrics: '.' and '_' are alike "
+            "there.",
         )
     return None
 
@@ -75,7 +79,8 @@ def _choose_leaders(state: MetadataState, event: CreateTopic) -> list[int] | Dec
     if event.partition_count != -1 or event.replication_factor != -1:
         return refuse(
             ErrorCode.INVALID_REQUEST,
-            "With a manual assignment the number of partitions and the replication factor must be -1.",
+            "With a manual assignment the number of partitions and the replication factor must "
+            "be -1.",
         )
     ordered = order_assignments(event.assignments)
     return ordered if isinstance(ordered, Decision) else place_as_told(state, ordered)
@@ -130,7 +135,8 @@ def decide_create_partitions(state: MetadataState, event: CreatePartitions) -> D
     if added <= 0:
         return refuse(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic {event.name!r} has {present} partitions; {event.partition_count} would not be more.",
+            f"Topic {event.name!r} has {present} partitions; {event.partition_count} would not "
+            "be more.",
         )
     leaders = _choose_more_leaders(state, added, event.assignments)
     if isinstance(leaders, Decision):

@@ -1,7 +1,7 @@
 """What the controller is told, what follows from it, and the decision that joins both to records.
 
-An event carries all that is needed to decide: a topic id that nobody has used, settings that were checked against
-the table of the broker. So deciding stays a function of the state and the event.
+An event carries all that is needed to decide: a topic id that nobody has used, settings that were
+checked against the table of the broker. So deciding stays a function of the state and the event.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fencepost.coordinator.metadata.state import Endpoint
     from fencepost.records.metadata_log import MetadataRecord
 
-# -- events ---------------------------------------------------------------------------------------------------
+# -- events
+# ---------------------------------------------------------------------------------------------------
 
 
 class CreateTopic(NamedTuple):
@@ -29,7 +30,8 @@ class CreateTopic(NamedTuple):
     """-1 where `assignments` says it."""
     replication_factor: int = -1
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    """Pairs of a partition's index and the nodes for its copies; empty to let the controller choose."""
+    """Pairs of a partition's index and the nodes for its copies; empty to let the controller
+    choose."""
     settings: Mapping[str, str] = {}
 
 
@@ -70,7 +72,8 @@ class RegisterBroker(NamedTuple):
     """What a new cluster shall have; an old one keeps what it has."""
 
 
-# -- effects --------------------------------------------------------------------------------------------------
+# -- effects
+# --------------------------------------------------------------------------------------------------
 
 
 class PartitionsCreated(NamedTuple):

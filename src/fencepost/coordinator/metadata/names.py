@@ -17,7 +17,10 @@ def refuse_name(name: str) -> str | None:
     if name in (".", ".."):
         return f"A topic cannot be called {name!r}: that is a folder."
     if len(name) > MAX_TOPIC_NAME_LENGTH:
-        return f"A topic name has at most {MAX_TOPIC_NAME_LENGTH} characters; this one has {len(name)}."
+        return (
+            f"A topic name has at most {MAX_TOPIC_NAME_LENGTH} characters; this one has "
+            f"{len(name)}."
+        )
     if not _LEGAL.fullmatch(name):
         return f"A topic name has ASCII letters, digits, '.', '_' and '-' only; {name!r} has more."
     return None

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 MAX_NEW_PARTITIONS: Final = 10_000
-"""Partitions that one request may make, as in Kafka: a mistyped count must not fill the disk with folders."""
+"""Partitions that one request may make, as in Kafka: a mistyped count must not fill the disk with
+folders."""
 
 
 def place(state: MetadataState, count: int) -> list[int] | Decision:
@@ -52,7 +53,8 @@ def refuse_copies(replication_factor: int) -> Decision | None:
         )
     return refuse(
         ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"The replication factor is {replication_factor}, but there is one copy of every partition.",
+        f"The replication factor is {replication_factor}, but there is one copy of every "
+        "partition.",
     )
 
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decision:
-    """A broker is there from now on. The first one ever also says which features the cluster has."""
+    """A broker is there from now on.
+
+    The first one ever also says which features the cluster has.
+    """
     records: list[MetadataRecord] = []
     if not state.features:
         records += [

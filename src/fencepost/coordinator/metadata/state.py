@@ -97,7 +97,8 @@ class MetadataState:
         self.names_by_collision_key: dict[str, list[str]] = {}
         """An index over `topics`: names that differ in '.' and '_' alone meet here."""
         self.version = 0
-        """Grows with every record: whoever keeps something that follows from the state compares it."""
+        """Grows with every record: whoever keeps something that follows from the state compares
+        it."""
 
     def __eq__(self, other: object) -> bool:
         """Equal when two logs say the same, however long they took to say it."""
@@ -116,7 +117,8 @@ class MetadataState:
             f"producer ids from {self.next_producer_id})"
         )
 
-    # -- topics -------------------------------------------------------------------------------------------
+    # -- topics
+    # -------------------------------------------------------------------------------------------
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name behind an id."""
@@ -159,7 +161,8 @@ class MetadataState:
                 return other
         return None
 
-    # -- brokers and settings -----------------------------------------------------------------------------
+    # -- brokers and settings
+    # -----------------------------------------------------------------------------
 
     def live_brokers(self) -> list[Broker]:
         """Brokers that may be used, by their number."""

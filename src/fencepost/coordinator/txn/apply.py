@@ -1,12 +1,13 @@
 """The state of one coordinator partition, and the only way in which it changes.
 
-The state is the last record of every transactional id: `apply` puts it there, a tombstone takes it away. Nothing
-else is remembered that a log could tell, so fold(log) == fold(compacted log) == the live state.
+The state is the last record of every transactional id: `apply` puts it there, a tombstone takes it
+away. Nothing else is remembered that a log could tell, so fold(log) == fold(compacted log) == the
+live state.
 
-Two things beside it are not in the log. `open` is an index over the state, kept by `apply`. `pending` is what the
-shell has begun and not finished: ids whose last record is appended but not durable yet, and ids whose markers are
-being written. It is Kafka's pendingState; after a restart it is empty, and the Prepare records say what to finish.
-The shell alone writes it.
+Two things beside it are not in the log. `open` is an index over the state, kept by `apply`.
+`pending` is what the shell has begun and not finished: ids whose last record is appended but not
+durable yet, and ids whose markers are being written. It is Kafka's pendingState; after a restart it
+is empty, and the Prepare records say what to finish. The shell alone writes it.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ def apply(state: CoordinatorState, record: LogRecord) -> None:
 def read_entry(entry: Entry) -> LogRecord | None:
     """The record that an entry of the log holds.
 
-    None for what is not ours to understand: a key or a value of a later Kafka, bytes that cannot be read. One bad
-    record must not keep the other ids from being served, so the caller says so and goes on.
+    None for what is not ours to understand: a key or a value of a later Kafka, bytes that cannot be
+    read. One bad record must not keep the other ids from being served, so the caller says so and
+    goes on.
     """
     if entry.key is None:
         return None

@@ -1,19 +1,21 @@
 """What becomes of a request: the whole two-phase commit without a socket, a clock or a disk.
 
-Every `decide_*` is a function of (state, event, now). It changes nothing: it names the records to append, what to
-do once they are durable, and the answer. Each check stands in Kafka's order, because clients act on which of two
-errors comes first.
+Every `decide_*` is a function of (state, event, now). It changes nothing: it names the records to
+append, what to do once they are durable, and the answer. Each check stands in Kafka's order,
+because clients act on which of two errors comes first.
 
-The two protocols. TV1 keeps the epoch through a transaction; an EndTxn that arrives late can therefore decide the
-next transaction (KAFKA-17754). TV2 (KIP-890) raises the epoch with each EndTxn, so whatever is late carries an old
-epoch. The request's version says which one a client speaks, and a client may mix them.
+The two protocols. TV1 keeps the epoch through a transaction; an EndTxn that arrives late can
+therefore decide the next transaction (KAFKA-17754). TV2 (KIP-890) raises the epoch with each
+EndTxn, so whatever is late carries an old epoch. The request's version says which one a client
+speaks, and a client may mix them.
 
-Epochs end at 32767. No client ever holds that one: a producer at 32766 is *exhausted* and gets a fresh producer
-id. In TV2 the Prepare record keeps the old id at 32767 for the markers and names the next id; the Complete record
-takes it over with epoch 0.
+Epochs end at 32767. No client ever holds that one: a producer at 32766 is *exhausted* and gets a
+fresh producer id. In TV2 the Prepare record keeps the old id at 32767 for the markers and names the
+next id; the Complete record takes it over with epoch 0.
 
-Where Kafka keeps a failed fence in memory so as not to raise the epoch twice (KAFKA-9666, KAFKA-19367), there is
-nothing here: an append that failed was never applied, so the next attempt starts from the same epoch.
+Where Kafka keeps a failed fence in memory so as not to raise the epoch twice (KAFKA-9666,
+KAFKA-19367), there is nothing here: an append that failed was never applied, so the next attempt
+starts from the same epoch.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ _TOMBSTONE_OVERHEAD_BYTES: Final = 32
 """Of a record around its key, at most: lengths, offset and timestamp deltas as varints."""
 
 
-# -- InitProducerId -------------------------------------------------------------------------------------------
+# -- InitProducerId
+# -------------------------------------------------------------------------------------------
 
 
 def refuse_init_producer_id(
@@ -107,7 +110,8 @@ def decide_init_producer_id(
     if txn.state == ONGOING:
         if event.producer_id != NO_PRODUCER_ID and event.producer_epoch < txn.producer_epoch:
             return refuse(ErrorCode.PRODUCER_FENCED)
-        # The abort's epoch is never given to anybody: the client comes again, and gets the one after it.
+        # The abort's epoch is never given to anybody: the client comes again, and gets the one
+        # after it.
         return fence(transactional_id, txn, event, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
     return _give_epoch(txn, event, now_ms)
 
@@ -115,8 +119,8 @@ def decide_init_producer_id(
 def _may_reinitialise(txn: TransactionMetadata, event: InitProducerId) -> bool:
     """KIP-360: whether a producer that names its id and epoch may be the one we know.
 
-    In Ongoing an earlier epoch is refused too. Kafka looks at the producer id alone there: an earlier owner can abort
-    the transaction of the present one, and is fenced on its next attempt.
+    In Ongoing an earlier epoch is refused too. Kafka looks at the producer id alone there: an
+    earlier owner can abort the transaction of the present one, and is fenced on its next attempt.
     """
     if event.producer_id == NO_PRODUCER_ID or txn.producer_epoch == NO_PRODUCER_EPOCH:
         return True
@@ -139,7 +143,8 @@ def _give_epoch(txn: TransactionMetadata, event: InitProducerId, now_ms: int) ->
     if current in (NO_PRODUCER_EPOCH, expected):
         return _initialised(txn, event, now_ms, txn.producer_id, current + 1, current)
     if expected == txn.last_producer_epoch:
-        # A retry whose first answer was lost. Nobody else came in between: that would have erased the last epoch.
+        # A retry whose first answer was lost. Nobody else came in between: that would have erased
+        # the last epoch.
         return _initialised(txn, event, now_ms, txn.producer_id, current, expected)
     return refuse(ErrorCode.PRODUCER_FENCED)
 
@@ -174,7 +179,8 @@ def _initialised(
     )
 
 
-# -- AddPartitionsToTxn, AddOffsetsToTxn, the first write of a transaction ------------------------------------
+# -- AddPartitionsToTxn, AddOffsetsToTxn, the first write of a transaction
+# ------------------------------------
 
 
 def decide_add_partitions(state: CoordinatorState, event: AddPartitions, now_ms: int) -> Decision:
@@ -212,9 +218,9 @@ def decide_add_partitions(state: CoordinatorState, event: AddPartitions, now_ms:
 def _joins_pending_add(txn: TransactionMetadata | None, event: AddPartitions) -> bool:
     """Whether an add may go ahead behind one that is not durable yet.
 
-    The writes of a TV2 producer add their partitions by themselves, several at a time, and nobody could tell the
-    client to wait between them. We decide on the newest state, so they need not: they share one sync. Kafka makes
-    them wait and try again.
+    The writes of a TV2 producer add their partitions by themselves, several at a time, and nobody
+    could tell the client to wait between them. We decide on the newest state, so they need not:
+    they share one sync. Kafka makes them wait and try again.
     """
     return txn is not None and txn.state == ONGOING and event.transaction_version >= 2
 
@@ -233,7 +239,8 @@ def verify_partition(
 ) -> ErrorCode:
     """Whether a first write may go ahead without adding anything (TV1, verifyOnly).
 
-    What is pending does not matter here (KAFKA-14904); the shell waits for an add that is not durable yet.
+    What is pending does not matter here (KAFKA-14904); the shell waits for an add that is not
+    durable yet.
     """
     txn = state.transactions.get(transactional_id)
     if txn is None or txn.producer_id != producer_id:
@@ -267,7 +274,8 @@ def merged(known: Partitions, added: Partitions) -> Partitions:
     return result
 
 
-# -- EndTxn ---------------------------------------------------------------------------------------------------
+# -- EndTxn
+# ---------------------------------------------------------------------------------------------------
 
 
 def decide_end_txn(state: CoordinatorState, event: EndTxn, now_ms: int) -> Decision:
@@ -303,8 +311,8 @@ _ENDED: Final = Reply(NONE)
 def _decide_end_txn_tv2(state: CoordinatorState, event: EndTxn, now_ms: int) -> Decision:
     txn = state.transactions.get(event.transactional_id)
     if event.transactional_id in state.pending:
-        # Before the epoch: an abort that follows a commit at once carries the epoch that the commit's
-        # completion is about to make valid (KAFKA-18464).
+        # Before the epoch: an abort that follows a commit at once carries the epoch that the
+        # commit's completion is about to make valid (KAFKA-18464).
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if txn is None:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -315,8 +323,9 @@ def _decide_end_txn_tv2(state: CoordinatorState, event: EndTxn, now_ms: int) -> 
     )
     if txn.producer_id != event.producer_id and not retry_over_new_id:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    # The epoch before ours is that of a retry only if EndTxn has raised it. With TV1 the epoch was raised by
-    # InitProducerId, and the sender is an earlier owner; Kafka answers it with the epoch of the present one.
+    # The epoch before ours is that of a retry only if EndTxn has raised it. With TV1 the epoch was
+    # raised by InitProducerId, and the sender is an earlier owner; Kafka answers it with the epoch
+    # of the present one.
     retry = retry_over_new_id or (
         txn.producer_epoch == event.producer_epoch + 1 and txn.client_transaction_version >= 2
     )
@@ -347,7 +356,8 @@ def _refuse_unknown(state: CoordinatorState, transactional_id: str) -> Decision:
     return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-# -- expiry ---------------------------------------------------------------------------------------------------
+# -- expiry
+# ---------------------------------------------------------------------------------------------------
 
 
 def decide_expiration(state: CoordinatorState, event: ExpirationDue, now_ms: int) -> Decision:

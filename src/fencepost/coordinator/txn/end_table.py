@@ -1,7 +1,8 @@
 """What EndTxn does in which state: one table per protocol.
 
-TV1 knows a retry by the state alone: the epoch is the same before and after. TV2 raises the epoch with every
-EndTxn, so an equal epoch means the next transaction, and the epoch before it a retry of the last one.
+TV1 knows a retry by the state alone: the epoch is the same before and after. TV2 raises the epoch
+with every EndTxn, so an equal epoch means the next transaction, and the epoch before it a retry of
+the last one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ END_TXN_TV1: Final[Mapping[tuple[int, bool], End]] = {
 """TV1: the epoch has been found equal before this table is asked."""
 
 END_TXN_TV2: Final[Mapping[tuple[int, bool, bool], End]] = {
-    # (state, commit, retry). A retry carries the epoch before the one we hold; pairs that are absent are fenced.
+    # (state, commit, retry). A retry carries the epoch before the one we hold; pairs that are
+    # absent are fenced.
     (State.EMPTY, True, False): End.ILLEGAL,
     (State.EMPTY, False, False): End.PREPARE_WITHOUT_PARTITIONS,
     (State.ONGOING, True, False): End.PREPARE,

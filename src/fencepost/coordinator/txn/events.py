@@ -1,11 +1,12 @@
 """What a coordinator is told, and what it says: events, replies, effects, and the decision that joins them.
 
-An event carries all that is needed to decide: where a fresh producer id may be called for, the event has a
-`new_producer_id`. It is -1 at first; a decision that cannot do without answers with the effect
-`ReserveProducerId`, and the same event comes again with an id in it. So deciding stays a function.
+An event carries all that is needed to decide: where a fresh producer id may be called for, the
+event has a `new_producer_id`. It is -1 at first; a decision that cannot do without answers with the
+effect `ReserveProducerId`, and the same event comes again with an id in it. So deciding stays a
+function.
 
-What every transaction needs has an `__init__` of its own: mypyc makes a call without a frame of it, and of the
-fields a struct (docs/decisions/0007). None of these values is changed once it is made.
+What every transaction needs has an `__init__` of its own: mypyc makes a call without a frame of it,
+and of the fields a struct (docs/decisions/0007). None of these values is changed once it is made.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from fencepost.records.transaction_log import Partitions, TransactionMetadata
 
-# -- events ---------------------------------------------------------------------------------------------------
+# -- events
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -123,7 +125,8 @@ class ExpirationDue:
     """Of one batch of tombstones."""
 
 
-# -- decisions ------------------------------------------------------------------------------------------------
+# -- decisions
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, init=False)

@@ -1,7 +1,7 @@
 """Reads a pattern in RE2's syntax, from its beginning to its end, into a program of `patterns.py`.
 
-Greed and groups are read and have no effect there. What RE2 refuses is refused: references back, looking around, atomic
-groups, repetitions of repetitions, escapes that mean nothing.
+Greed and groups are read and have no effect there. What RE2 refuses is refused: references back,
+looking around, atomic groups, repetitions of repetitions, escapes that mean nothing.
 """
 
 from __future__ import annotations
@@ -133,10 +133,14 @@ class Parser:
         self._position += 1
         return char
 
-    # -- what a pattern is made of --------------------------------------------------------------------------
+    # -- what a pattern is made of
+    # --------------------------------------------------------------------------
 
     def _alternatives(self, flags: Flags) -> Program:
-        """Up to the end of the group. Flags that are set within an alternative hold for those after it, too."""
+        """Up to the end of the group.
+
+        Flags that are set within an alternative hold for those after it, too.
+        """
         program: Program = ()
         alternatives = []
         while (char := self._peek()) not in ("", ")"):
@@ -205,7 +209,8 @@ class Parser:
     def _consume(self, chars: Chars, flags: Flags) -> Program:
         return (Consume(FoldedChars(*chars) if flags.ignore_case else chars),)
 
-    # -- repetitions ----------------------------------------------------------------------------------------
+    # -- repetitions
+    # ----------------------------------------------------------------------------------------
 
     def _repeated(self, program: Program | None) -> Program:
         """With the repetition behind it, if there is one; a second one is an error, as in RE2."""
@@ -235,7 +240,8 @@ class Parser:
             raise self._error("a repetition that is too often")
         return int(least), None if most is None else int(most)
 
-    # -- characters -----------------------------------------------------------------------------------------
+    # -- characters
+    # -----------------------------------------------------------------------------------------
 
     def _quoted(self, flags: Flags) -> Program:
         """Everything as it stands up to its end; what is repeated behind it is the last character."""

@@ -1,18 +1,19 @@
 r"""Patterns of transactional ids (KIP-1152) in RE2's syntax, matched in time that grows with the id alone.
 
-Theory of operation
--------------------
-Kafka matches with RE2, which never goes back: whoever sends a pattern cannot make a broker think for ever. Python's
-own `re` can be made to, with one loop that serves everybody standing still meanwhile, and RE2's wheel is not to be had for
-every platform that this package runs on. But all that is asked here is whether a whole id matches, so groups need no
+Theory of operation ------------------- Kafka matches with RE2, which never goes back: whoever sends
+a pattern cannot make a broker think for ever. Python's own `re` can be made to, with one loop that
+serves everybody standing still meanwhile, and RE2's wheel is not to be had for every platform that
+this package runs on. But all that is asked here is whether a whole id matches, so groups need no
 positions and greed makes no difference; what is left of a regular expression is small.
 
-A pattern is parsed into a program of four instructions, in which several threads run side by side over the id, a character
-at a time (Thompson). Where all of them stand after a character depends on where they stood before it, on that character
-and on the kind of the one before; such steps are remembered, so an id like those seen before costs a look-up per character.
-A pattern that leads to too many places to remember forgets them and goes on.
+A pattern is parsed into a program of four instructions, in which several threads run side by side
+over the id, a character at a time (Thompson). Where all of them stand after a character depends on
+where they stood before it, on that character and on the kind of the one before; such steps are
+remembered, so an id like those seen before costs a look-up per character. A pattern that leads to
+too many places to remember forgets them and goes on.
 
-What RE2 has and this has not: scripts (`\p{Greek}`), of which Python knows nothing. A program is bounded.
+What RE2 has and this has not: scripts (`\p{Greek}`), of which Python knows nothing. A program is
+bounded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class PatternError(ValueError):
     """Not a pattern of RE2, or one that is too large; the message says where."""
 
 
-# -- sets of characters ---------------------------------------------------------------------------------------
+# -- sets of characters
+# ---------------------------------------------------------------------------------------
 
 
 class Chars(NamedTuple):
@@ -66,7 +68,8 @@ class FoldedChars(Chars):
         return any(self._holds(case) for case in cases if len(case) == 1) != self.negated
 
 
-# -- programs -------------------------------------------------------------------------------------------------
+# -- programs
+# -------------------------------------------------------------------------------------------------
 
 
 class Consume(NamedTuple):

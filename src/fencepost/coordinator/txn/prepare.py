@@ -1,8 +1,9 @@
 """From an open transaction to its end: the Prepare record, the markers it asks for, the Complete record.
 
-Who ends it: its producer (EndTxn, in decide.py), another producer that takes the id over, or the clock. The last two
-are fences: the coordinator aborts at the next epoch, so that the old producer can write no more. TV1 forgets the
-epoch before the fence; TV2 keeps it, and the fenced producer may recover by aborting at the epoch that it knows.
+Who ends it: its producer (EndTxn, in decide.py), another producer that takes the id over, or the
+clock. The last two are fences: the coordinator aborts at the next epoch, so that the old producer
+can write no more. TV1 forgets the epoch before the fence; TV2 keeps it, and the fenced producer may
+recover by aborting at the epoch that it knows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from fencepost.records.transaction_log import NO_PARTITIONS, TransactionMetadata
 if TYPE_CHECKING:
     from fencepost.coordinator.txn.apply import CoordinatorState
 
-# By themselves: to look a member up in its enum is a search of the class, and a commit asks for a dozen of them.
+# By themselves: to look a member up in its enum is a search of the class, and a commit asks for a
+# dozen of them.
 NONE: Final = ErrorCode.NONE
 ONGOING: Final = State.ONGOING
 PREPARE_COMMIT: Final = State.PREPARE_COMMIT
@@ -52,7 +54,8 @@ def legal(before: int, after: int) -> bool:
     return after in TRANSITIONS[before]  # type: ignore[index]
 
 
-# -- fences: InitProducerId of another, and the timeout -------------------------------------------------------
+# -- fences: InitProducerId of another, and the timeout
+# -------------------------------------------------------
 
 
 def timed_out_ids(state: CoordinatorState, now_ms: int) -> list[tuple[str, int]]:
@@ -73,8 +76,8 @@ def timed_out_ids(state: CoordinatorState, now_ms: int) -> list[tuple[str, int]]
 def decide_timeout(state: CoordinatorState, event: TimedOut, now_ms: int) -> Decision:
     """The coordinator aborts what its producer did not end, and fences that producer.
 
-    Also how an open transaction is aborted at load (transaction.recovery.ongoing=abort). What is not open any
-    more, or is about to change, is left alone: the next scan looks again.
+    Also how an open transaction is aborted at load (transaction.recovery.ongoing=abort). What is
+    not open any more, or is about to change, is left alone: the next scan looks again.
     """
     transactional_id = event.transactional_id
     txn = state.transactions.get(transactional_id)
@@ -102,13 +105,15 @@ def fence(
         PREPARE_ABORT,
         now_ms,
         producer_epoch=min(txn.producer_epoch + 1, MAX_PRODUCER_EPOCH),
-        # TV1 forgets the epoch before the fence: InitProducerId with it is answered PRODUCER_FENCED.
+        # TV1 forgets the epoch before the fence: InitProducerId with it is answered
+        # PRODUCER_FENCED.
         last_producer_epoch=NO_PRODUCER_EPOCH,
     )
     return prepare(transactional_id, fenced, Reply(answer))
 
 
-# -- Prepare and Complete -------------------------------------------------------------------------------------
+# -- Prepare and Complete
+# -------------------------------------------------------------------------------------
 
 
 def prepare_tv2(

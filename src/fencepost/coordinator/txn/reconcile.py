@@ -1,28 +1,30 @@
 """Logs that lost different tails: which transactions are ended, how, and which ids get a new epoch.
 
-Theory of operation
--------------------
-In `os` mode a loss of power takes from each log what was not synced, from one more than from the other. What is left of a
-log was true once, but coordinator and partitions speak of different times. `reconcile` compares what the partitions know
-of each producer (its epoch, and whether it has a transaction open) with the last record of each transactional id, and
-says which markers and records make them agree again:
+Theory of operation ------------------- In `os` mode a loss of power takes from each log what was
+not synced, from one more than from the other. What is left of a log was true once, but coordinator
+and partitions speak of different times. `reconcile` compares what the partitions know of each
+producer (its epoch, and whether it has a transaction open) with the last record of each
+transactional id, and says which markers and records make them agree again:
 
-- Committed is only what certainly was. With TV2 each transaction has an epoch of its own: records at epoch e belong to
-  the transaction that a record of state PrepareCommit or CompleteCommit at epoch e+1 speaks of. With TV1 several
-  transactions have the same epoch, so records that are open may be those of a later one, which was aborted.
-- Everything else that is open is aborted. That holds for Ongoing transactions too: some of their records may be gone,
-  though they were acknowledged, and a commit would show the rest.
-- An id whose transaction is aborted so gets an epoch above all that any partition knows, else its producer could go on
-  in the middle of a transaction and commit the second half. Its record says CompleteAbort and keeps the epoch before, so that a
-  producer of TV2 that aborts is told that all is well.
-- An id whose partitions know a higher epoch than its record, and have nothing open, takes over that epoch. Its markers
-  would be refused for ever otherwise.
+- Committed is only what certainly was. With TV2 each transaction has an epoch of its own: records
+  at epoch e belong to the transaction that a record of state PrepareCommit or CompleteCommit at
+  epoch e+1 speaks of. With TV1 several transactions have the same epoch, so records that are open
+  may be those of a later one, which was aborted.
+- Everything else that is open is aborted. That holds for Ongoing transactions too: some of their
+  records may be gone, though they were acknowledged, and a commit would show the rest.
+- An id whose transaction is aborted so gets an epoch above all that any partition knows, else its
+  producer could go on in the middle of a transaction and commit the second half. Its record says
+  CompleteAbort and keeps the epoch before, so that a producer of TV2 that aborts is told that all
+  is well.
+- An id whose partitions know a higher epoch than its record, and have nothing open, takes over that
+  epoch. Its markers would be refused for ever otherwise.
 - What is prepared and agrees with the partitions is left to the usual end.
 
-The records do not follow the table of states: PrepareCommit may become CompleteAbort here, if the partitions show that the
-commit was over long ago and a later transaction is open.
+The records do not follow the table of states: PrepareCommit may become CompleteAbort here, if the
+partitions show that the commit was over long ago and a later transaction is open.
 
-Nothing depends on whether it was done before: all or part of it may have been, by a start that was interrupted.
+Nothing depends on whether it was done before: all or part of it may have been, by a start that was
+interrupted.
 """
 
 from __future__ import annotations
@@ -167,7 +169,8 @@ def _marker(each: Seen, epoch: int, *, commit: bool) -> MissingMarker:
 def before_loss(txn: TransactionMetadata) -> TransactionMetadata:
     """The record of an id whose later records may be lost, so that nothing of it is left to the usual end.
 
-    A commit that was decided is written where it is certain; everything else that is open is aborted.
+    A commit that was decided is written where it is certain; everything else that is open is
+    aborted.
     """
     if txn.state not in PREPARED_STATES:
         return txn

@@ -3,8 +3,9 @@
 Rule 1: whatever decides which state may follow which stands here and nowhere else.
 Rule 2: this file knows neither clock nor log; it speaks of transactions in the abstract.
 
-A pair that TRANSITIONS does not list is a bug of ours, never a client's mistake: what a client may not do is
-refused in decide.py, before the table is asked. The numbers are the status bytes of `__transaction_state`.
+A pair that TRANSITIONS does not list is a bug of ours, never a client's mistake: what a client may
+not do is refused in decide.py, before the table is asked. The numbers are the status bytes of
+`__transaction_state`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class State(IntEnum):
     EMPTY = 0
     """InitProducerId has been answered; no partition has been added since."""
     ONGOING = 1
-    """At least one partition or group has been added. Lives until EndTxn, a fence or its timeout."""
+    """At least one partition or group has been added. Lives until EndTxn, a fence or its
+    timeout."""
     PREPARE_COMMIT = 2
     """The decision to commit is in the log: the point of no return. Markers are on their way."""
     PREPARE_ABORT = 3
@@ -34,7 +36,8 @@ class State(IntEnum):
     DEAD = 6
     """The id has expired and is being tombstoned. Never written: the tombstone stands for it."""
     PREPARE_EPOCH_FENCE = 7
-    """A new producer fences the old one. Kafka's name for the moment before PREPARE_ABORT; never written."""
+    """A new producer fences the old one. Kafka's name for the moment before PREPARE_ABORT; never
+    written."""
 
 
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {

@@ -48,7 +48,10 @@ class Filters(NamedTuple):
 def describe_transaction(
     state: CoordinatorState, transactional_id: str, unmarked: Partitions | None = None
 ) -> Description:
-    """Everything known of one id. While markers are being written, `unmarked` is where they are missing still."""
+    """Everything known of one id.
+
+    While markers are being written, `unmarked` is where they are missing still.
+    """
     txn = state.transactions.get(transactional_id)
     if txn is None:
         return Description(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
@@ -81,7 +84,8 @@ def list_transactions(
             continue
         if filters.producer_ids and txn.producer_id not in filters.producer_ids:
             continue
-        # As in Kafka an id that never began a transaction counts from the epoch, and so passes any duration.
+        # As in Kafka an id that never began a transaction counts from the epoch, and so passes any
+        # duration.
         if filters.duration_ms >= 0 and now_ms - txn.start_ms <= filters.duration_ms:
             continue
         if filters.pattern is not None and not filters.pattern.fullmatch(transactional_id):

@@ -2,11 +2,13 @@
 
     settlements --Spark--> refunds-emitted, refund-audit --loader--> Parquet
 
-Every settlement is decided once: the audit topic gets one row for it, and the refund topic one more if it is approved.
-Both rows, and the offsets of the settlements they were made from, are in one Kafka transaction per micro-batch. So
-whatever is killed at whatever moment, a reader of committed data sees a refund and its audit row together, and once.
+Every settlement is decided once: the audit topic gets one row for it, and the refund topic one more
+if it is approved. Both rows, and the offsets of the settlements they were made from, are in one
+Kafka transaction per micro-batch. So whatever is killed at whatever moment, a reader of committed
+data sees a refund and its audit row together, and once.
 
-- `settlements.py`: what a settlement is, the merchants' rules, a generator of both, and the names of the topics
+- `settlements.py`: what a settlement is, the merchants' rules, a generator of both, and the names
+  of the topics
 - `fill.py`: makes the topics and writes settlements
 - `pipeline.py`: the Spark query; `daily_limit.py`: its stateful variant
 - `at_least_once.py`: the sink without transactions, for comparison

@@ -1,11 +1,12 @@
 """What an auditor asks, answered on Spark from the Parquet tables of the loader.
 
-    python -m fencepost.examples.refunds.audit --bootstrap-servers localhost:9092 --warehouse /tmp/warehouse
+    python -m fencepost.examples.refunds.audit --bootstrap-servers localhost:9092 --warehouse
+    /tmp/warehouse
 
-Every settlement decided once and by the rules; every approval with its refund and every refund with its approval, of
-the same amount; none twice, none missing. And what the pipeline has committed is where its output ends: the offsets of
-the settlements, and the ledger beside Spark's checkpoint. `--load` loads what is new first. Exit code 1 if anything is
-wrong.
+Every settlement decided once and by the rules; every approval with its refund and every refund with
+its approval, of the same amount; none twice, none missing. And what the pipeline has committed is
+where its output ends: the offsets of the settlements, and the ledger beside Spark's checkpoint.
+`--load` loads what is new first. Exit code 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ PER_REFUND: Final = f"""
         UNION ALL SELECT 'a', refund_id, amount_paise, decision FROM audit
         UNION ALL SELECT 'r', refund_id, amount_paise, NULL FROM refunds)
     GROUP BY refund_id"""
-"""How often each refund appears in the three topics. Every question but the last ones is a condition on it."""
+"""How often each refund appears in the three topics. Every question but the last ones is a
+condition on it."""
 
 QUESTIONS: Final = {
     "settlements without a decision": "settlements > 0 AND decisions = 0",

@@ -1,8 +1,9 @@
 """The stateful variant: what is approved counts against a limit per merchant and day.
 
-Spark keeps the sum of each merchant and day in its state store, which belongs to the checkpoint, not to Kafka. It stays
-right across any crash because a batch that is in the topics already is run again for its state and its rows are
-dropped, and one that is not is run again from the state before it.
+Spark keeps the sum of each merchant and day in its state store, which belongs to the checkpoint,
+not to Kafka. It stays right across any crash because a batch that is in the topics already is run
+again for its state and its rows are dropped, and one that is not is run again from the state before
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def _spend(_key: Any, parts: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.
     import pandas as pd
 
     spent = state.get[0] if state.exists else 0
-    # The order of the topic decides who comes first, not the order in which Spark happens to deliver.
+    # The order of the topic decides who comes first, not the order in which Spark happens to
+    # deliver.
     rows = pd.concat(list(parts)).sort_values(["source_partition", "source_offset"])
     decisions = []
     for row in rows.itertuples():

@@ -2,7 +2,8 @@
 
     python -m fencepost.examples.refunds.fill --bootstrap-servers localhost:9092 --settlements 1000
 
-Settlements are the same on every run; a topic that is there already is an error, because it would be counted too.
+Settlements are the same on every run; a topic that is there already is an error, because it would
+be counted too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def create_topics(cluster: Cluster, topics: Collection[Topics]) -> None:
     existing = sorted(cluster.metadata().topics.keys() & set(names))
     if existing:
         raise FencepostError(
-            f"the cluster has a topic {existing[0]!r} already: delete it, or take names of your own with --prefix"
+            f"the cluster has a topic {existing[0]!r} already: delete it, or take names of your "
+            "own with --prefix"
         )
     cluster.create_topics([NewTopic(name, PARTITIONS) for name in names])
 

@@ -1,16 +1,18 @@
 """The topics into Parquet, as a warehouse would load them: committed rows only, each of them once.
 
-    python -m fencepost.examples.refunds.loader --bootstrap-servers localhost:9092 --into /tmp/warehouse
+    python -m fencepost.examples.refunds.loader --bootstrap-servers localhost:9092 --into
+    /tmp/warehouse
 
-Theory of operation. A table is a folder, and a load is one folder in it, which holds the rows of a range of offsets and
-the range itself:
+Theory of operation. A table is a folder, and a load is one folder in it, which holds the rows of a
+range of offsets and the range itself:
 
     refund-audit/load=000001/part-....parquet
     refund-audit/load=000001/_offsets.json      where this load ended, per partition
 
-The next load begins where the last one ended. A load is written under a name that readers skip and gets its own name
-when it is complete, in one step. So a loader that is killed leaves either the whole load or nothing that counts, and the
-next one reads the same range again. Two loaders of one table cannot both finish the same load: the name is taken.
+The next load begins where the last one ended. A load is written under a name that readers skip and
+gets its own name when it is complete, in one step. So a loader that is killed leaves either the
+whole load or nothing that counts, and the next one reads the same range again. Two loaders of one
+table cannot both finish the same load: the name is taken.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ def load_topic(spark: SparkSession, bootstrap: str, folder: Path, topic: str, sc
         end = committed_end(cluster, topic)
     if any(end.get(place, -1) < offset for place, offset in start.items()):
         raise FencepostError(
-            f"{topic} ends before the last load of {table.folder}: it was made anew. Load it into an empty folder"
+            f"{topic} ends before the last load of {table.folder}: it was made anew. Load it "
+            "into an empty folder"
         )
     if start != end:
         table.add(read_range(spark, bootstrap, schema, start, end), end)

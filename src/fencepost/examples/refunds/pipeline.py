@@ -1,6 +1,7 @@
 """The query: settlements in, refunds and audit rows out, in one transaction per batch.
 
-    python -m fencepost.examples.refunds.pipeline --bootstrap-servers localhost:9092 --checkpoint /tmp/refunds
+    python -m fencepost.examples.refunds.pipeline --bootstrap-servers localhost:9092 --checkpoint
+    /tmp/refunds
 
 Without --follow it reads what is there and ends.
 """
@@ -61,13 +62,18 @@ def read_settlements(spark: SparkSession, bootstrap: str, topic: str, per_batch:
 
 
 def rules_table(spark: SparkSession) -> DataFrame:
-    """The merchants' rules as a table to join with. As literals of the plan they cost no job in every batch."""
+    """The merchants' rules as a table to join with.
+
+    As literals of the plan they cost no job in every batch.
+    """
     rows = ", ".join(
-        f"('{rule.merchant}', {rule.highest_paise}L, {rule.daily_limit_paise}L, {rule.goodwill_allowed})"
+        f"('{rule.merchant}', {rule.highest_paise}L, {rule.daily_limit_paise}L, "
+        f"{rule.goodwill_allowed})"
         for rule in merchant_rules()
     )
     return spark.sql(
-        f"SELECT * FROM VALUES {rows} AS rules (merchant, highest_paise, daily_limit_paise, goodwill_allowed)"
+        f"SELECT * FROM VALUES {rows} AS rules (merchant, highest_paise, daily_limit_paise, "
+        "goodwill_allowed)"
     )
 
 

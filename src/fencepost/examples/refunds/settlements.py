@@ -1,4 +1,7 @@
-"""Settlements, the merchants' rules, and the topics. Amounts are in paise: money is counted, not measured."""
+"""Settlements, the merchants' rules, and the topics.
+
+Amounts are in paise: money is counted, not measured.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ REFUND_SCHEMA: Final = "refund_id string, merchant string, amount_paise long"
 AUDIT_SCHEMA: Final = (
     f"{SETTLEMENT_SCHEMA}, decision string, source_partition int, source_offset long"
 )
-"""An audit row says which settlement it was made from, so that output and committed offsets can be compared."""
+"""An audit row says which settlement it was made from, so that output and committed offsets can be
+compared."""
 
 APPROVED: Final = "approved"
 ABOVE_DAILY_LIMIT: Final = "refused: above the limit of the day"
@@ -99,7 +103,10 @@ def merchant_rules() -> list[MerchantRule]:
 
 
 def generate(count: int, seed: int = 1) -> Iterator[Settlement]:
-    """So many settlements; the same ones for the same seed. A few come from a merchant without rules."""
+    """So many settlements; the same ones for the same seed.
+
+    A few come from a merchant without rules.
+    """
     rng = random.Random(seed)
     for number in range(count):
         yield Settlement(

@@ -1,8 +1,8 @@
 """The calls of the sink within one run of a query: one call per batch, which holds all of its rows.
 
-Spark calls the user's function once per batch, in order. What the function does with the sink is its own affair, and the
-ledger cannot tell a second call from a repeated batch, or a failure that was swallowed from a batch that was skipped.
-So this process keeps a book of the calls of each run:
+Spark calls the user's function once per batch, in order. What the function does with the sink is
+its own affair, and the ledger cannot tell a second call from a repeated batch, or a failure that
+was swallowed from a batch that was skipped. So this process keeps a book of the calls of each run:
 
     so far in this run       a call for batch b                        sink.skip(b)
     nothing                  the ledger decides                        the ledger decides
@@ -14,9 +14,10 @@ So this process keeps a book of the calls of each run:
     a skip failed            as if it had not been called              the same
     another call under way   refuse, and that one gives up as well     refuse, and so on
 
-A call that was refused is a failure too: whoever swallows it is refused from then on. What a restart must not forget (a
-batch that lacks the rows of its second call, a batch that was lost) goes into the ledger as well. The book is the process's and not
-the sink's, so a copy of the sink or a second one with the same transactional id is no way around it.
+A call that was refused is a failure too: whoever swallows it is refused from then on. What a
+restart must not forget (a batch that lacks the rows of its second call, a batch that was lost) goes
+into the ledger as well. The book is the process's and not the sink's, so a copy of the sink or a
+second one with the same transactional id is no way around it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RUNS_KEPT: Final = 64
-"""Runs of all queries that the book remembers. One that is forgotten is asked of the ledger again."""
+"""Runs of all queries that the book remembers. One that is forgotten is asked of the ledger
+again."""
 
 HOW_TO_WRITE_SEVERAL: Final = (
     'put all DataFrames of a batch into one call, sink.write({"topic": df, ...}, batch_id)'
@@ -136,7 +138,8 @@ class RunCalls:
             if self.failure is not None:
                 assert self._under_way is not None
                 raise SinkRefused(
-                    f"batch {self._under_way.batch_id} was given up, because another call came while it was written: "
+                    f"batch {self._under_way.batch_id} was given up, because another call came "
+                    "while it was written: "
                     f"{self.failure.words}"
                 )
 
@@ -144,8 +147,10 @@ class RunCalls:
         batch_id, failure = call.batch_id, self.failure
         if self._under_way is not None:
             return (
-                f"the sink was called for batch {batch_id} while another call for batch {self._under_way.batch_id} was under "
-                f"way in another thread. Call it once per batch: {HOW_TO_WRITE_SEVERAL}. Nothing of this call was written"
+                f"the sink was called for batch {batch_id} while another call for batch "
+                f"{self._under_way.batch_id} was under "
+                f"way in another thread. Call it once per batch: {HOW_TO_WRITE_SEVERAL}. "
+                "Nothing of this call was written"
             )
         if failure is not None:
             return self._refusal_after(failure, call)
@@ -153,15 +158,19 @@ class RunCalls:
             return None
         if batch_id < self.last:
             return (
-                f"the sink was called for batch {batch_id}, but this run of the query has finished batch {self.last}: pass "
-                "on the batch id that Spark gives to your function. Nothing of this call was written"
+                f"the sink was called for batch {batch_id}, but this run of the query has "
+                f"finished batch {self.last}: pass "
+                "on the batch id that Spark gives to your function. Nothing of this call was "
+                "written"
             )
         if call.is_skip:
             return None
         self.damage = Damage(short=batch_id)
         return (
-            f"the sink was called a second time for batch {batch_id}. The first call is committed, so the batch holds only "
-            f"the first call's rows, and those of this call are not written. To write several DataFrames, {HOW_TO_WRITE_SEVERAL}"
+            f"the sink was called a second time for batch {batch_id}. The first call is "
+            "committed, so the batch holds only "
+            "the first call's rows, and those of this call are not written. To write several "
+            f"DataFrames, {HOW_TO_WRITE_SEVERAL}"
         )
 
     def _refusal_after(self, failure: _Failure, call: Call) -> str | None:
@@ -172,21 +181,27 @@ class RunCalls:
             if call.is_skip or _are_same(failure.call.frames, call.frames):
                 return None
             return (
-                f"the call for batch {failed} failed ({failure.words}), and this call brings other rows for the same batch: "
-                "if it were committed, those of the failed call would be lost. Repeat the same call, or let the exception "
+                f"the call for batch {failed} failed ({failure.words}), and this call brings "
+                "other rows for the same batch: "
+                "if it were committed, those of the failed call would be lost. Repeat the same "
+                "call, or let the exception "
                 "stop the query. Nothing of this call was written"
             )
         if not failure.may_repeat:
             return (
-                f"an earlier call of the sink in this run was refused, and the query went on: {failure.words}. Do not catch "
-                "the sink's exceptions: let them stop the query, and start it again. Nothing of this call was written"
+                "an earlier call of the sink in this run was refused, and the query went on: "
+                f"{failure.words}. Do not catch "
+                "the sink's exceptions: let them stop the query, and start it again. Nothing of "
+                "this call was written"
             )
         # Whoever was fenced must leave the ledger to its new owner.
         if not isinstance(failure.problem, SinkFenced):
             self.damage = Damage(lost=failed)
         return (
-            f"the sink failed in batch {failed} ({failure.words}), but the query went on to batch {call.batch_id}: the rows "
-            f"of batch {failed} are missing. Do not catch the sink's exceptions: let them stop the query, and start it "
+            f"the sink failed in batch {failed} ({failure.words}), but the query went on to "
+            f"batch {call.batch_id}: the rows "
+            f"of batch {failed} are missing. Do not catch the sink's exceptions: let them stop "
+            "the query, and start it "
             "again. Nothing of this call was written"
         )
 
@@ -215,7 +230,8 @@ def calls_of(transactional_id: str, servers: Iterator[str], run: tuple[str, str]
             others = {other[0] for other in _books if other[2:] == run} - {transactional_id}
             if others:
                 log.warning(
-                    "query %s uses two sinks (%s, %s): their transactions are not one, so a crash may leave one committed "
+                    "query %s uses two sinks (%s, %s): their transactions are not one, so a "
+                    "crash may leave one committed "
                     "and the other not. Several DataFrames are one transaction with sink.write",
                     run[0],
                     transactional_id,

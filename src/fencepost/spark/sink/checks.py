@@ -1,7 +1,7 @@
 """What would break the promise, looked for before the first batch of a run.
 
-Each refusal says what to change. A second driver elsewhere cannot be seen from here; its entry in the ledger can
-(`check_ledger`), and where there is none yet the epoch decides.
+Each refusal says what to change. A second driver elsewhere cannot be seen from here; its entry in
+the ledger can (`check_ledger`), and where there is none yet the epoch decides.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ EXECUTORS_PATIENCE_SECONDS: Final = 120.0
 """How long the first executor may take to come: a cluster starts them while the query starts."""
 
 SETTLING_SECONDS: Final = 0.1
-"""How often an undecided ledger is looked at again: markers come within milliseconds, or not before a timeout."""
+"""How often an undecided ledger is looked at again: markers come within milliseconds, or not before
+a timeout."""
 
 NO_SOURCES: Final = SourceUse()
 
@@ -61,7 +62,8 @@ def check_session(session: SparkSession) -> None:
         raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 4.2 or newer")
     if is_on(session, "spark.dynamicAllocation.enabled"):
         raise SinkRefused(
-            "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages then: set it to false"
+            "spark.dynamicAllocation.enabled is true, and Spark does not run barrier stages "
+            "then: set it to false"
         )
     if is_on(session, "spark.speculation"):
         raise SinkRefused(
@@ -76,8 +78,10 @@ def _check_slots(session: SparkSession) -> None:
     while concurrent_tasks(session) < 1:
         if time.monotonic() >= deadline:
             raise SinkRefused(
-                f"no executor that can run a task came within {EXECUTORS_PATIENCE_SECONDS:.0f} s: the write stage needs "
-                "at least one free core (spark.executor.cores, spark.task.cpus, or the number in local[N])"
+                f"no executor that can run a task came within {EXECUTORS_PATIENCE_SECONDS:.0f} "
+                "s: the write stage needs "
+                "at least one free core (spark.executor.cores, spark.task.cpus, or the number "
+                "in local[N])"
             )
         time.sleep(0.05)
 
@@ -85,8 +89,8 @@ def _check_slots(session: SparkSession) -> None:
 def _use_this_python(session: SparkSession) -> None:
     """Workers on this machine run the Python that the driver runs, unless the user has chosen one.
 
-    Those on other machines do not: the path of our interpreter (which importing this package may have set) means
-    nothing there.
+    Those on other machines do not: the path of our interpreter (which importing this package may
+    have set) means nothing there.
     """
     context = session.sparkContext
     is_unset = PYTHON_SET_HERE or "PYSPARK_PYTHON" not in os.environ
@@ -102,7 +106,8 @@ def claim_id(transactional_id: str, settings: SinkSettings, moment: Moment) -> N
     holder = _claims.get(key)
     if holder is not None and holder.query_id != moment.query_id and holder.is_running():
         raise SinkRefused(
-            f"query {holder.query_id} of this application writes with transactional_id {transactional_id!r}, and so "
+            f"query {holder.query_id} of this application writes with transactional_id "
+            f"{transactional_id!r}, and so "
             f"does query {moment.query_id}: give each query its own transactional_id"
         )
     _claims[key] = moment
@@ -117,8 +122,8 @@ def check_ledger(
 ) -> None:
     """Refuses what the fence would not change, so that whoever writes with this id is not stopped for nothing.
 
-    A transaction that is committed but whose markers are on their way may still change the ledger, so a refusal is given
-    on a settled one.
+    A transaction that is committed but whose markers are on their way may still change the ledger,
+    so a refusal is given on a settled one.
     """
 
     def judge(page: Page) -> Decision:
@@ -161,10 +166,14 @@ def _refuse_lost_ledger(keeper: LedgerKeeper, transactional_id: str, batch: Batc
     page = _settled_page(keeper, transactional_id, batch)
     if page is not None and page.entry is None:
         raise SinkRefused(
-            f"transactional_id {transactional_id!r}: the cluster has seen a committed transaction of this id, but has no "
-            "ledger of it: the record or its topic was deleted, ledger_topic= names another topic, or another producer "
-            f"uses the id. Whether batch {batch.batch_id} is in the topics cannot be known. Look at the end of the topics; if the batch "
-            "is not there, pass adopt=True once, or give this query a transactional_id that nobody has used. Nothing was "
+            f"transactional_id {transactional_id!r}: the cluster has seen a committed "
+            "transaction of this id, but has no "
+            "ledger of it: the record or its topic was deleted, ledger_topic= names another "
+            "topic, or another producer "
+            f"uses the id. Whether batch {batch.batch_id} is in the topics cannot be known. "
+            "Look at the end of the topics; if the batch "
+            "is not there, pass adopt=True once, or give this query a transactional_id that "
+            "nobody has used. Nothing was "
             "written."
         )
 
@@ -182,7 +191,9 @@ def check_timeout(transactional_id: str, settings: SinkSettings, entry: LedgerEn
     longest_ms = 0 if entry is None else entry.longest_ms
     if longest_ms >= timeout_ms:
         raise SinkRefused(
-            f"one of the last {RECENT_BATCHES} transactions of {transactional_id!r} was open for {longest_ms} ms, and the "
-            f"timeout is {timeout_ms} ms: raise kafka.transaction.timeout.ms; or, where batches are smaller now, run "
+            f"one of the last {RECENT_BATCHES} transactions of {transactional_id!r} was open "
+            f"for {longest_ms} ms, and the "
+            f"timeout is {timeout_ms} ms: raise kafka.transaction.timeout.ms; or, where batches "
+            "are smaller now, run "
             f"`fencepost ledger forget --durations {transactional_id}`. Nothing was written"
         )

@@ -6,11 +6,12 @@ There are three ways for rows to the one writer of their partition, with the sam
     direct     from task to task, where all tasks can run at once (`transport/direct.py`)
     shuffled   through Spark's shuffle: for every other plan, and when an attempt of this batch has failed (`transport/shuffled.py`)
 
-A barrier stage takes no plan that changes the number of partitions without a shuffle (union, coalesce): such a plan goes
-through the shuffle from the start.
+A barrier stage takes no plan that changes the number of partitions without a shuffle (union,
+coalesce): such a plan goes through the shuffle from the start.
 
-Where tasks write, their stage must be a barrier stage that ends in `collect`: then Spark runs each of its tasks once, or
-fails the job. A count or an aggregate would make it a stage whose tasks Spark may run again.
+Where tasks write, their stage must be a barrier stage that ends in `collect`: then Spark runs each
+of its tasks once, or fails the job. A count or an aggregate would make it a stage whose tasks Spark
+may run again.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
 
 _ABOUT_ROWS: Final[Mapping[int, str]] = {
-    ErrorCode.INVALID_RECORD: "the topic does not take such rows (one that is compacted wants a key in every row)",
+    ErrorCode.INVALID_RECORD: "the topic does not take such rows (one that is compacted wants a "
+    "key in every row)",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to the topic: grant WRITE on it",
 }
 """What a broker says about the rows themselves, so that trying again would not help."""

@@ -1,9 +1,10 @@
 """How large a batch each topic takes: what the sink knows of `max.message.bytes` and `segment.bytes`.
 
-The sink asks once per run for the topics that it knows before the rows (DescribeConfigs). Where it may not ask, where the
-rows name the topic, and where the setting is lowered while the query runs, a broker refuses a batch
-(MESSAGE_TOO_LARGE), and the attempt is repeated with smaller ones, as Kafka's own producer would split them. Only a batch
-of one record cannot become smaller: then the record is refused.
+The sink asks once per run for the topics that it knows before the rows (DescribeConfigs). Where it
+may not ask, where the rows name the topic, and where the setting is lowered while the query runs, a
+broker refuses a batch (MESSAGE_TOO_LARGE), and the attempt is repeated with smaller ones, as
+Kafka's own producer would split them. Only a batch of one record cannot become smaller: then the
+record is refused.
 """
 
 from __future__ import annotations
@@ -71,8 +72,10 @@ class TopicLimits:
         limit = self._describe(problem.topic)
         known = "" if limit is None else f", which is {limit}"
         return RowRefused(
-            f"topic {problem.topic!r} does not take a record that makes a batch of {problem.size_bytes} bytes: it is larger "
-            f"than max.message.bytes of the topic{known}. Raise max.message.bytes, or make the value smaller. Nothing of "
+            f"topic {problem.topic!r} does not take a record that makes a batch of "
+            f"{problem.size_bytes} bytes: it is larger "
+            f"than max.message.bytes of the topic{known}. Raise max.message.bytes, or make the "
+            "value smaller. Nothing of "
             "the batch was kept"
         )
 

@@ -1,16 +1,18 @@
 """Which batch of which query this is, as Spark's engine knows it.
 
-`foreachBatch` is given a DataFrame and a number. The query's id stands in the properties of the thread that calls us. A
-thread of the user's own has no such properties; there the query is the one whose session the DataFrame belongs to,
-because the engine clones a session for each run. The source offsets are reachable only through the engine's own object,
-which is not a public interface. Where that fails (another Spark, another kind of session) the offsets are unknown, and
-the ledger decides without a fingerprint.
+`foreachBatch` is given a DataFrame and a number. The query's id stands in the properties of the
+thread that calls us. A thread of the user's own has no such properties; there the query is the one
+whose session the DataFrame belongs to, because the engine clones a session for each run. The source
+offsets are reachable only through the engine's own object, which is not a public interface. Where
+that fails (another Spark, another kind of session) the offsets are unknown, and the ledger decides
+without a fingerprint.
 
-The engine counts rows (`numInputRows`, `observe`) in the plan of the batch, and every run of that plan adds to them. The
-sink may have to run it twice, so it sets the counts to zero before each run (`forget_counts`).
+The engine counts rows (`numInputRows`, `observe`) in the plan of the batch, and every run of that
+plan adds to them. The sink may have to run it twice, so it sets the counts to zero before each run
+(`forget_counts`).
 
-Every question to the JVM costs some of a millisecond in every batch, so each is asked when its answer is needed, and
-what stays the same in a run of a query is asked once.
+Every question to the JVM costs some of a millisecond in every batch, so each is asked when its
+answer is needed, and what stays the same in a run of a query is asked once.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _BETWEEN: Final = "\x00"
 _KEEPING_STATE: Final = frozenset(
     {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit"}
 )
-"""Nodes of a logical plan that keep state where they are streaming; so do those named `...WithState...`."""
+"""Nodes of a logical plan that keep state where they are streaming; so do those named
+`...WithState...`."""
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"
@@ -125,8 +128,10 @@ class Moment:
             return
         if current is not None and current != self.batch_id:
             raise SinkRefused(
-                f"the sink was called for batch {self.batch_id}, but the query is in batch {current}: pass on the batch id "
-                "that Spark gives to your function, and do not return from the function before the sink has returned. "
+                f"the sink was called for batch {self.batch_id}, but the query is in batch "
+                f"{current}: pass on the batch id "
+                "that Spark gives to your function, and do not return from the function before "
+                "the sink has returned. "
                 "Nothing was written"
             )
 
@@ -259,7 +264,10 @@ def _keeps_state(node: Any) -> bool:
 
 
 def _entries(options: Any) -> dict[str, str]:
-    """A map of the JVM. Asked before each step: py4j's own loop goes on until Java throws, which takes it 20 ms."""
+    """A map of the JVM.
+
+    Asked before each step: py4j's own loop goes on until Java throws, which takes it 20 ms.
+    """
     found = {}
     entries = options.entrySet().iterator()
     while entries.hasNext():
@@ -271,7 +279,9 @@ def _entries(options: Any) -> dict[str, str]:
 def read_moment(
     session: SparkSession, batch_id: int, before: Moment | None = None, *, has_rows: bool = True
 ) -> Moment:
-    """Asks the engine about the batch that it has just handed to us. `before` is the batch that we saw last.
+    """Asks the engine about the batch that it has just handed to us.
+
+    `before` is the batch that we saw last.
 
     `session` is that of the batch's DataFrame; without rows (`has_rows`) it may be any.
     """
@@ -279,8 +289,10 @@ def read_moment(
         context = session.sparkContext
     except AttributeError:
         raise SinkRefused(
-            "TransactionalSink was called in a session of Spark Connect, from which the driver cannot be reached: run the "
-            "query in a classic session (SparkSession.builder.master(...), or spark-submit). Nothing was written"
+            "TransactionalSink was called in a session of Spark Connect, from which the driver "
+            "cannot be reached: run the "
+            "query in a classic session (SparkSession.builder.master(...), or spark-submit). "
+            "Nothing was written"
         ) from None
     query_id = context.getLocalProperty(_QUERY_ID)
     if query_id:
@@ -290,14 +302,17 @@ def read_moment(
         return _find_run(session, query_id, batch_id)
     if not has_rows:
         raise SinkRefused(
-            "sink.skip was called outside of a streaming query, or in a thread of its own, where the query is not known: "
+            "sink.skip was called outside of a streaming query, or in a thread of its own, "
+            "where the query is not known: "
             "call it in the function that you pass to foreachBatch. Nothing was written"
         )
     found = _find_by_session(session, batch_id)
     if found is None:
         raise SinkRefused(
-            "TransactionalSink was called outside of a streaming query, or with a DataFrame that does not come from the "
-            "query's batch: use it as df.writeStream.foreachBatch(TransactionalSink(...)); a thread of your own must be "
+            "TransactionalSink was called outside of a streaming query, or with a DataFrame "
+            "that does not come from the "
+            "query's batch: use it as df.writeStream.foreachBatch(TransactionalSink(...)); a "
+            "thread of your own must be "
             "given a DataFrame that was made from the batch's. Nothing was written"
         )
     return found
@@ -318,7 +333,8 @@ def _find_by_session(session: SparkSession, batch_id: int) -> Moment | None:
     """The live query for which the engine has made this session."""
     try:
         java_session = session._jsparkSession  # noqa: SLF001
-        # An enumeration, because py4j takes the map for one of Python's and would ask for its values key by key.
+        # An enumeration, because py4j takes the map for one of Python's and would ask for its
+        # values key by key.
         runs = java_session.sharedState().activeStreamingQueries().elements()
         while runs.hasMoreElements():
             execution = runs.nextElement()

@@ -1,8 +1,8 @@
 """Where a query reads, seen from the sink: are its sources topics of the sink's own cluster?
 
-Only then can their offsets be committed in the sink's transaction, and only then does the sink know which topics they
-are: an entry of the ledger has their ids. Spark gives the options of every source in the
-query's plan, for our source and for Spark's own; the cluster that they lead to says its id.
+Only then can their offsets be committed in the sink's transaction, and only then does the sink know
+which topics they are: an entry of the ledger has their ids. Spark gives the options of every source
+in the query's plan, for our source and for Spark's own; the cluster that they lead to says its id.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ def use_sources(
     foreign = find_foreign_source(moment, sink)
     if foreign is not None and commit_source_offsets:
         raise SinkRefused(
-            f"commit_source_offsets is True, but {foreign}: a transaction can hold only offsets of its own cluster. "
-            "Leave commit_source_offsets out, and Spark's checkpoint alone keeps the place in the source"
+            f"commit_source_offsets is True, but {foreign}: a transaction can hold only offsets "
+            "of its own cluster. "
+            "Leave commit_source_offsets out, and Spark's checkpoint alone keeps the place in "
+            "the source"
         )
     are_ours = foreign is None
     return SourceUse(are_ours, are_ours and commit_source_offsets is not False)
@@ -64,7 +66,10 @@ def _find_difference(options: Mapping[str, str], sink: ClientOptions) -> str | N
         theirs = cluster_of(source).describe_cluster().cluster_id
         ours = cluster_of(sink).describe_cluster().cluster_id
     except FencepostError as problem:
-        return f"the cluster at {servers or 'no kafka.bootstrap.servers'} could not be asked for its id ({problem})"
+        return (
+            f"the cluster at {servers or 'no kafka.bootstrap.servers'} could not be asked "
+            f"for its id ({problem})"
+        )
     if theirs == ours:
         return None
     return (

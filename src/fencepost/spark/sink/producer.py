@@ -1,7 +1,7 @@
 """The driver's producer: under which identity a query writes, from the fence to the end of each transaction.
 
-An identity (producer id and epoch) is good for one attempt to write one batch. It is *fresh* until somebody may have
-written with it, and a fresh one is there before every attempt:
+An identity (producer id and epoch) is good for one attempt to write one batch. It is *fresh* until
+somebody may have written with it, and a fresh one is there before every attempt:
 
     fence -> fresh -> lend -> commit    fresh again with transaction version 2, whose EndTxn brings the next epoch;
                         |               with version 1 `freshen` asks for it, and is refused if somebody else has
@@ -38,7 +38,10 @@ _NOTHING_VISIBLE: Final = "Nothing of this batch is visible"
 
 
 class DriverProducer:
-    """One transactional id in the hands of this driver. It is made by fencing whoever had the id before."""
+    """One transactional id in the hands of this driver.
+
+    It is made by fencing whoever had the id before.
+    """
 
     def __init__(self, transactional_id: str, settings: SinkSettings) -> None:
         self._transactional_id = transactional_id
@@ -63,7 +66,10 @@ class DriverProducer:
         self.is_fresh, self.is_doubtful = True, False
 
     def freshen(self) -> bool:
-        """Transaction version 1 keeps its epoch: asks for the next one. False when there was no need to."""
+        """Transaction version 1 keeps its epoch: asks for the next one.
+
+        False when there was no need to.
+        """
         if self.is_fresh:
             return False
         old = self.identity
@@ -93,7 +99,8 @@ class DriverProducer:
         except ProducerFenced as problem:
             raise self.fenced() from problem
         except Refused as problem:
-            # With version 2 the coordinator takes it for a repetition of the abort by which the timeout ended it.
+            # With version 2 the coordinator takes it for a repetition of the abort by which the
+            # timeout ended it.
             if problem.code != ErrorCode.INVALID_TXN_STATE:
                 raise
             raise self.fenced() from problem
@@ -150,8 +157,10 @@ class DriverProducer:
         if outcome is _NOTHING_VISIBLE and self.has_timed_out():
             return self.timed_out()
         return SinkFenced(
-            f"the transactional_id {self._transactional_id!r} was taken over by another query, or the transaction was "
-            f"open for longer than kafka.transaction.timeout.ms ({self._settings.transaction_timeout_ms}) and was "
+            f"the transactional_id {self._transactional_id!r} was taken over by another query, "
+            "or the transaction was "
+            "open for longer than kafka.transaction.timeout.ms "
+            f"({self._settings.transaction_timeout_ms}) and was "
             f"aborted. {outcome}. Give every query its own transactional_id; raise the timeout "
             "if batches take longer; then start the query again, and it goes on from its checkpoint"
         )
@@ -159,9 +168,12 @@ class DriverProducer:
     def timed_out(self) -> SinkRefused:
         """What to say when the brokers have aborted the transaction by themselves."""
         return SinkRefused(
-            f"the transaction of {self._transactional_id!r} was open for longer than kafka.transaction.timeout.ms "
-            f"({self._settings.transaction_timeout_ms}), and the brokers aborted it. Nothing of this batch is visible. Raise "
-            "the timeout, or make batches smaller; then start the query again, and it repeats the batch"
+            f"the transaction of {self._transactional_id!r} was open for longer than "
+            "kafka.transaction.timeout.ms "
+            f"({self._settings.transaction_timeout_ms}), and the brokers aborted it. Nothing of "
+            "this batch is visible. Raise "
+            "the timeout, or make batches smaller; then start the query again, and it repeats "
+            "the batch"
         )
 
     def _init(self) -> ProducerIdentity:
@@ -173,7 +185,8 @@ class DriverProducer:
                 raise
             raise SinkRefused(
                 f"the brokers do not allow a transaction timeout of {timeout_ms} ms: lower "
-                "kafka.transaction.timeout.ms of the sink, or raise transaction.max.timeout.ms of the brokers"
+                "kafka.transaction.timeout.ms of the sink, or raise transaction.max.timeout.ms "
+                "of the brokers"
             ) from problem
 
     def _abort(self) -> ProducerIdentity:
@@ -185,6 +198,7 @@ class DriverProducer:
             if problem.code != ErrorCode.INVALID_TXN_STATE:
                 raise
             following = mine  # Nothing was open: the batch failed before its first write.
-        # Version 1 keeps the epoch, and an executor that still runs could begin another transaction with it. Nobody has
-        # taken the id from us, or the abort would have been refused: the fence meets only our own.
+        # Version 1 keeps the epoch, and an executor that still runs could begin another transaction
+        # with it. Nobody has taken the id from us, or the abort would have been refused: the fence
+        # meets only our own.
         return self._init() if following == mine else following

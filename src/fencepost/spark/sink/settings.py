@@ -12,19 +12,20 @@ from fencepost.client.options import KNOWN, ClientOptions, read_options
 from fencepost.records.compression import Codec
 
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 300_000
-"""How long a transaction may be open. Kafka's default of a minute is short for a batch of Spark's; the brokers'
-default maximum is a quarter of an hour."""
+"""How long a transaction may be open. Kafka's default of a minute is short for a batch of Spark's;
+the brokers' default maximum is a quarter of an hour."""
 
 DEFAULT_BATCH_BYTES: Final = 1_000_000
-"""Records per Kafka batch, before compression: a little less than a broker takes by default. With half of it workers and
-brokers need 8 to 15 % more processor time."""
+"""Records per Kafka batch, before compression: a little less than a broker takes by default. With
+half of it workers and brokers need 8 to 15 % more processor time."""
 
 REFUSED: Final = {
     "acks": "every batch is acknowledged by all replicas",
     "bootstrap.servers": "it is the first argument of the sink",
     "enable.idempotence": "the sink is always idempotent",
     "key.serializer": "keys are written as they are: cast the column",
-    "partitioner.class": "rows are placed as Kafka's own producer does; use the partition column for another placement",
+    "partitioner.class": "rows are placed as Kafka's own producer does; use the partition "
+    "column for another placement",
     "transactional.id": "it is the argument transactional_id",
     "value.serializer": "values are written as they are: cast the column",
 }

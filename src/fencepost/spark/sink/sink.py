@@ -3,8 +3,9 @@
     sink = TransactionalSink("localhost:9092", transactional_id="refunds", topic="refunds-emitted")
     df.writeStream.foreachBatch(sink).option("checkpointLocation", "...").start()
 
-Theory of operation. The driver owns the transaction. For every attempt to write a batch it holds an identity (producer
-id and epoch) that nobody has used before; executors only borrow it. The steps of a batch:
+Theory of operation. The driver owns the transaction. For every attempt to write a batch it holds an
+identity (producer id and epoch) that nobody has used before; executors only borrow it. The steps of
+a batch:
 
     book      one call per batch: a second one, or one after a failure that was swallowed, is refused (`calls.py`)
     look      an id that is somebody else's is refused before anything is taken from its owner (`checks.py`)
@@ -17,16 +18,18 @@ id and epoch) that nobody has used before; executors only borrow it. The steps o
               driver that writes the rows itself sends the entry with them (`sink/ledger/entering.py`)
     end       EndTxn: the one moment at which all of it becomes visible
 
-Several DataFrames (`sink.write`) are packed and delivered one after the other in the same transaction, each by a job of its
-own. A union would be one job, but it would run a plan that the parts share at the same time in several tasks, which
-operators with state do not bear, and Spark would count its rows several times (`transport/counts.py`).
+Several DataFrames (`sink.write`) are packed and delivered one after the other in the same
+transaction, each by a job of its own. A union would be one job, but it would run a plan that the
+parts share at the same time in several tasks, which operators with state do not bear, and Spark
+would count its rows several times (`transport/counts.py`).
 
-After a good end the next batch goes straight to packing: with transaction version 2 the answer to EndTxn brings the
-next epoch, with version 1 the driver asks for it, in a way that is refused if somebody else has taken over.
+After a good end the next batch goes straight to packing: with transaction version 2 the answer to
+EndTxn brings the next epoch, with version 1 the driver asks for it, in a way that is refused if
+somebody else has taken over.
 
-A job that fails is aborted, fenced and tried again. An EndTxn whose answer is lost is settled by asking: a fresh epoch
-ends the transaction one way or the other, and then the ledger tells which way. Whoever is fenced stops and says so; it
-does not fence back, and looks before it settles.
+A job that fails is aborted, fenced and tried again. An EndTxn whose answer is lost is settled by
+asking: a fresh epoch ends the transaction one way or the other, and then the ledger tells which
+way. Whoever is fenced stops and says so; it does not fence back, and looks before it settles.
 """
 
 from __future__ import annotations
@@ -74,11 +77,12 @@ MAX_ATTEMPTS: Final = 3
 """How often the job of one batch is tried before the query fails."""
 
 MAX_ID_BYTES: Final = 1_000
-"""Far more than a name needs. Kafka's own limit is that of its strings, 32,767 bytes, and the group's name is longer."""
+"""Far more than a name needs. Kafka's own limit is that of its strings, 32,767 bytes, and the
+group's name is longer."""
 
 MAX_DIRECT_FAILURES: Final = 3
-"""After so many batches in a row that failed from task to task, a run goes through the shuffle only: executors cannot reach
-each other, and finding that out takes half a minute each time."""
+"""After so many batches in a row that failed from task to task, a run goes through the shuffle
+only: executors cannot reach each other, and finding that out takes half a minute each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +163,15 @@ class Work:
 class TransactionalSink:
     """A function for `foreachBatch` that writes every batch exactly once.
 
-    Call it once per batch, with all rows of the batch: `sink(df, batch_id)`, or `sink.write({"topic": df, ...}, batch_id)`.
+    Call it once per batch, with all rows of the batch: `sink(df, batch_id)`, or
+    `sink.write({"topic": df, ...}, batch_id)`.
 
-    A batch of which nothing is to be written is entered with `sink.skip(batch_id)`; `may_skip` allows not to call the sink at
-    all for such batches.
+    A batch of which nothing is to be written is entered with `sink.skip(batch_id)`; `may_skip`
+    allows not to call the sink at all for such batches.
 
-    `commit_source_offsets`: None commits the offsets of the sources in the same transaction where all of them are topics
-    of the sink's cluster; True refuses to start where they are not; False never does.
+    `commit_source_offsets`: None commits the offsets of the sources in the same transaction where
+    all of them are topics of the sink's cluster; True refuses to start where they are not; False
+    never does.
     """
 
     def __init__(
@@ -191,7 +197,8 @@ class TransactionalSink:
         self._ledger = LedgerKeeper(self.settings.client, transactional_id, ledger_topic)
         if topic == self._ledger.topic:
             raise ConfigError(
-                f"topic {topic!r} holds the ledger, and rows cannot go there: correct topic= or ledger_topic="
+                f"topic {topic!r} holds the ledger, and rows cannot go there: correct topic= or "
+                "ledger_topic="
             )
         self._permits = Permits(adopt, take_over, allow_empty_state, may_skip)
         self._commit_source_offsets = commit_source_offsets
@@ -220,8 +227,8 @@ class TransactionalSink:
     ) -> None:
         """All rows of the batch in several DataFrames, by topic, in one transaction.
 
-        The DataFrame under None goes where `sink(df, batch_id)` would write it: to the topic of the sink, or to those that
-        its column `topic` names.
+        The DataFrame under None goes where `sink(df, batch_id)` would write it: to the topic of the
+        sink, or to those that its column `topic` names.
         """
         frames = frames_of(parts)
         self._take(_session_of(frames), batch_id, frames, parts)
@@ -271,7 +278,8 @@ class TransactionalSink:
 
     def _do(self, session: SparkSession, work: Work, known: Known) -> None:
         standing, moment = self._standing, work.moment
-        # Until the batch is over we know nothing for certain: whatever is raised, the next call begins anew.
+        # Until the batch is over we know nothing for certain: whatever is raised, the next call
+        # begins anew.
         self._standing = None
         if standing is None or standing.moment.run != moment.run:
             standing, known = self._stand(session, work), Known.NOTHING
@@ -331,7 +339,8 @@ class TransactionalSink:
         except RetriesExhausted as problem:
             servers = ",".join(map(str, client.bootstrap))
             raise SinkFailed(
-                f"the cluster at {servers} does not answer: {problem}. Start its brokers, or correct the first argument "
+                f"the cluster at {servers} does not answer: {problem}. Start its brokers, or "
+                "correct the first argument "
                 "of the sink. Nothing of the batch was written"
             ) from problem
         self._step("ledger read", moment)
@@ -400,7 +409,8 @@ class TransactionalSink:
                 return
             failures += 1
         raise SinkFailed(
-            f"batch {work.batch_id}: the answer to EndTxn was lost {self._max_attempts} times, and each time the "
+            f"batch {work.batch_id}: the answer to EndTxn was lost {self._max_attempts} times, "
+            "and each time the "
             "transaction had been aborted: look at the brokers' logs and the network"
         )
 
@@ -425,7 +435,8 @@ class TransactionalSink:
         accounts = {}
         for part in work.parts:
             plan = self._plan_part(work, part, standing, identity, is_first=is_first)
-            # The entry goes with the last rows, when everything else of the batch is in the transaction.
+            # The entry goes with the last rows, when everything else of the batch is in the
+            # transaction.
             company = entering if part is work.parts[-1] else None
             plan = replace(plan, company=company, before_run=counts.begin_run)
             accounts[part.name] = account = self._run_job(part.df, moment, plan)
@@ -472,14 +483,16 @@ class TransactionalSink:
         except FencepostError:
             raise
         except Exception as problem:
-            # Whatever Spark, py4j or the user's own functions raise: the transaction must not stay open.
+            # Whatever Spark, py4j or the user's own functions raise: the transaction must not stay
+            # open.
             log.info("the job of batch %d failed", moment.batch_id, exc_info=True)
             text = str(problem)
             if moment.is_stopping():
                 raise _stopped(moment) from None
             if df.isStreaming:
                 raise SinkRefused(
-                    f"the sink was given a streaming DataFrame for batch {moment.batch_id}: give it the DataFrame that Spark "
+                    f"the sink was given a streaming DataFrame for batch {moment.batch_id}: "
+                    "give it the DataFrame that Spark "
                     "gives to your function, or one made from that. Nothing was written"
                 ) from None
             if (too_large := BatchTooLarge.found_in(text)) is not None:
@@ -502,7 +515,10 @@ class TransactionalSink:
         return True
 
     def _settle(self, work: Work, standing: Standing) -> bool:
-        """Whether the transaction was committed: the cluster knows. A fresh epoch makes its answer final."""
+        """Whether the transaction was committed: the cluster knows.
+
+        A fresh epoch makes its answer final.
+        """
         self._step("settling", work)
         if standing.producer.is_taken():
             raise standing.producer.fenced("Whether this batch is visible, the ledger will tell")
@@ -520,12 +536,14 @@ def _checked_id(transactional_id: Any) -> str:
         size_bytes = len(transactional_id.encode("utf-8"))
     except UnicodeEncodeError as problem:
         raise ConfigError(
-            f"transactional_id {transactional_id!a} has a character that is not Unicode text ({problem.reason}): "
+            f"transactional_id {transactional_id!a} has a character that is not Unicode text "
+            f"({problem.reason}): "
             "choose a plain name"
         ) from None
     if size_bytes > MAX_ID_BYTES:
         raise ConfigError(
-            f"transactional_id has {size_bytes} bytes, and brokers would not take it: choose a name of at most "
+            f"transactional_id has {size_bytes} bytes, and brokers would not take it: choose a "
+            "name of at most "
             f"{MAX_ID_BYTES} bytes"
         )
     return transactional_id
@@ -542,17 +560,19 @@ def _session_of(frames: tuple[Any, ...]) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is None:
         raise SinkRefused(
-            "TransactionalSink was called outside of a streaming query: use it in the function that you pass to "
+            "TransactionalSink was called outside of a streaming query: use it in the function "
+            "that you pass to "
             "foreachBatch. Nothing was written"
         )
     return active
 
 
 def _stopped(moment: Moment) -> SinkStopped:
-    # Spark looks into the text to tell a query that was stopped from one that failed: it wants to find the exception of
-    # a cancelled job, and the job group, which is the run.
+    # Spark looks into the text to tell a query that was stopped from one that failed: it wants to
+    # find the exception of a cancelled job, and the job group, which is the run.
     return SinkStopped(
-        f"the query was stopped in batch {moment.batch_id}, and the batch was aborted. Nothing of it is visible "
+        f"the query was stopped in batch {moment.batch_id}, and the batch was aborted. Nothing "
+        "of it is visible "
         f"(org.apache.spark.SparkException: job cancelled with its group {moment.run_id})"
     )
 

@@ -92,7 +92,8 @@ def _microseconds(place: TopicPartition, records: list[Record]) -> list[int]:
 def no_time(place: TopicPartition, offset: int, timestamp_ms: int) -> RowRefused:
     """The error for a record whose time Spark cannot hold: producers may write any number."""
     return RowRefused(
-        f"the record at offset {offset} of {place} has the timestamp {timestamp_ms}, which Spark cannot hold: read the "
+        f"the record at offset {offset} of {place} has the timestamp {timestamp_ms}, which "
+        "Spark cannot hold: read the "
         "topic without it (columns=key,value,...), or start behind the record"
     )
 

@@ -34,7 +34,8 @@ class FencepostSource(DataSource):
         return "fencepost"
 
     def schema(self) -> str:
-        # Spark asks for the schema before it says whether this is a stream; the columns are the same.
+        # Spark asks for the schema before it says whether this is a stream; the columns are the
+        # same.
         return ddl_of(read_source_options(_without_limits(self.options), streaming=True).columns)
 
     def reader(self, schema: StructType) -> BatchReader:
@@ -65,7 +66,8 @@ def _require_own_schema(options: SourceOptions, given: StructType) -> None:
     ]
     if [(field.name, field.dataType.simpleString()) for field in given.fields] != wanted:
         raise ConfigError(
-            "format fencepost has a schema of its own, and another one was given: leave schema(...) out and cast the "
+            "format fencepost has a schema of its own, and another one was given: leave "
+            "schema(...) out and cast the "
             "columns afterwards; columns= chooses among them"
         )
 

@@ -1,9 +1,10 @@
 """The options of `format("fencepost")`: those of Spark's `kafka` format, under the same names.
 
-Names are case-insensitive. What Spark rejects is rejected here, before anything is read; what Spark only warns of (a
-limit per trigger where there are no triggers) is a warning here; what neither knows is rejected too, with the nearest
-name that exists. Differences: isolation is read_committed unless told otherwise, `startingOffsets` may be "committed"
-(of the group `kafka.group.id`), and `columns` names the columns to read.
+Names are case-insensitive. What Spark rejects is rejected here, before anything is read; what Spark
+only warns of (a limit per trigger where there are no triggers) is a warning here; what neither
+knows is rejected too, with the nearest name that exists. Differences: isolation is read_committed
+unless told otherwise, `startingOffsets` may be "committed" (of the group `kafka.group.id`), and
+`columns` names the columns to read.
 """
 
 from __future__ import annotations
@@ -52,14 +53,16 @@ _REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets",
     "key.deserializer": "keys are read as binary: cast the column",
     "value.deserializer": "values are read as binary: cast the column",
-    "enable.auto.commit": "Spark keeps the offsets in its checkpoint; commit_source_offsets of the sink commits them",
+    "enable.auto.commit": "Spark keeps the offsets in its checkpoint; commit_source_offsets of "
+    "the sink commits them",
     "interceptor.classes": "there are no interceptors here",
 }
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 _FETCH_BYTES: Final = 8 * 1024 * 1024
-"""max.partition.fetch.bytes unless told otherwise: a task reads one partition, and few large answers cost less."""
+"""max.partition.fetch.bytes unless told otherwise: a task reads one partition, and few large
+answers cost less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +252,8 @@ def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
         raise ConfigError(f"{name} must be {', '.join(words)} or JSON, not {text!r}")
     offsets = _layout(name, text)
     for tp, offset in offsets.items():
-        # Below that are stand-ins of ListOffsets (-3 is the newest record by its time), which no offset is.
+        # Below that are stand-ins of ListOffsets (-3 is the newest record by its time), which no
+        # offset is.
         _require_between(
             f"{name} of {tp}",
             offset,

@@ -61,8 +61,9 @@ class Positions:
     ) -> Subscribed:
         """The partitions that the options speak of and that exist now.
 
-        `known` are topics that were read before: one of those that is missing is lost data, and whoever plans a batch
-        without it says so. `known_missing` are topics that were found missing before, which need no second warning.
+        `known` are topics that were read before: one of those that is missing is lost data, and
+        whoever plans a batch without it says so. `known_missing` are topics that were found missing
+        before, which need no second warning.
         """
         options = self._options
         if options.pattern is not None:
@@ -83,7 +84,10 @@ class Positions:
         return Subscribed(sorted(found), ids, missing)
 
     def _matching(self, pattern: str) -> list[TopicView]:
-        """All topics but the cluster's own and the ledger's. A pattern may match a part of a name."""
+        """All topics but the cluster's own and the ledger's.
+
+        A pattern may match a part of a name.
+        """
         matches = re.compile(pattern).search
         views = self.cluster.metadata().topics.values()
         return [
@@ -148,7 +152,8 @@ class Positions:
             sentence = self._explain_short(tp, wanted[tp], latest[tp])
             if self._options.fail_on_data_loss:
                 raise ConfigError(
-                    f"{sentence}. Take -1 for the end, or set failOnDataLoss to false to read what is there"
+                    f"{sentence}. Take -1 for the end, or set failOnDataLoss to false to read "
+                    "what is there"
                 )
             log.warning("%s; reading what is there, because failOnDataLoss is false", sentence)
         return {tp: min(offset, latest[tp]) for tp, offset in wanted.items()}
@@ -157,7 +162,8 @@ class Positions:
         written = self.high_watermarks([tp])[tp]
         if wanted <= written:
             return (
-                f"endingOffsets of {tp} is {wanted}, and an open transaction hides the records from offset {latest} on "
+                f"endingOffsets of {tp} is {wanted}, and an open transaction hides the records "
+                f"from offset {latest} on "
                 "until it ends (fencepost txn list shows whose it is)"
             )
         return f"endingOffsets of {tp} is {wanted}, and the partition ends at {written}"
@@ -201,7 +207,8 @@ class Positions:
             return found
         if name == "startingOffsets" and not self._options.latest_if_no_time_matches:
             raise ConfigError(
-                f"no record of {missing[0]} is as new as {times[missing[0]]}: take an earlier time, or set "
+                f"no record of {missing[0]} is as new as {times[missing[0]]}: take an earlier "
+                "time, or set "
                 "startingOffsetsByTimestampStrategy to latest"
             )
         return found | self.latest(missing)
@@ -210,7 +217,8 @@ class Positions:
         group = self._options.group
         if group is None:
             raise ConfigError(
-                'startingOffsets="committed" needs kafka.group.id: the group whose offsets to start from '
+                'startingOffsets="committed" needs kafka.group.id: the group whose offsets to '
+                "start from "
                 "(fencepost-<transactional id> for the offsets that a TransactionalSink commits)"
             )
         committed = self.cluster.offset_fetch(group, partitions)
@@ -230,7 +238,8 @@ def _require_all(given: Mapping[TopicPartition, int], found: Subscribed, name: s
     )
     if missing:
         raise ConfigError(
-            f"{name} says nothing about {missing[0]}: name every partition, -2 is earliest, -1 latest"
+            f"{name} says nothing about {missing[0]}: name every partition, -2 is earliest, -1 "
+            "latest"
         )
     if unknown:
         raise ConfigError(
@@ -255,7 +264,8 @@ def _report_missing(options: SourceOptions, topic: str) -> None:
     """A topic that was never there: a wrong name most likely."""
     if options.fail_on_data_loss:
         raise ConfigError(
-            f"the cluster has no topic {topic!r}: create it, or correct the name. With failOnDataLoss=false a topic "
+            f"the cluster has no topic {topic!r}: create it, or correct the name. With "
+            "failOnDataLoss=false a topic "
             "that is missing is left out"
         )
     log.warning(
@@ -269,6 +279,7 @@ def report_loss(options: SourceOptions, sentence: str) -> None:
         log.warning("%s; going on, because failOnDataLoss is false", sentence)
         return
     raise DataLost(
-        f"{sentence}. Some data may have been lost: they were deleted by the topic's retention or the topic was made anew "
+        f"{sentence}. Some data may have been lost: they were deleted by the topic's retention "
+        "or the topic was made anew "
         "before the query could read them. To go on without them, set failOnDataLoss to false"
     )

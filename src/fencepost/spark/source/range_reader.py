@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The visible records of a range, batch by batch.
 
-    The end was asked for beforehand, so what lies before it is there and decided: an answer without a single batch
-    means that something is wrong, or slow.
+    The end was asked for beforehand, so what lies before it is there and decided: an answer without
+    a single batch means that something is wrong, or slow.
     """
     position = wanted.start
     deadline = _deadline(options)
@@ -49,8 +49,10 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
             position, deadline = fetched.next_offset, _deadline(options)
         elif time.monotonic() > deadline:
             raise TimeoutError(
-                f"{wanted.partition}: nothing came after offset {position} within {options.poll_timeout_ms} ms, and "
-                f"records up to {wanted.end} must be there: look at the brokers, or raise kafkaConsumer.pollTimeoutMs"
+                f"{wanted.partition}: nothing came after offset {position} within "
+                f"{options.poll_timeout_ms} ms, and "
+                f"records up to {wanted.end} must be there: look at the brokers, or raise "
+                "kafkaConsumer.pollTimeoutMs"
             )
 
 

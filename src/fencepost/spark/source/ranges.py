@@ -1,4 +1,7 @@
-"""Arithmetic of offsets: how much to take, and how to cut it into tasks. As Spark's own source does it."""
+"""Arithmetic of offsets: how much to take, and how to cut it into tasks.
+
+As Spark's own source does it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Why a query of committed data stands still: somebody's transaction is open, and we say whose.
 
-A reader of committed data sees nothing behind the first open transaction of a partition, however much is written
-there. Spark shows a query without input, and nothing more. So when the end of a partition has not moved for a while,
-we ask whether records wait behind it, and the partition for its oldest open transaction.
+A reader of committed data sees nothing behind the first open transaction of a partition, however
+much is written there. Spark shows a query without input, and nothing more. So when the end of a
+partition has not moved for a while, we ask whether records wait behind it, and the partition for
+its oldest open transaction.
 """
 
 from __future__ import annotations
@@ -92,8 +93,10 @@ def explain(positions: Positions, end: Mapping[TopicPartition, int]) -> str | No
     oldest = min(pinning, key=lambda p: p.current_txn_start_offset)
     waiting = "1 offset waits" if hidden[place] == 1 else f"{hidden[place]} offsets wait"
     return (
-        f"{place}: {waiting} behind an open transaction of {_who(positions.cluster, oldest)}, open since "
-        f"offset {oldest.current_txn_start_offset}: it must commit, abort or time out before the query can go on"
+        f"{place}: {waiting} behind an open transaction of {_who(positions.cluster, oldest)}, "
+        "open since "
+        f"offset {oldest.current_txn_start_offset}: it must commit, abort or time out before "
+        "the query can go on"
     )
 
 

@@ -1,24 +1,26 @@
 """`spark.readStream.format("fencepost")`: topics as they grow.
 
-Theory of operation. Spark keeps the end offsets of every batch in its checkpoint before it runs the batch, and asks us
-only for plans: from here to there. Two things are peculiar:
+Theory of operation. Spark keeps the end offsets of every batch in its checkpoint before it runs the
+batch, and asks us only for plans: from here to there. Two things are peculiar:
 
-- For the first batch there is no earlier end, so Spark asks `initialOffset`; and after a crash it asks again, when
-  "latest" may have moved. So the end offsets of the first batch carry their start ("@start"), and whoever plans that
-  batch again uses it. A start that comes from `initialOffset` is marked ("@initial") to be recognised.
+- For the first batch there is no earlier end, so Spark asks `initialOffset`; and after a crash it
+  asks again, when "latest" may have moved. So the end offsets of the first batch carry their start
+  ("@start"), and whoever plans that batch again uses it. A start that comes from `initialOffset` is
+  marked ("@initial") to be recognised.
 - Spark compares offsets as text. Where nothing has changed, the very same mapping is returned.
 
-From the second batch on, Spark's own source can continue a checkpoint of ours, and ours one of its. In the first batch
-that source stores its start in a file that Python sources cannot read.
+From the second batch on, Spark's own source can continue a checkpoint of ours, and ours one of its.
+In the first batch that source stores its start in a file that Python sources cannot read.
 
-Topics come and go by name, and offsets mean nothing in another topic of the same name. So the offsets carry the ids of
-their topics (see `offsets.py`), and the tasks fetch by id. A topic with another id is a loss: its new records are
-read from the first one on, where failOnDataLoss is false. What was read and is not there now, or is not named by the
-options any more, stays in the offsets as "gone": should it come back with the same id, because a broker did not know it for
-a while or the options name it again, nothing is read twice.
+Topics come and go by name, and offsets mean nothing in another topic of the same name. So the
+offsets carry the ids of their topics (see `offsets.py`), and the tasks fetch by id. A topic with
+another id is a loss: its new records are read from the first one on, where failOnDataLoss is false.
+What was read and is not there now, or is not named by the options any more, stays in the offsets as
+"gone": should it come back with the same id, because a broker did not know it for a while or the
+options name it again, nothing is read twice.
 
-The reader lives in a Python process of its own as long as the query runs; `read` is called in other processes, on a
-copy that was made at the beginning and knows nothing of what happened since.
+The reader lives in a Python process of its own as long as the query runs; `read` is called in other
+processes, on a copy that was made at the beginning and knows nothing of what happened since.
 """
 
 from __future__ import annotations
@@ -126,7 +128,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(self._options.retry_pause_ms / 1000)
             end = self._ask_end(known)
             recreated = known.recreated(end.topic_ids)
-            # A broker that lags behind may also not know a topic yet that a pattern has found before.
+            # A broker that lags behind may also not know a topic yet that a pattern has found
+            # before.
             if all(
                 end.offsets.get(tp, -1 if tp in known.offsets else offset) >= offset
                 for tp, offset in known.reached.items()
@@ -170,7 +173,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _waits_for_more(self, known: SourceOffsets, end: SourceOffsets, limit: ReadLimit) -> bool:
         """minOffsetsPerTrigger: wait until there are enough, but not longer than maxTriggerDelay."""
         least = self._options.min_offsets
-        # The engine asks for everything where it means everything, and a run that ends must not leave a rest behind.
+        # The engine asks for everything where it means everything, and a run that ends must not
+        # leave a rest behind.
         if least is None or self._is_available_now or isinstance(limit, ReadAllAvailable):
             return False
         now = time.monotonic()
@@ -204,8 +208,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return parse_offsets(end[START])
         if INITIAL in start and not self._options.start_stays:
             raise DataLost(
-                "the first batch of this checkpoint was begun by Spark's own kafka source and not finished, and "
-                "startingOffsets does not say where: give startingOffsets the JSON of sources/0/0 in the checkpoint, let "
+                "the first batch of this checkpoint was begun by Spark's own kafka source and "
+                "not finished, and "
+                "startingOffsets does not say where: give startingOffsets the JSON of "
+                "sources/0/0 in the checkpoint, let "
                 "Spark's source finish the batch, or begin with an empty checkpoint"
             )
         return parse_offsets(start)

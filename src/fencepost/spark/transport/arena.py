@@ -1,12 +1,13 @@
 """Memory for batches that stays with a Python worker, and that tasks of the same machine can look into.
 
-On Linux it is a file without a name (memfd). Whoever is told the process and the descriptor opens it through /proc, which
-works on the same machine, for the same user, and only while the file is open; a token behind the memory shows that it is
-the one that was meant. Nothing is left behind by a process that dies. Where there is no such file, or it is not allowed, it is
-plain memory, and `introduction` is None.
+On Linux it is a file without a name (memfd). Whoever is told the process and the descriptor opens
+it through /proc, which works on the same machine, for the same user, and only while the file is
+open; a token behind the memory shows that it is the one that was meant. Nothing is left behind by a
+process that dies. Where there is no such file, or it is not allowed, it is plain memory, and
+`introduction` is None.
 
-Fresh memory costs more than the copying into it, so an arena is taken over by the next task of a worker (`leave`). Whoever
-leaves one must know that nobody looks into it any more.
+Fresh memory costs more than the copying into it, so an arena is taken over by the next task of a
+worker (`leave`). Whoever leaves one must know that nobody looks into it any more.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _nameless_file() -> int | None:
 
 
 _left: Final[list[Arena]] = []
-"""At most one. Tasks of one process may take and leave at the same time: each step is one operation of a list."""
+"""At most one. Tasks of one process may take and leave at the same time: each step is one operation
+of a list."""
 
 
 def take_arena(size_bytes: int) -> Arena:

@@ -1,12 +1,14 @@
 """The way of the smallest batches: the driver takes the rows to itself and writes them.
 
-A job with Python workers costs more than all else in a batch of ten rows. So where the last batch was small, the driver
-asks for the rows of this one, though for no more than it is ready to hold; if there are more, it has taken nothing and
-the batch goes one of the other ways. That is a second run of the plan; `counts.py` sees to it that rows count once. An
-`observe` in the user's own plan keeps the numbers of its first run, so there the driver does not try.
+A job with Python workers costs more than all else in a batch of ten rows. So where the last batch
+was small, the driver asks for the rows of this one, though for no more than it is ready to hold; if
+there are more, it has taken nothing and the batch goes one of the other ways. That is a second run
+of the plan; `counts.py` sees to it that rows count once. An `observe` in the user's own plan keeps
+the numbers of its first run, so there the driver does not try.
 
-The driver is then the one writer of every partition, and the batches of all of them travel in one request: brokers look up a
-transaction once per request and not once per partition. The ledger's record travels with them.
+The driver is then the one writer of every partition, and the batches of all of them travel in one
+request: brokers look up a transaction once per request and not once per partition. The ledger's
+record travels with them.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class FewRows:
     def __init__(self, topic: str | None) -> None:
         self._topic = topic
         self._types: str | None = None
-        """The columns and types that were looked at last. The user's function may change them from batch to batch."""
+        """The columns and types that were looked at last. The user's function may change them from
+        batch to batch."""
         self._are_ready = False
         self.most = 0
         """How many rows of the next batch the driver would take; 0: it does not try."""
@@ -75,8 +78,9 @@ class FewRows:
         return [_as_bytes(row.asDict(recursive=True)) for row in taken]
 
     def _begin(self, df: DataFrame) -> None:
-        # Spark would look at the first partition alone, and then at the others. All of them must run, and at once: an
-        # operator that keeps state writes it when its partition has been read to the end.
+        # Spark would look at the first partition alone, and then at the others. All of them must
+        # run, and at once: an operator that keeps state writes it when its partition has been read
+        # to the end.
         df.sparkSession.conf.set(_FIRST_PARTITIONS, _ALL)
         self._are_ready = are_ready(df, self._topic)
 

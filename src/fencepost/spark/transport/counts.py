@@ -1,18 +1,19 @@
 """Spark's counts of a batch (`numInputRows`, `observe`) stay right although the sink may run its plan several times.
 
-Spark adds to its counts at every run of the batch's plan, also when a run is given up or repeated. So they are set to
-zero before a run of the sink that reads the source again. A run that does not read it must leave them alone: the rows
-were counted when the user's function persisted, checkpointed or collected them, and nothing would count them again.
+Spark adds to its counts at every run of the batch's plan, also when a run is given up or repeated.
+So they are set to zero before a run of the sink that reads the source again. A run that does not
+read it must leave them alone: the rows were counted when the user's function persisted,
+checkpointed or collected them, and nothing would count them again.
 
-Where nothing was counted yet, there is nothing to decide, so only that is asked in an ordinary batch. Else the plan
-tells: the engine hands the batch to the user's function as an RDD, and a plan reads the source if that RDD is among its
-leaves, or among what its leaves are made of.
+Where nothing was counted yet, there is nothing to decide, so only that is asked in an ordinary
+batch. Else the plan tells: the engine hands the batch to the user's function as an RDD, and a plan
+reads the source if that RDD is among its leaves, or among what its leaves are made of.
 
-A plan with a shuffle (of a query that keeps state, for one) reads its source in the first run only: the next ones find
-what was shuffled. What such a run has not read is put back after it.
+A plan with a shuffle (of a query that keeps state, for one) reads its source in the first run only:
+the next ones find what was shuffled. What such a run has not read is put back after it.
 
-In a batch of several parts each part is a run. The last run that reads the source counts; where it read less than an
-earlier one (a part with a limit), the earlier numbers are put back.
+In a batch of several parts each part is a run. The last run that reads the source counts; where it
+read less than an earlier one (a part with a limit), the earlier numbers are put back.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def _rdd_leaves(plan: Any) -> Iterator[Any]:
 def _is_made_from(rdd: Any, rdd_id: int) -> bool:
     if int(rdd.id()) == rdd_id:
         return True
-    # A checkpoint cuts the lineage. One that is persisted shows it all, but is read from its cache once that is filled.
+    # A checkpoint cuts the lineage. One that is persisted shows it all, but is read from its cache
+    # once that is filled.
     lineage = str(rdd.toDebugString())
     return f"[{rdd_id}]" in lineage and "CachedPartitions" not in lineage
 

@@ -1,13 +1,15 @@
 """Batches to brokers: what the writer of a partition does, on whatever way the batches came to it.
 
-Theory of operation. The stage that writes is a barrier stage whose result is collected: Spark runs every task of it
-exactly once or fails the job. Each topic-partition belongs to one task (`packing.slot_of`), so each has one writer. A
-task takes the identity that the driver got for this attempt of the job, numbers the batches of each partition from
-sequence 0, seals them, and returns what was acknowledged.
+Theory of operation. The stage that writes is a barrier stage whose result is collected: Spark runs
+every task of it exactly once or fails the job. Each topic-partition belongs to one task
+(`packing.slot_of`), so each has one writer. A task takes the identity that the driver got for this
+attempt of the job, numbers the batches of each partition from sequence 0, seals them, and returns
+what was acknowledged.
 
-The length of a partition's first batch is different for every attempt of a task (`first_length`). A broker takes a
-batch for a repetition only when its first and last sequence are those of a batch it has; so if a second writer of one
-identity ever appeared, in spite of all the above, it would get OUT_OF_ORDER_SEQUENCE, and not be mixed with the first.
+The length of a partition's first batch is different for every attempt of a task (`first_length`). A
+broker takes a batch for a repetition only when its first and last sequence are those of a batch it
+has; so if a second writer of one identity ever appeared, in spite of all the above, it would get
+OUT_OF_ORDER_SEQUENCE, and not be mixed with the first.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from fencepost.records.batch import CRC_START
 from fencepost.spark.failures import CountsDisagree
 
 REPORT_SCHEMA: Final = (
-    "task_attempt_id long, topic string, partition int, records long, batches long, size_bytes long, "
+    "task_attempt_id long, topic string, partition int, records long, batches long, size_bytes "
+    "long, "
     "base_offset long, last_offset long, last_sequence int, opened_ms long, manifest string"
 )
 _REPORT: Final = pa.schema(
@@ -68,7 +71,8 @@ class Attempt:
         """A barrier stage never runs a task again; if it did, the first one may have written already."""
         if self.attempt_number:
             raise CountsDisagree(
-                "Spark runs a task of the write stage for a second time, which a barrier stage never does: the "
+                "Spark runs a task of the write stage for a second time, which a barrier stage "
+                "never does: the "
                 "transaction is given up"
             )
 

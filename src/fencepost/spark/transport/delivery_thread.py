@@ -71,7 +71,10 @@ class Deliverer:
     # For the sources.
 
     def put(self, parcel: Parcel) -> None:
-        """Takes a batch; waits while too many wait. Raises what has gone wrong on the way to the brokers."""
+        """Takes a batch; waits while too many wait.
+
+        Raises what has gone wrong on the way to the brokers.
+        """
         with self._changed:
             self._changed.wait_for(
                 lambda: self._failure or self._is_closed or self._waiting_bytes < INBOX_BYTES

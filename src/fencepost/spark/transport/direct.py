@@ -3,17 +3,20 @@
     rows -> pack -> own partition?  yes -> deliver
                                     no  -> over a socket, or lent, to the task that writes it -> deliver
 
-It needs all tasks to run at once, which is what a barrier stage is: so the rows must come in no more partitions than
-there are slots. Against the shuffle it saves a stage, and two of three times that every byte passes between the JVM
-and Python. What must hold is the same: one writer per topic-partition, and counts that the driver compares.
+It needs all tasks to run at once, which is what a barrier stage is: so the rows must come in no
+more partitions than there are slots. Against the shuffle it saves a stage, and two of three times
+that every byte passes between the JVM and Python. What must hold is the same: one writer per
+topic-partition, and counts that the driver compares.
 
-Threads share the work of a task. The one that Spark calls reads rows, packs, and sends to other tasks. Others
-(`exchange.py`) take in what other tasks send, and hear what they are done with. One (`delivery_thread.py`) alone speaks with the
-brokers. Nobody waits in a circle: sending waits for a neighbour's deliverer, so does the memory that a neighbour of the
-same machine was lent (`arena.py`), and a deliverer waits for brokers only.
+Threads share the work of a task. The one that Spark calls reads rows, packs, and sends to other
+tasks. Others (`exchange.py`) take in what other tasks send, and hear what they are done with. One
+(`delivery_thread.py`) alone speaks with the brokers. Nobody waits in a circle: sending waits for a
+neighbour's deliverer, so does the memory that a neighbour of the same machine was lent
+(`arena.py`), and a deliverer waits for brokers only.
 
-The first batch of a partition has a length that is its writer's own (`delivery.py`). Since any task may be the one
-whose batch comes first, each one cuts its first batch for a partition to that length.
+The first batch of a partition has a length that is its writer's own (`delivery.py`). Since any task
+may be the one whose batch comes first, each one cuts its first batch for a partition to that
+length.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
 """Between the tasks of one barrier stage: batches go over plain sockets to the task that writes their partition.
 
-Every task learns where the others listen and which attempt they are (`rendezvous.py`), and connects to every task
-that writes. A connection begins with a secret that only this attempt of the job knows, and then carries frames:
+Every task learns where the others listen and which attempt they are (`rendezvous.py`), and connects
+to every task that writes. A connection begins with a secret that only this attempt of the job
+knows, and then carries frames:
 
-    [kind][u32 size][i32 partition][u16 size of the topic's name][u64 place in the arena] name, content
+    [kind][u32 size][i32 partition][u16 size of the topic's name][u64 place in the arena] name,
+    content
 
     BATCH   the content is a batch
     ARENA   the content introduces the sender's memory (`arena.py`): batches may be lent from now on, if the other says so
     LENT    the batch lies in that memory; there is no content
     END     there is nothing more to come
 
-A task of the same machine can look into the memory of its neighbour, so that nothing but LENT has to travel: half of all
-bytes of two tasks, which otherwise cost as much as sending them to a broker. The other way go eight bytes each: ACCEPTED,
-or the place of a batch that is done with.
+A task of the same machine can look into the memory of its neighbour, so that nothing but LENT has
+to travel: half of all bytes of two tasks, which otherwise cost as much as sending them to a broker.
+The other way go eight bytes each: ACCEPTED, or the place of a batch that is done with.
 
 A connection that breaks before its end fails the task, and with it the job.
 """
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 30.0
 MAX_TASKS: Final = 32
-"""Each task has a connection to and from every other: beyond this, the shuffle is the better way."""
+"""Each task has a connection to and from every other: beyond this, the shuffle is the better
+way."""
 
 _FRAME: Final = struct.Struct(">BIiHQ")
 _END, _BATCH, _ARENA, _LENT = range(4)
@@ -54,7 +57,10 @@ _ACCEPTED: Final = -1
 
 
 class Outgoing:
-    """The connection to one task that writes. One thread sends; another one hears what comes back."""
+    """The connection to one task that writes.
+
+    One thread sends; another one hears what comes back.
+    """
 
     def __init__(
         self, owner: int, connection: socket.socket, on_loss: Callable[[NeighbourLost], None]
@@ -162,7 +168,8 @@ class Exchange:
         self._outgoing: dict[int, Outgoing] = {}
         self._incoming: list[socket.socket] = []
         self._spare: list[bytearray] = []
-        """Memory of batches that have been acknowledged; several threads take from it and add to it."""
+        """Memory of batches that have been acknowledged; several threads take from it and add to
+        it."""
         self._is_closed = False
         self.attempts = [attempt.task_attempt_id]
         """The attempt of every task, by which the lengths of first batches differ."""

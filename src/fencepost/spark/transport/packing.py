@@ -1,15 +1,16 @@
 """Rows into batches: what every task that has rows does first.
 
-Theory of operation. A task decides for each row its topic and partition, and builds record batches of one partition
-each: finished but for the producer's identity, the sequence and the CRC, which the writer of that partition puts into
-the header. So what has to travel to the writer is a few large pieces, and not every record by itself, and encoding
-and compression happen on all cores.
+Theory of operation. A task decides for each row its topic and partition, and builds record batches
+of one partition each: finished but for the producer's identity, the sequence and the CRC, which the
+writer of that partition puts into the header. So what has to travel to the writer is a few large
+pieces, and not every record by itself, and encoding and compression happen on all cores.
 
-There are two ways to pack, with the same result: `packing_by_record.py` record by record, `packing_by_column.py` in compiled loops over
-whole columns. Both keep the order of rows within a partition.
+There are two ways to pack, with the same result: `packing_by_record.py` record by record,
+`packing_by_column.py` in compiled loops over whole columns. Both keep the order of rows within a
+partition.
 
-A task keeps a manifest: how many rows it saw and how many it packed for each partition. The driver compares this
-with what was acknowledged, before it commits.
+A task keeps a manifest: how many rows it saw and how many it packed for each partition. The driver
+compares this with what was acknowledged, before it commits.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ if TYPE_CHECKING:
 ANY_LENGTH: Final = 2**31 - 1
 
 BYTES_LIKE_A_ROW: Final = 5_500
-"""To pack a row of a hundred bytes plainly takes as long as to copy so many bytes more of a larger one."""
+"""To pack a row of a hundred bytes plainly takes as long as to copy so many bytes more of a larger
+one."""
 
 
 class PlainWork:
     """What this process has packed record by record, in all its tasks, in rows of a hundred bytes.
 
-    A worker that Spark keeps does little in each batch, and in the end more than the start of the compiled way costs.
+    A worker that Spark keeps does little in each batch, and in the end more than the start of the
+    compiled way costs.
     """
 
     def __init__(self) -> None:

@@ -97,7 +97,8 @@ class ColumnPacker:
 
     def _check_sizes(self, keys: Column, values: Column) -> None:
         sizes = np.diff(keys.offsets) + np.diff(values.offsets)
-        # Not argmax at once: it lets the interpreter's lock go, however few the numbers, and waits to get it back.
+        # Not argmax at once: it lets the interpreter's lock go, however few the numbers, and waits
+        # to get it back.
         largest = int(sizes.max()) + RECORD_OVERHEAD_BYTES
         self._placement.check_size(largest, lambda: _key(keys, int(sizes.argmax())))
 

@@ -56,7 +56,8 @@ def _headers(key: bytes | None, row: Mapping[str, Any]) -> Iterator[tuple[str, b
     for header in row.get("headers") or ():
         if header is None or header["key"] is None:
             raise RowRefused(
-                f"a row with key {shown(key)} has a header without a name: give every header a key, or leave it out"
+                f"a row with key {shown(key)} has a header without a name: give every header a "
+                "key, or leave it out"
             )
         yield header["key"], header["value"]
 

@@ -1,8 +1,11 @@
-"""Where a row goes. Placement is Kafka's: the partition column if there is one, else murmur2 of the key.
+"""Where a row goes.
 
-Rows without a key have no place of their own. They stay together in runs, as Kafka's producer does it, and the runs
-take turns: a small batch should not touch every partition, because each partition costs a marker at the end of the
-transaction. Batches and tasks begin at different partitions, so that small ones do not all meet in the first.
+Placement is Kafka's: the partition column if there is one, else murmur2 of the key.
+
+Rows without a key have no place of their own. They stay together in runs, as Kafka's producer does
+it, and the runs take turns: a small batch should not touch every partition, because each partition
+costs a marker at the end of the transaction. Batches and tasks begin at different partitions, so
+that small ones do not all meet in the first.
 """
 
 from __future__ import annotations
@@ -62,15 +65,18 @@ class Placement:
         """RowRefused for a record that no broker would take. `key` finds the key of that row."""
         if size > self._plan.max_record_bytes:
             raise RowRefused(
-                f"a row with key {shown(key())} is {size} bytes as a record, and kafka.max.request.size allows "
-                f"{self._plan.max_record_bytes}: raise it (and max.message.bytes of the topic), or make the value smaller"
+                f"a row with key {shown(key())} is {size} bytes as a record, and "
+                "kafka.max.request.size allows "
+                f"{self._plan.max_record_bytes}: raise it (and max.message.bytes of the topic), "
+                "or make the value smaller"
             )
 
 
 def no_such_partition(topic: str, wanted: int, count: int) -> RowRefused:
     """The error for a partition column that points nowhere."""
     return RowRefused(
-        f"a row wants partition {wanted} of topic {topic!r}, which has {count} partitions: correct the partition "
+        f"a row wants partition {wanted} of topic {topic!r}, which has {count} partitions: "
+        "correct the partition "
         "column, or leave it out to place rows by their key"
     )
 
@@ -78,7 +84,8 @@ def no_such_partition(topic: str, wanted: int, count: int) -> RowRefused:
 def no_topic(key: bytes | None) -> RowRefused:
     """The error for a row that does not say where it goes."""
     return RowRefused(
-        f"a row with key {shown(key)} has no topic: fill the topic column, or pass topic= to the sink"
+        f"a row with key {shown(key)} has no topic: fill the topic column, or pass topic= to "
+        "the sink"
     )
 
 

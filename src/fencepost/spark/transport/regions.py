@@ -2,8 +2,9 @@
 
     take -> a batch grows, is sealed, travels, is acknowledged -> give back
 
-Taking waits while all regions are on their way, so that a task that packs faster than brokers write needs no more
-memory than this. Regions are given back by another thread; one that fails ends the waiting.
+Taking waits while all regions are on their way, so that a task that packs faster than brokers write
+needs no more memory than this. Regions are given back by another thread; one that fails ends the
+waiting.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Regions:
         return self.arena.memory[: self._count * self.region_bytes]
 
     def take(self) -> int:
-        """A region that nobody uses; waits for one. Those given back last, whose memory is warm, come first."""
+        """A region that nobody uses; waits for one.
+
+        Those given back last, whose memory is warm, come first.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._free or self._failure)
             if self._failure is not None:
@@ -57,7 +61,10 @@ class Regions:
             self._changed.notify()
 
     def leave(self) -> None:
-        """The task has ended. The next one gets the memory, unless somebody still has some of it."""
+        """The task has ended.
+
+        The next one gets the memory, unless somebody still has some of it.
+        """
         with self._changed:
             if self._failure is None and len(self._free) == self._count:
                 leave_arena(self.arena)

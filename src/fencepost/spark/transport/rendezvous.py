@@ -1,8 +1,9 @@
 """How the tasks of a barrier stage find each other: the driver introduces them.
 
-Every task calls the driver, says where it listens and which attempt it is, and is told the same of all others as soon
-as all have called. Spark's own `allGather` does this too, but answers a second late. A task that calls for the second
-time is turned away: there must never be two attempts of one task.
+Every task calls the driver, says where it listens and which attempt it is, and is told the same of
+all others as soon as all have called. Spark's own `allGather` does this too, but answers a second
+late. A task that calls for the second time is turned away: there must never be two attempts of one
+task.
 
     task   -> driver   the secret of this attempt of the job, then one line: [task, port, attempt]
     driver -> task     one line: [[host, port, attempt], ...], or a sentence

@@ -35,8 +35,9 @@ _CAST: Final = {
 def are_ready(df: DataFrame, topic: str | None) -> bool:
     """Whether there is nothing to select, drop or cast.
 
-    Text is cast by Spark, even though the driver could encode it: a string of Spark's may hold bytes that are no UTF-8
-    (binary that was cast), and those would not come back from Python as they were.
+    Text is cast by Spark, even though the driver could encode it: a string of Spark's may hold
+    bytes that are no UTF-8 (binary that was cast), and those would not come back from Python as
+    they were.
     """
     types = {field.name: field.dataType.simpleString() for field in df.schema.fields}
     needed = {"value"} if topic is not None else {"value", "topic"}
@@ -54,7 +55,8 @@ def select_rows(df: DataFrame, topic: str | None) -> DataFrame:
     if "value" not in types:
         raise SinkRefused(
             f"the DataFrame has no column 'value' (it has {', '.join(types) or 'none'}): "
-            "name the column to write 'value', for instance with selectExpr(\"to_json(struct(*)) AS value\")"
+            "name the column to write 'value', for instance with "
+            'selectExpr("to_json(struct(*)) AS value")'
         )
     if topic is None and "topic" not in types:
         raise SinkRefused(
@@ -75,5 +77,6 @@ def _check_type(name: str, found: str) -> None:
         found = "string"
     if found not in allowed:
         raise SinkRefused(
-            f"the column {name!r} is {found}, and must be {' or '.join(a for a in allowed if a != 'void')}: cast it"
+            f"the column {name!r} is {found}, and must be "
+            f"{' or '.join(a for a in allowed if a != 'void')}: cast it"
         )

@@ -2,8 +2,9 @@
 
     rows -> pack --repartitionById--> the one task that writes this partition -> deliver
 
-Each row between the two stages is one batch: `slot` says which task will write it, `map_id` and `ordinal` in which
-order. Every packing task ends with its manifest, which travels to the first slot.
+Each row between the two stages is one batch: `slot` says which task will write it, `map_id` and
+`ordinal` in which order. Every packing task ends with its manifest, which travels to the first
+slot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The ledger in the hands of a person: look at it, let a query in, forget an id.
 
-Every change is a transaction of the transactional id itself, after a fence, like one of the sink: whoever writes with
-the id is locked out first, so nothing can be committed between what was read and what is written. Afterwards an id has
-one record at most, wherever it had some before, and its old place in the group is cleared.
+Every change is a transaction of the transactional id itself, after a fence, like one of the sink:
+whoever writes with the id is locked out first, so nothing can be committed between what was read
+and what is written. Afterwards an id has one record at most, wherever it had some before, and its
+old place in the group is cleared.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Holdings:
     """Everything that the cluster has of one id."""
 
     records: tuple[LedgerRecord, ...]
-    """The newest first. More than one where partitions were added by an older version, or by hand."""
+    """The newest first. More than one where partitions were added by an older version, or by
+    hand."""
     former: FormerLedger | None
     state: str | None
     """What the transaction coordinator says of the id; None where it does not know it."""
@@ -212,8 +214,10 @@ def _require_quiet(cluster: Cluster, transactional_id: str, topic: str, *, force
     holdings = look_up(cluster, transactional_id, topic)
     if holdings.is_open and not force:
         raise FencepostError(
-            f"a transaction of {transactional_id!r} is open (state {holdings.state}): a query is writing, or has died. Stop "
-            "it, and wait until the transaction has timed out; or pass --force, which aborts it and fences the query. "
+            f"a transaction of {transactional_id!r} is open (state {holdings.state}): a query "
+            "is writing, or has died. Stop "
+            "it, and wait until the transaction has timed out; or pass --force, which aborts it "
+            "and fences the query. "
             "Nothing was changed"
         )
     return holdings
@@ -223,7 +227,8 @@ def _require_topic(cluster: Cluster, topic: str) -> TopicView:
     view = _find_topic(cluster, topic)
     if view is None:
         raise FencepostError(
-            f"the cluster has no topic {topic!r}: name the ledger's topic with --topic, or create it with "
+            f"the cluster has no topic {topic!r}: name the ledger's topic with --topic, or "
+            "create it with "
             "`fencepost ledger create`"
         )
     return view
@@ -262,11 +267,15 @@ def _record(found: Found, *, is_settled: bool) -> LedgerRecord:
 
 
 def _age(record: LedgerRecord) -> tuple[bool, int]:
-    """What orders the records of one id. One that cannot be read may be the newest: nobody should look past it."""
+    """What orders the records of one id.
+
+    One that cannot be read may be the newest: nobody should look past it.
+    """
     return (record.entry is None, record.entry.serial if record.entry else 0)
 
 
 def _nothing_known(transactional_id: str, topic: str) -> FencepostError:
     return FencepostError(
-        f"topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` shows those that it has"
+        f"topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` shows "
+        "those that it has"
     )

@@ -1,11 +1,11 @@
 """How a batch is entered into its own transaction: the sources' offsets, then the ledger's record.
 
-Theory of operation. The transaction holds everything or nothing, so the order of its requests is a matter of speed only. The
-offsets go before the record and never beside it: two requests that add to one transaction at the same time meet at
-the coordinator, and one of them has to come again.
+Theory of operation. The transaction holds everything or nothing, so the order of its requests is a
+matter of speed only. The offsets go before the record and never beside it: two requests that add to
+one transaction at the same time meet at the coordinator, and one of them has to come again.
 
-Where tasks write the rows, both follow the rows (`finish`), and each waits for its answer. Where the driver writes the
-rows itself, they cost nothing of their own:
+Where tasks write the rows, both follow the rows (`finish`), and each waits for its answer. Where
+the driver writes the rows itself, they cost nothing of their own:
 
     begin     the rows are here: the offsets are sent, and travel while the rows are packed
     settle    their answer has come
@@ -13,14 +13,15 @@ rows itself, they cost nothing of their own:
     sent      everything is acknowledged
     finish    what has not been done yet; the page that follows
 
-The offsets are not sent before the rows are here: they open the transaction, and a plan that takes an hour for ten rows
-would keep it open for an hour.
+The offsets are not sent before the rows are here: they open the transaction, and a plan that takes
+an hour for ten rows would keep it open for an hour.
 
-Offsets mean nothing on another topic of the same name. The group's commits carry no topic ids, so the ids are compared
-here: with those that the batch was planned with, or else with those of the entry before. The offsets of a topic that was
-replaced are left out, like those of a topic that is gone. On the quick way the ids are asked for beside the commit; when
-they differ, the attempt is aborted, and from then on this run asks first (`is_watchful`). A topic that is
-replaced between the question and the commit is not noticed.
+Offsets mean nothing on another topic of the same name. The group's commits carry no topic ids, so
+the ids are compared here: with those that the batch was planned with, or else with those of the
+entry before. The offsets of a topic that was replaced are left out, like those of a topic that is
+gone. On the quick way the ids are asked for beside the commit; when they differ, the attempt is
+aborted, and from then on this run asks first (`is_watchful`). A topic that is replaced between the
+question and the commit is not noticed.
 """
 
 from __future__ import annotations
@@ -142,7 +143,10 @@ class Entering:
     # In any case.
 
     def finish(self, opened_ms: int = 0) -> Page:
-        """Everything that is not in the transaction yet: the page that follows. `opened_ms`: when the first row was sent."""
+        """Everything that is not in the transaction yet: the page that follows.
+
+        `opened_ms`: when the first row was sent.
+        """
         if self._is_sent:
             assert self._page is not None
             return self._page
@@ -204,7 +208,8 @@ class Entering:
         if replaced := self._replaced():
             self._keeper.is_watchful = True
             log.warning(
-                "the offsets of %s are not committed: deleted and created again since the batch was planned",
+                "the offsets of %s are not committed: deleted and created again since the batch "
+                "was planned",
                 ", ".join(sorted(replaced)),
             )
         self._commit_existing(self._offsets(without=replaced))

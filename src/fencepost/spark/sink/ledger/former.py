@@ -1,10 +1,11 @@
 """Where older versions kept the ledger: as an offset of the group of the transactional id.
 
-Theory of operation. Up to version 0.1 every transaction committed an offset of `fencepost-<transactional id>` on partition
-0 of some topic: the offset was the batch id, the metadata (JSON, "v": 1) the rest. Such an offset expired with the group,
-died with the topic, and could be taken for a source's offset. It is read where the ledger's topic has no record; the
-transaction that writes the first record replaces it by a mark ("moved"), so an older version that comes back finds
-no ledger and refuses, and this one knows that there must be a record.
+Theory of operation. Up to version 0.1 every transaction committed an offset of
+`fencepost-<transactional id>` on partition 0 of some topic: the offset was the batch id, the
+metadata (JSON, "v": 1) the rest. Such an offset expired with the group, died with the topic, and
+could be taken for a source's offset. It is read where the ledger's topic has no record; the
+transaction that writes the first record replaces it by a mark ("moved"), so an older version that
+comes back finds no ledger and refuses, and this one knows that there must be a record.
 
 The group's other offsets are those of the sources. `is_ledger` tells them apart.
 """

@@ -1,6 +1,7 @@
 """Who keeps the ledger: reads it at the start of a run, and writes its records.
 
-How a batch is entered into its own transaction, in which order and beside which requests, is in `entering.py`.
+How a batch is entered into its own transaction, in which order and beside which requests, is in
+`entering.py`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class LedgerKeeper:
         self._transactional_id = transactional_id
         self._partition_count = 0
         self.is_watchful = False
-        """Whether a source's topic went missing or was replaced under this run: then each is looked at first."""
+        """Whether a source's topic went missing or was replaced under this run: then each is looked
+        at first."""
 
     @property
     def cluster(self) -> Cluster:
@@ -102,14 +104,16 @@ class LedgerKeeper:
             if producer.is_owner():
                 raise
             raise producer.fenced(_THE_LEDGER_TELLS) from None
-        # A record without a marker: either the marker was compacted away, or a successor has fenced us and is writing.
-        # Asked after the read, so that a successor who comes later has not written what we have read.
+        # A record without a marker: either the marker was compacted away, or a successor has fenced
+        # us and is writing. Asked after the read, so that a successor who comes later has not
+        # written what we have read.
         if not page.is_settled and not producer.is_owner():
             raise producer.fenced(_THE_LEDGER_TELLS)
         return page._replace(is_settled=True)
 
     def _read(self, query_id: str, *, fenced: bool, stable: bool) -> Page:
-        # A broker that has not heard of the topic, or of a partition, must not make us believe that there is no record.
+        # A broker that has not heard of the topic, or of a partition, must not make us believe that
+        # there is no record.
         try:
             view = self.cluster.metadata([self.topic]).topics[self.topic]
             self._partition_count = max(self._partition_count, len(view.partitions))
@@ -121,7 +125,8 @@ class LedgerKeeper:
             return page or self._page(places, query_id, fenced=fenced, stable=stable)
         except UnknownTopicOrPartition as problem:
             raise SinkRefused(
-                f"topic {self.topic!r}, which holds the ledger, was deleted a moment ago: whether this batch is visible "
+                f"topic {self.topic!r}, which holds the ledger, was deleted a moment ago: "
+                "whether this batch is visible "
                 "cannot be known. Start the query again; the sink then says what to do"
             ) from problem
         except Refused as problem:
@@ -150,8 +155,8 @@ class LedgerKeeper:
     ) -> Page | None:
         """The page, where partitions without a leader cannot matter to it; None where the record may be in one of them.
 
-        An id has its record in one partition at a time, and every later one goes there (`place_after`). So once it is
-        found, no other partition can have a newer one.
+        An id has its record in one partition at a time, and every later one goes there
+        (`place_after`). So once it is found, no other partition can have a newer one.
         """
         left = [place for place in places if place not in offline]
         page = self._page(left, query_id, fenced=fenced, stable=stable)
@@ -186,7 +191,10 @@ class LedgerKeeper:
         return replace(batch, topic_ids=ids, beginnings=beginnings)
 
     def ids_of(self, topics: AbstractSet[str], known: Mapping[str, str]) -> dict[str, str]:
-        """Our own source says the ids itself. Topics of another, that are gone or that we may not see, have none."""
+        """Our own source says the ids itself.
+
+        Topics of another, that are gone or that we may not see, have none.
+        """
         unknown = topics - known.keys()
         ids = {**self.current_ids(unknown), **known}
         return {topic: ids[topic] for topic in topics if topic in ids}
@@ -224,7 +232,10 @@ class LedgerKeeper:
         is_stateful: bool | None = None,
         parts: tuple[str, ...] | None = None,
     ) -> Entering:
-        """The ledger's part of one attempt to write a batch. One without rows is entered like any other."""
+        """The ledger's part of one attempt to write a batch.
+
+        One without rows is entered like any other.
+        """
         return Entering(
             self,
             identity,
@@ -241,7 +252,8 @@ class LedgerKeeper:
         try:
             append_record(self.cluster, identity, place, encode_entry(entry))
         except UnknownTopicOrPartition:
-            # Somebody has deleted the topic under us. We hold the id and know the entry, so nothing is lost.
+            # Somebody has deleted the topic under us. We hold the id and know the entry, so nothing
+            # is lost.
             self.prepare()
             place = self.place_after(before)
             append_record(self.cluster, identity, place, encode_entry(entry))
@@ -252,7 +264,8 @@ class LedgerKeeper:
     def place_after(self, before: Page) -> TopicPartition:
         """Where the next record goes: to the last one, wherever that is, so that an id has one record.
 
-        Only a topic that was created again may have fewer partitions than that; then it has no record either.
+        Only a topic that was created again may have fewer partitions than that; then it has no
+        record either.
         """
         if before.place is not None and before.place.partition < self._partition_count:
             return before.place

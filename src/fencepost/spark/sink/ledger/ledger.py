@@ -1,13 +1,15 @@
 """The ledger: which micro-batch is in the topics, written by the very transaction that put it there.
 
-Theory of operation. Every transaction of the sink also writes one record to a compacted topic (`topic.py`): the
-key is the transactional id, the value is this module's `LedgerEntry` as JSON. So after any crash the question "is batch 7
-in Kafka?" has one answer, and Kafka gives it, whatever Spark's checkpoint believes. `reader.py` finds the newest
-committed record of an id, `keeper.py` reads and writes it for the sink, and `former.py` knows the place where
-older versions of this package kept it.
+Theory of operation. Every transaction of the sink also writes one record to a compacted topic
+(`topic.py`): the key is the transactional id, the value is this module's `LedgerEntry` as JSON. So
+after any crash the question "is batch 7 in Kafka?" has one answer, and Kafka gives it, whatever
+Spark's checkpoint believes. `reader.py` finds the newest committed record of an id, `keeper.py`
+reads and writes it for the sink, and `former.py` knows the place where older versions of this
+package kept it.
 
-Spark repeats the newest batch whose end it has not logged, with the same id and the same source offsets, and never an
-older one. `decide` is the table of what to do then; the first line that fits decides:
+Spark repeats the newest batch whose end it has not logged, with the same id and the same source
+offsets, and never an older one. `decide` is the table of what to do then; the first line that fits
+decides:
 
     ledger                                   batch b of query q
     an older fencepost has written since     refuse; adopt: write
@@ -28,11 +30,12 @@ older one. `decide` is the table of what to do then; the first line that fits de
     another query p                          take over if `take_over` names p or this batch begins exactly where the
                                              entry's sources end, else refuse; adopt: take over
 
-A take-over is refused, in spite of `take_over`, where the source offsets in the entry contradict the start of the batch:
-they were written in the same transaction as the rows, so they are exact. Offsets of the consumer group are not
-consulted: a run with commit_source_offsets=False leaves them behind. A partition that is new since the entry must begin
-at its beginning, and topic ids must agree, or offsets of two different topics would be compared. A stateful query that
-takes over with a new checkpoint has lost its state, so it is refused unless `allow_empty_state`.
+A take-over is refused, in spite of `take_over`, where the source offsets in the entry contradict
+the start of the batch: they were written in the same transaction as the rows, so they are exact.
+Offsets of the consumer group are not consulted: a run with commit_source_offsets=False leaves them
+behind. A partition that is new since the entry must begin at its beginning, and topic ids must
+agree, or offsets of two different topics would be compared. A stateful query that takes over with a
+new checkpoint has lost its state, so it is refused unless `allow_empty_state`.
 """
 
 from __future__ import annotations
@@ -49,12 +52,14 @@ from fencepost.spark.failures import EntryUnreadable
 from fencepost.spark.offsets import from_layout, to_layout
 
 VERSION: Final = 2
-"""Of the record's JSON. Fields may be added without a new one: readers ignore what they do not know."""
+"""Of the record's JSON. Fields may be added without a new one: readers ignore what they do not
+know."""
 
 GROUP_PREFIX: Final = "fencepost-"
 
 RECENT_BATCHES: Final = 16
-"""How many batches the longest time counts: a batch that was slow once is forgotten after so many others."""
+"""How many batches the longest time counts: a batch that was slow once is forgotten after so many
+others."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -70,7 +75,8 @@ class LedgerEntry:
     recent_ms: tuple[int, ...] = ()
     """How long the last transactions were open, the newest last."""
     sources: Offsets | None = None
-    """Where the sources of this batch end, missing topics included; None where they are not topics, or it is not known."""
+    """Where the sources of this batch end, missing topics included; None where they are not topics,
+    or it is not known."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """The ids of the topics in `sources`, where they are known."""
     sources_committed: bool = False
@@ -78,7 +84,8 @@ class LedgerEntry:
     is_stateful: bool | None = None
     """Whether the query keeps state; None where it is not known."""
     parts: tuple[str, ...] | None = None
-    """What the batch consisted of: the topics of its DataFrames (`sink/parts.py`). Nothing for one that was skipped."""
+    """What the batch consisted of: the topics of its DataFrames (`sink/parts.py`). Nothing for one
+    that was skipped."""
     run_id: str = ""
     """The run of the query that wrote it: Spark does not repeat a batch within a run."""
     is_short: bool = False
@@ -86,7 +93,8 @@ class LedgerEntry:
     lost: int | None = None
     """A later batch that failed, and whose failure was caught, so that Spark went on."""
     serial: int = 0
-    """One more than in the entry before: tells which of two records is newer, in whatever partition they are."""
+    """One more than in the entry before: tells which of two records is newer, in whatever partition
+    they are."""
 
     @property
     def longest_ms(self) -> int:
@@ -125,7 +133,8 @@ class Batch:
     batch_id: int
     fingerprint: str = ""
     start: Offsets | None = None
-    """Where its sources begin, if all of them are topics; None if they are not, or it is not known."""
+    """Where its sources begin, if all of them are topics; None if they are not, or it is not
+    known."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """The ids that the topics in `start` have now, where they are known."""
     beginnings: Offsets = field(default_factory=dict)
@@ -219,7 +228,8 @@ def decode_entry(value: bytes) -> LedgerEntry:
         version = fields["v"]
         if version != VERSION:
             raise EntryUnreadable(
-                f"its format has version {version!r}, and this fencepost reads version {VERSION}: a newer one has "
+                f"its format has version {version!r}, and this fencepost reads version "
+                f"{VERSION}: a newer one has "
                 "written it, so use that one"
             )
         sources = fields.get("sources")
@@ -297,8 +307,10 @@ def decide(page: Page, batch: Batch, permits: Permits = NO_PERMITS) -> Decision:
     return Decision(
         Verdict.REFUSE,
         f"the topics hold batch {entry.batch_id} of this query as the last one, and the checkpoint "
-        f"wants to write batch {batch.batch_id}: the checkpoint was restored from another time or edited. "
-        "Restore the checkpoint that belongs to the topics, or start anew with an empty checkpoint and "
+        f"wants to write batch {batch.batch_id}: the checkpoint was restored from another time "
+        "or edited. "
+        "Restore the checkpoint that belongs to the topics, or start anew with an empty "
+        "checkpoint and "
         "another transactional_id",
     )
 
@@ -308,8 +320,10 @@ def _decide_rival(former: LedgerEntry, permits: Permits) -> Decision:
         return Decision(Verdict.WRITE, "an older fencepost has written since; adopted")
     return Decision(
         Verdict.REFUSE,
-        f"an older version of fencepost has written batch {former.batch_id} of query {former.query_id} after the ledger "
-        "had moved to its own topic, and its entry and the topic's disagree. Use one version for one transactional_id. "
+        f"an older version of fencepost has written batch {former.batch_id} of query "
+        f"{former.query_id} after the ledger "
+        "had moved to its own topic, and its entry and the topic's disagree. Use one version "
+        "for one transactional_id. "
         "Look at the end of the topics; if this batch is not there, pass adopt=True once",
     )
 
@@ -320,19 +334,26 @@ def _decide_without_entry(former: FormerLedger | None, batch: Batch, permits: Pe
     if former is not None:
         return Decision(
             Verdict.REFUSE,
-            "the ledger of this transactional_id has moved to a topic of its own, but the topic has no record of it: the "
-            "topic was deleted and made again, or ledger_topic= names another one. Whether the batch is in the topics "
-            "cannot be known. Correct ledger_topic=; or look at the end of the topics, and if the batch is not there, "
+            "the ledger of this transactional_id has moved to a topic of its own, but the topic "
+            "has no record of it: the "
+            "topic was deleted and made again, or ledger_topic= names another one. Whether the "
+            "batch is in the topics "
+            "cannot be known. Correct ledger_topic=; or look at the end of the topics, and if "
+            "the batch is not there, "
             "pass adopt=True once",
         )
     if batch.batch_id == 0 or permits.may_skip:
         return Decision(Verdict.WRITE, "the first batch, and no ledger")
     return Decision(
         Verdict.REFUSE,
-        f"batch {batch.batch_id} is not the first one, but the cluster has no ledger of this transactional_id: its record "
-        "or its topic was deleted, ledger_topic= names another topic, or this is another cluster; or your function has not "
-        "called the sink for any batch before. Whether the batch is in the topics cannot be known. Look at the end of the "
-        "topics; if the batch is not there, pass adopt=True once. For batches without rows call sink.skip(batch_id), or "
+        f"batch {batch.batch_id} is not the first one, but the cluster has no ledger of this "
+        "transactional_id: its record "
+        "or its topic was deleted, ledger_topic= names another topic, or this is another "
+        "cluster; or your function has not "
+        "called the sink for any batch before. Whether the batch is in the topics cannot be "
+        "known. Look at the end of the "
+        "topics; if the batch is not there, pass adopt=True once. For batches without rows call "
+        "sink.skip(batch_id), or "
         "pass may_skip=True",
     )
 
@@ -342,15 +363,20 @@ def _decide_repetition(entry: LedgerEntry, batch: Batch, permits: Permits) -> De
     if known and entry.fingerprint != batch.fingerprint:
         return Decision(
             Verdict.REFUSE,
-            f"batch {batch.batch_id} is in the topics already, made from other source offsets than the checkpoint now "
-            "has for it: the checkpoint has diverged (edited, or two queries use it). Restore the checkpoint that "
-            "belongs to the topics, or start anew with an empty checkpoint and another transactional_id",
+            f"batch {batch.batch_id} is in the topics already, made from other source offsets "
+            "than the checkpoint now "
+            "has for it: the checkpoint has diverged (edited, or two queries use it). Restore "
+            "the checkpoint that "
+            "belongs to the topics, or start anew with an empty checkpoint and another "
+            "transactional_id",
         )
     if batch.run_id and batch.run_id == entry.run_id:
         return Decision(
             Verdict.REFUSE,
-            f"batch {batch.batch_id} was written in this run of the query already, by another sink with the same "
-            "transactional_id: a batch has one call of one sink. Put all DataFrames of a batch into one call, "
+            f"batch {batch.batch_id} was written in this run of the query already, by another "
+            "sink with the same "
+            "transactional_id: a batch has one call of one sink. Put all DataFrames of a batch "
+            "into one call, "
             'sink.write({"topic": df, ...}, batch_id)',
         )
     written, wanted = entry.parts or (), batch.parts or ()
@@ -370,22 +396,27 @@ def _refuse_incomplete(entry: LedgerEntry, batch: Batch, missing: tuple[str, ...
     if entry.is_short:
         return Decision(
             Verdict.REFUSE,
-            f"batch {batch.batch_id} is in the topics with the rows of its first call only ({written}): a second call for "
+            f"batch {batch.batch_id} is in the topics with the rows of its first call only "
+            f"({written}): a second call for "
             "it was refused. Put all DataFrames of a batch into one call, "
-            'sink.write({"topic": df, ...}, batch_id), and pass adopt=True once: it writes the DataFrames of the topics '
-            "that the first call did not write to. If both calls wrote to one topic, write the rows that are missing "
+            'sink.write({"topic": df, ...}, batch_id), and pass adopt=True once: it writes the '
+            "DataFrames of the topics "
+            "that the first call did not write to. If both calls wrote to one topic, write the "
+            "rows that are missing "
             "there by other means first: adopt=True takes that topic as it is",
         )
     if set(entry.parts or ()) <= set(batch.parts or ()):
         remedy = "Pass adopt=True once, and the sink writes what is missing and goes on"
     else:
         remedy = (
-            "Look at the topics; pass adopt=True once to take the batch as it is, with nothing more written, or go back to "
+            "Look at the topics; pass adopt=True once to take the batch as it is, with nothing "
+            "more written, or go back to "
             "the code that wrote it"
         )
     return Decision(
         Verdict.REFUSE,
-        f"batch {batch.batch_id} is in the topics already, but not all of it: it was written with {written}, and this "
+        f"batch {batch.batch_id} is in the topics already, but not all of it: it was written "
+        f"with {written}, and this "
         f"call has {_names(missing)} as well. {remedy}",
     )
 
@@ -400,8 +431,10 @@ def _decide_later(entry: LedgerEntry, batch: Batch, permits: Permits) -> Decisio
     if entry.is_short:
         return Decision(
             Verdict.REFUSE,
-            f"batch {entry.batch_id} of this query lacks rows: a second call for it was refused, and the query went on. "
-            "Write the rows that are missing by other means, or go back to a checkpoint from before that batch with "
+            f"batch {entry.batch_id} of this query lacks rows: a second call for it was "
+            "refused, and the query went on. "
+            "Write the rows that are missing by other means, or go back to a checkpoint from "
+            "before that batch with "
             "another transactional_id; then pass adopt=True once",
         )
     if entry.batch_id == batch.batch_id - 1:
@@ -409,8 +442,10 @@ def _decide_later(entry: LedgerEntry, batch: Batch, permits: Permits) -> Decisio
     if entry.lost is not None and entry.batch_id < entry.lost < batch.batch_id:
         return Decision(
             Verdict.REFUSE,
-            f"batch {entry.lost} of this query is not in the topics: the sink failed, and your function caught the "
-            f"exception. {_how_to_repeat(entry)}; or pass adopt=True once to go on without its rows",
+            f"batch {entry.lost} of this query is not in the topics: the sink failed, and your "
+            "function caught the "
+            f"exception. {_how_to_repeat(entry)}; or pass adopt=True once to go on without its "
+            "rows",
         )
     if permits.may_skip:
         return Decision(
@@ -418,17 +453,22 @@ def _decide_later(entry: LedgerEntry, batch: Batch, permits: Permits) -> Decisio
         )
     return Decision(
         Verdict.REFUSE,
-        f"the last batch of this query in the topics is {entry.batch_id}, and the checkpoint wants to write batch "
-        f"{batch.batch_id}. Either your function did not call the sink for those between: if they had no rows, call "
-        "sink.skip(batch_id) for such batches, or pass may_skip=True to the sink; adopt=True, once, gets over this gap. Or "
-        "a call failed and your function caught the exception, or the cluster was restored from another time: then rows "
+        f"the last batch of this query in the topics is {entry.batch_id}, and the checkpoint "
+        "wants to write batch "
+        f"{batch.batch_id}. Either your function did not call the sink for those between: if "
+        "they had no rows, call "
+        "sink.skip(batch_id) for such batches, or pass may_skip=True to the sink; adopt=True, "
+        "once, gets over this gap. Or "
+        "a call failed and your function caught the exception, or the cluster was restored from "
+        "another time: then rows "
         f"are missing. {_how_to_repeat(entry)}",
     )
 
 
 def _how_to_repeat(entry: LedgerEntry) -> str:
     return (
-        f"To write them, restore a checkpoint whose last batch is {entry.batch_id}, or start with an empty checkpoint "
+        f"To write them, restore a checkpoint whose last batch is {entry.batch_id}, or start "
+        "with an empty checkpoint "
         f'where the output ends{_starting_offsets(entry)} and pass take_over="{entry.query_id}"'
     )
 
@@ -440,8 +480,10 @@ def _decide_other_query(entry: LedgerEntry, batch: Batch, permits: Permits) -> D
     elif permits.take_over is not None and permits.take_over != entry.query_id:
         return Decision(
             Verdict.REFUSE,
-            f"take_over names query {permits.take_over}, but the transactional_id belongs to query {entry.query_id} (last "
-            f"batch {entry.batch_id}), and this is query {batch.query_id}. Look at `fencepost ledger show`, and name the "
+            f"take_over names query {permits.take_over}, but the transactional_id belongs to "
+            f"query {entry.query_id} (last "
+            f"batch {entry.batch_id}), and this is query {batch.query_id}. Look at `fencepost "
+            "ledger show`, and name the "
             "query that this one continues",
         )
     elif difference is None or (permits.take_over is not None and difference.is_unknown):
@@ -449,16 +491,21 @@ def _decide_other_query(entry: LedgerEntry, batch: Batch, permits: Permits) -> D
     elif permits.take_over is not None:
         return Decision(
             Verdict.REFUSE,
-            f"take_over names query {entry.query_id}, but this query does not begin where batch {entry.batch_id} of it "
-            f"ended: {difference.words}. Start from there{_starting_offsets(entry)}, or pass adopt=True once if you know "
+            f"take_over names query {entry.query_id}, but this query does not begin where batch "
+            f"{entry.batch_id} of it "
+            f"ended: {difference.words}. Start from there{_starting_offsets(entry)}, or pass "
+            "adopt=True once if you know "
             "that no row is written twice",
         )
     else:
         return Decision(
             Verdict.REFUSE,
-            f"the transactional_id belongs to query {entry.query_id} (last batch {entry.batch_id}), and this is query "
-            f"{batch.query_id}: either two queries use one id, or the checkpoint is new and would write again what is in "
-            f"the topics ({difference.words}). Give this query its own transactional_id; or, after a lost checkpoint, "
+            f"the transactional_id belongs to query {entry.query_id} (last batch "
+            f"{entry.batch_id}), and this is query "
+            f"{batch.query_id}: either two queries use one id, or the checkpoint is new and "
+            "would write again what is in "
+            f"the topics ({difference.words}). Give this query its own transactional_id; or, "
+            "after a lost checkpoint, "
             f"start from where the output ends{_starting_offsets(entry)} and pass "
             f'take_over="{entry.query_id}"; or pass adopt=True once if you know where it begins',
         )
@@ -471,9 +518,12 @@ def _decide_state(entry: LedgerEntry, batch: Batch, permits: Permits, reason: st
     if is_stateful and batch.batch_id == 0 and not permits.allow_empty_state:
         return Decision(
             Verdict.REFUSE,
-            f"this query keeps state, and its checkpoint is new: it would go on from query {entry.query_id} (last batch "
-            f"{entry.batch_id}) with empty state, and its counts, windows or duplicates would be wrong. Restore the "
-            "checkpoint; or read the source from its beginning into other topics with another transactional_id; or pass "
+            "this query keeps state, and its checkpoint is new: it would go on from query "
+            f"{entry.query_id} (last batch "
+            f"{entry.batch_id}) with empty state, and its counts, windows or duplicates would "
+            "be wrong. Restore the "
+            "checkpoint; or read the source from its beginning into other topics with another "
+            "transactional_id; or pass "
             "allow_empty_state=True once if empty state is right",
         )
     return Decision(Verdict.TAKE_OVER, reason)

@@ -1,18 +1,19 @@
 """Reads the ledger's topic: the newest committed record of a transactional id, whatever else is in the topic.
 
-Theory of operation. A reader of committed data stops at the last stable offset, so one open transaction of any query would
-keep all others from starting. We read everything up to the high watermark, and tell what became of a record by its own
-producer's markers: a transactional record is pending until a later marker of the same producer id in the same partition
-commits or aborts it. The epoch does not matter (transaction version 2 raises it in the marker), and a new producer id
-after an exhausted epoch is simply another producer.
+Theory of operation. A reader of committed data stops at the last stable offset, so one open
+transaction of any query would keep all others from starting. We read everything up to the high
+watermark, and tell what became of a record by its own producer's markers: a transactional record is
+pending until a later marker of the same producer id in the same partition commits or aborts it. The
+epoch does not matter (transaction version 2 raises it in the marker), and a new producer id after
+an exhausted epoch is simply another producer.
 
-A record whose marker never comes is either of a transaction that is still open, or was committed and its marker
-compacted away: a cleaner removes the records of an aborted transaction before its marker. After the fence none of our
-own can be open, so it counts as committed (`fenced`), if the id is still ours: a successor that has fenced us may
-have written it. Before the fence it is undecided.
+A record whose marker never comes is either of a transaction that is still open, or was committed
+and its marker compacted away: a cleaner removes the records of an aborted transaction before its
+marker. After the fence none of our own can be open, so it counts as committed (`fenced`), if the id
+is still ours: a successor that has fenced us may have written it. Before the fence it is undecided.
 
-All partitions are read, because a record stays where it was first written when partitions are added. Nothing is kept
-but the records of the wanted ids, so a large topic costs time and no memory.
+All partitions are read, because a record stays where it was first written when partitions are
+added. Nothing is kept but the records of the wanted ids, so a large topic costs time and no memory.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class PartitionFold:
 
     def _wanted(self, batch: SealedBatch) -> Iterable[Record]:
         key = self._key
-        # Most batches are of other queries: looking for the key's bytes is much quicker than opening them.
+        # Most batches are of other queries: looking for the key's bytes is much quicker than
+        # opening them.
         if key is not None and batch.codec == Codec.NONE and key not in bytes(batch.data):
             return []
         return [
@@ -135,7 +137,8 @@ def scan(
 ) -> Scan:
     """Reads partitions to their high watermark, for one key or for all of them.
 
-    `fenced`: no transaction that wrote this key is open any more, so a record without a marker is committed.
+    `fenced`: no transaction that wrote this key is open any more, so a record without a marker is
+    committed.
     """
     folds = _read_all(cluster, places, key)
     committed: list[Found] = []
@@ -212,8 +215,9 @@ class _Progress:
     def is_at_end(self, answer: FetchedPartition, end: int) -> bool:
         """Whether nothing lies between the position and the end, as after a compaction.
 
-        A broker sends at least one batch of the first partition that has any. So a partition that was asked for alone,
-        and answered with none though its high watermark is at the end, has none.
+        A broker sends at least one batch of the first partition that has any. So a partition that
+        was asked for alone, and answered with none though its high watermark is at the end, has
+        none.
         """
         if self.is_moving or answer.batches or answer.high_watermark < end:
             return False
@@ -254,8 +258,8 @@ def page_of(
 ) -> Page:
     """What these partitions of the ledger's topic say of an id, and its old place.
 
-    `fenced`: nobody writes with the id now, so whatever is there is final. `stable`: waits for offsets of the group whose
-    transaction is open, which only matters for the old place.
+    `fenced`: nobody writes with the id now, so whatever is there is final. `stable`: waits for
+    offsets of the group whose transaction is open, which only matters for the old place.
     """
     found = scan(cluster, places, key_of(transactional_id), fenced=fenced)
     committed = cluster.offset_fetch(group_of(transactional_id), require_stable=stable)
@@ -278,7 +282,9 @@ def _decode(found: Found) -> LedgerEntry:
         return decode_entry(found.value)
     except EntryUnreadable as problem:
         raise SinkRefused(
-            f"the ledger's record of {found.key.decode('utf-8', 'replace')!r} at offset {found.offset} of {found.place} "
-            f"cannot be read: {problem}. `fencepost ledger show --topic {found.place.topic}` shows it, and "
+            f"the ledger's record of {found.key.decode('utf-8', 'replace')!r} at offset "
+            f"{found.offset} of {found.place} "
+            f"cannot be read: {problem}. `fencepost ledger show --topic {found.place.topic}` "
+            "shows it, and "
             "`fencepost ledger adopt` replaces it. Nothing was written"
         ) from problem

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def append_record(
     cluster: Cluster, identity: ProducerIdentity, place: TopicPartition, value: bytes | None
 ) -> None:
-    """Writes one record of the ledger; None forgets the id. An identity writes once to a partition."""
+    """Writes one record of the ledger; None forgets the id.
+
+    An identity writes once to a partition.
+    """
     with cluster.writer(identity) as writer:
         writer.write(place, sealed_record(identity, value))
         writer.flush()

@@ -1,11 +1,12 @@
 """The ledger's home: a compacted topic, one record per transactional id.
 
-`cleanup.policy` must be `compact` and nothing else, or the record of a query that pauses would be deleted. Segments must be
-small, because the last one of a partition is never compacted and every start of a query reads it. Both are checked at
-every start. Many queries share a topic; a team that wants one of its own names it (`ledger_topic=`).
+`cleanup.policy` must be `compact` and nothing else, or the record of a query that pauses would be
+deleted. Segments must be small, because the last one of a partition is never compacted and every
+start of a query reads it. Both are checked at every start. Many queries share a topic; a team that
+wants one of its own names it (`ledger_topic=`).
 
-The sink makes the topic where it may. It never comes into being by itself: this client does not let brokers create topics
-on a request for metadata, which would give it their default settings.
+The sink makes the topic where it may. It never comes into being by itself: this client does not let
+brokers create topics on a request for metadata, which would give it their default settings.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ log = logging.getLogger(__name__)
 LEDGER_TOPIC: Final = "fencepost-ledger"
 
 PARTITIONS: Final = 16
-"""Enough that a query's open transaction rarely keeps another's old records from being compacted."""
+"""Enough that a query's open transaction rarely keeps another's old records from being
+compacted."""
 
 SEGMENT_BYTES: Final = 1024 * 1024
 """The least that Apache Kafka takes: about 2,500 batches of one query."""
@@ -54,7 +56,10 @@ def key_of(transactional_id: str) -> bytes:
 
 
 def partition_of(transactional_id: str, partition_count: int) -> int:
-    """Where the first record of an id goes. Later ones follow it, so that added partitions change nothing."""
+    """Where the first record of an id goes.
+
+    Later ones follow it, so that added partitions change nothing.
+    """
     return partition_for_key(key_of(transactional_id), partition_count)
 
 
@@ -93,8 +98,10 @@ def _create(cluster: Cluster, topic: str) -> TopicView:
         if view is not None:
             return view
         raise SinkRefused(
-            f"the ledger needs the topic {topic!r}, and the brokers did not let this user create it ({problem}): let "
-            f"somebody who may create topics run `fencepost ledger create --topic {topic}`, or name an existing one "
+            f"the ledger needs the topic {topic!r}, and the brokers did not let this user "
+            f"create it ({problem}): let "
+            f"somebody who may create topics run `fencepost ledger create --topic {topic}`, or "
+            "name an existing one "
             "with ledger_topic=. Nothing was written"
         ) from problem
 
@@ -114,7 +121,8 @@ def check_settings(cluster: Cluster, topic: str) -> None:
         if problem.code not in _NOT_ALLOWED:
             raise
         log.warning(
-            "the settings of topic %r cannot be checked: grant this user DESCRIBE_CONFIGS on it. It must have "
+            "the settings of topic %r cannot be checked: grant this user DESCRIBE_CONFIGS on "
+            "it. It must have "
             "cleanup.policy=compact, or the ledger is lost",
             topic,
         )
@@ -122,15 +130,19 @@ def check_settings(cluster: Cluster, topic: str) -> None:
     policy = found[_POLICY].value or ""
     if policy.replace(" ", "") != "compact":
         raise SinkRefused(
-            f"topic {topic!r} has cleanup.policy={policy}, so the brokers would delete the ledger in it: it must be compact "
-            "and nothing else. Leave ledger_topic= out, name a topic that `fencepost ledger create --topic` has made, or "
+            f"topic {topic!r} has cleanup.policy={policy}, so the brokers would delete the "
+            "ledger in it: it must be compact "
+            "and nothing else. Leave ledger_topic= out, name a topic that `fencepost ledger "
+            "create --topic` has made, or "
             "change the setting. Nothing was written"
         )
     segment_bytes = int(found[_SEGMENT].value or 0)
     if segment_bytes > MAX_SEGMENT_BYTES:
         raise SinkRefused(
-            f"topic {topic!r} has segment.bytes={segment_bytes}, and every start of a query would read that much of "
-            f"each partition: set it to {SEGMENT_BYTES}, or name a topic that `fencepost ledger create --topic` has made. "
+            f"topic {topic!r} has segment.bytes={segment_bytes}, and every start of a query "
+            "would read that much of "
+            f"each partition: set it to {SEGMENT_BYTES}, or name a topic that `fencepost ledger "
+            "create --topic` has made. "
             "Nothing was written"
         )
 
@@ -152,6 +164,8 @@ def refusal_of(topic: str, problem: Refused) -> Exception:
     if problem.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return problem
     return SinkRefused(
-        f"this user may not use the ledger's topic {topic!r}: grant READ, WRITE and DESCRIBE on it; where it does not "
-        f"exist, let somebody run `fencepost ledger create --topic {topic}`. Nothing of the batch is visible"
+        f"this user may not use the ledger's topic {topic!r}: grant READ, WRITE and DESCRIBE on "
+        "it; where it does not "
+        f"exist, let somebody run `fencepost ledger create --topic {topic}`. Nothing of the "
+        "batch is visible"
     )
