@@ -25,7 +25,7 @@ from fencepost.spark.sink.ledger.ledger import Batch, LedgerEntry, Verdict, enco
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.sink.origins import SourceUse
-from tests.spark.sink.ledgers import Home, PlayedMoment, embedded_home, enter
+from tests.spark.sink.ledgers import Home, PlayedMicroBatch, embedded_home, enter
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,9 @@ def write(home: Home, name: str, batch_id: int, query_id: str = "q", open_ms: in
     """A batch of a query that reads topic in."""
     keeper = home.keeper(name)
     identity = home.begin(name)
-    moment = PlayedMoment(query_id, batch_id, '{"in": {"0": 42, "1": 7}}')
+    micro_batch = PlayedMicroBatch(query_id, batch_id, '{"in": {"0": 42, "1": 7}}')
     page = keeper.look(query_id, stable=True)
-    enter(keeper, identity, moment, page, open_ms=open_ms, is_stateful=False)
+    enter(keeper, identity, micro_batch, page, open_ms=open_ms, is_stateful=False)
     home.cluster.end_txn(identity, commit=True)
 
 

@@ -30,7 +30,7 @@ from fencepost.spark.sink.ledger.former import encode_former, read_former
 from fencepost.spark.sink.ledger.keeper import LedgerKeeper
 from fencepost.spark.sink.ledger.ledger import Batch, LedgerEntry, Page, Verdict, group_of
 from fencepost.spark.sink.origins import SourceUse
-from tests.spark.sink.ledgers import Home, PlayedMoment, enter
+from tests.spark.sink.ledgers import Home, PlayedMicroBatch, enter
 
 if TYPE_CHECKING:
     from tests.compat.conftest import Side
@@ -56,8 +56,8 @@ def enter_batch(
     """A batch of a driver that has just started."""
     identity = home.begin(name, version)
     page = keeper.look("q", stable=True)
-    moment = PlayedMoment("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
-    page = enter(keeper, identity, moment, page)
+    micro_batch = PlayedMicroBatch("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
+    page = enter(keeper, identity, micro_batch, page)
     home.cluster.end_txn(identity, commit=commit)
     return page
 
@@ -84,8 +84,8 @@ def test_one_driver_writes_batch_after_batch(home: Home, protocol: int) -> None:
     identity = home.begin(home.topic, protocol)
     page = keeper.look("q", stable=True)
     for batch_id in range(5):
-        moment = PlayedMoment("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
-        page = enter(keeper, identity, moment, page)
+        micro_batch = PlayedMicroBatch("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
+        page = enter(keeper, identity, micro_batch, page)
         following = home.cluster.end_txn(identity, commit=True)
         if protocol == 1:
             following = home.cluster.init_producer_id(
@@ -175,8 +175,8 @@ def test_a_topic_that_is_deleted_under_a_running_query_is_made_again(
     keeper = home.keeper(home.topic)
     identity = home.begin(home.topic, protocol)
     home.delete()
-    moment = PlayedMoment("q", 0)
-    page = enter(keeper, identity, moment, Page(), sources=SourceUse())
+    micro_batch = PlayedMicroBatch("q", 0)
+    page = enter(keeper, identity, micro_batch, Page(), sources=SourceUse())
     home.cluster.end_txn(identity, commit=True)
     assert home.page(home.topic) == page
 
@@ -208,8 +208,8 @@ def test_the_old_ledger_is_found_and_moved(home: Home, protocol: int) -> None:
     assert home.page(home.topic).entry == LedgerEntry("q", 6, "f")
     identity = home.begin(home.topic, protocol)
     page = keeper.look("q", stable=True)
-    moment = PlayedMoment("q", 7)
-    enter(keeper, identity, moment, page, sources=SourceUse())
+    micro_batch = PlayedMicroBatch("q", 7)
+    enter(keeper, identity, micro_batch, page, sources=SourceUse())
     home.cluster.end_txn(identity, commit=True)
     home.begin(home.topic)
     assert home.batch_in(home.topic) == 7

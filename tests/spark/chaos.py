@@ -50,7 +50,7 @@ def through_the_shuffle(patch: pytest.MonkeyPatch) -> None:
     """From here on rows go through Spark's shuffle, the way that can be taken apart between its stages."""
     from fencepost.spark.sink import job
 
-    for other_way in ("_run_few", "_run_direct"):
+    for other_way in ("_run_collected", "_run_direct"):
         patch.setattr(job, other_way, lambda rows, plan: None)
 
 
@@ -68,14 +68,14 @@ def in_tasks(
     for name in ("_direct_task", "_delivering_task"):
         patch.setattr(job, name, _around_task(getattr(job, name), around, applies))
     # As it is now, so that several may be put around each other.
-    write_few = vars(job)["write_few"]
+    write_collected = vars(job)["write_collected"]
 
-    def write_few_rows(plan: Any, identity: ProducerIdentity, *more: Any) -> Batches:
+    def write_collected_rows(plan: Any, identity: ProducerIdentity, *more: Any) -> Batches:
         if not applies(identity):
-            return cast(Batches, write_few(plan, identity, *more))
-        return around(lambda _: write_few(plan, identity, *more), iter(()))
+            return cast(Batches, write_collected(plan, identity, *more))
+        return around(lambda _: write_collected(plan, identity, *more), iter(()))
 
-    patch.setattr(job, "write_few", write_few_rows)
+    patch.setattr(job, "write_collected", write_collected_rows)
 
 
 def _around_task(

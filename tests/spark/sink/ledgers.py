@@ -20,7 +20,7 @@ from fencepost.spark.sink.ledger.ledger import LedgerEntry, Page, encode_entry
 from fencepost.spark.sink.ledger.reader import read_page
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, partition_of
-from fencepost.spark.sink.micro_batch import Moment
+from fencepost.spark.sink.micro_batch import MicroBatch
 from fencepost.spark.sink.origins import SourceUse
 from fencepost.spark.sink.producer import DriverProducer
 from fencepost.spark.sink.settings import read_settings
@@ -34,7 +34,7 @@ OURS = SourceUse(are_ours=True, commits=True)
 def enter(
     keeper: LedgerKeeper,
     identity: ProducerIdentity,
-    moment: Moment,
+    micro_batch: MicroBatch,
     before: Page,
     *,
     open_ms: int = 1,
@@ -42,7 +42,7 @@ def enter(
     **how: Any,
 ) -> Page:
     """Enters a batch as the sink does after the rows, or with a row in the same request."""
-    entering = keeper.entering(identity, moment, before, **{"sources": OURS} | how)
+    entering = keeper.entering(identity, micro_batch, before, **{"sources": OURS} | how)
     opened_ms = time.time_ns() // 1_000_000 - open_ms
     if beside is not None:
         entering.begin()
@@ -63,7 +63,7 @@ def enter(
     return entering.finish(opened_ms)
 
 
-class PlayedMoment(Moment):
+class PlayedMicroBatch(MicroBatch):
     """A batch of a query that reads topics, or something else."""
 
     def __init__(self, query_id: str, batch_id: int, ends: str = "", starts: str = "") -> None:

@@ -24,7 +24,7 @@ from pyspark.errors import PySparkAttributeError
 
 from fencepost.spark.sink import job
 from fencepost.spark.sink.ledger.keeper import LedgerKeeper
-from fencepost.spark.sink.micro_batch import Moment
+from fencepost.spark.sink.micro_batch import MicroBatch
 from fencepost.spark.sink.sink import TransactionalSink
 
 
@@ -121,13 +121,13 @@ class Alive:
 def test_two_live_queries_cannot_share_a_transactional_id() -> None:
     settings = read_settings("localhost:9092", {})
     engine = Alive(active=True)
-    claim_id("shared", settings, Moment("one", "r", 0, engine))
-    claim_id("shared", settings, Moment("one", "s", 5))
-    claim_id("shared", settings, Moment("one", "s", 6, engine))
+    claim_id("shared", settings, MicroBatch("one", "r", 0, engine))
+    claim_id("shared", settings, MicroBatch("one", "s", 5))
+    claim_id("shared", settings, MicroBatch("one", "s", 6, engine))
     with pytest.raises(SinkRefused, match="give each query its own transactional_id"):
-        claim_id("shared", settings, Moment("two", "r", 0))
+        claim_id("shared", settings, MicroBatch("two", "r", 0))
     engine.active = False
-    claim_id("shared", settings, Moment("two", "r", 0))
+    claim_id("shared", settings, MicroBatch("two", "r", 0))
 
 
 class PlayedKeeper(LedgerKeeper):

@@ -35,7 +35,7 @@ from fencepost.spark.sink.ledger.ledger import (
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES, ensure_topic
 from fencepost.spark.sink.origins import SourceUse
-from tests.spark.sink.ledgers import OURS, Home, PlayedMoment, embedded_home
+from tests.spark.sink.ledgers import OURS, Home, PlayedMicroBatch, embedded_home
 from tests.spark.sink.ledgers import enter as enter_in
 
 SOURCE = TopicPartition("source", 0)
@@ -67,8 +67,8 @@ def enter(
     keeper = home.keeper(name)
     identity = home.begin(name, version)
     known = keeper.look(query_id, stable=True) if before is None else before
-    moment = PlayedMoment(query_id, batch_id, ends)
-    page = enter_in(keeper, identity, moment, known, **how)
+    micro_batch = PlayedMicroBatch(query_id, batch_id, ends)
+    page = enter_in(keeper, identity, micro_batch, known, **how)
     if commit is not None:
         home.cluster.end_txn(identity, commit=commit)
     return page
@@ -184,7 +184,7 @@ def test_a_source_topic_that_changes_beside_the_rows_costs_one_attempt_and_commi
 ) -> None:
     name = f"beside-{is_back}"
     home.cluster.create_topics([NewTopic(name, 1, 1)])
-    planned = PlayedMoment("q", 0, ends_in(home, name, 7))
+    planned = PlayedMicroBatch("q", 0, ends_in(home, name, 7))
     home.cluster.delete_topics([name])
     if is_back:
         home.cluster.create_topics([NewTopic(name, 1, 1)])
@@ -360,7 +360,7 @@ def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a
 
         monkeypatch.setattr(keeper_module, "append_record", forgetful)
         identity = home.begin("id")
-        enter_in(keeper, identity, PlayedMoment("q", 1), page)
+        enter_in(keeper, identity, PlayedMicroBatch("q", 1), page)
         assert calls == [page.place, page.place]
 
 
@@ -493,13 +493,13 @@ def test_settings_that_may_not_be_seen_are_warned_of(
 def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
     with embedded_home() as home:
         keeper = home.keeper("id")
-        moment = PlayedMoment("q", 0)
+        micro_batch = PlayedMicroBatch("q", 0)
         identity = home.begin("id")
-        page = enter_in(keeper, identity, moment, Page(), sources=SourceUse())
+        page = enter_in(keeper, identity, micro_batch, Page(), sources=SourceUse())
         identity = home.cluster.end_txn(identity, commit=True)
         home.delete()
-        moment = PlayedMoment("q", 1)
-        page = enter_in(keeper, identity, moment, page, sources=SourceUse())
+        micro_batch = PlayedMicroBatch("q", 1)
+        page = enter_in(keeper, identity, micro_batch, page, sources=SourceUse())
         home.cluster.end_txn(identity, commit=True)
         assert home.page("id") == page
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.micro_batch import Moment, read_moment
+from fencepost.spark.sink.micro_batch import MicroBatch, read_micro_batch
 
 
 class Text(str):
@@ -63,26 +63,26 @@ class PlayedEngine:
 
 def test_the_run_of_a_query_is_looked_for_once() -> None:
     engine = PlayedEngine("q")
-    first = read_moment(engine.session(), 0)
-    second = read_moment(engine.session(), 1, first)
+    first = read_micro_batch(engine.session(), 0)
+    second = read_micro_batch(engine.session(), 1, first)
     assert first.run == second.run == ("q", "first")
     assert (second.batch_id, engine.searches) == (1, 1)
 
 
 def test_a_query_that_was_started_again_is_another_run() -> None:
     engine = PlayedEngine("q")
-    first = read_moment(engine.session(), 0)
+    first = read_micro_batch(engine.session(), 0)
     engine.run.active = False
     engine.run = PlayedRun("second")
-    assert read_moment(engine.session(), 1, first).run == ("q", "second")
+    assert read_micro_batch(engine.session(), 1, first).run == ("q", "second")
 
 
 def test_another_query_is_not_taken_for_the_one_before() -> None:
     engine = PlayedEngine("q")
-    before = Moment("other", "run", 3, PlayedRun("run"))
-    assert read_moment(engine.session(), 4, before).run == ("q", "first")
+    before = MicroBatch("other", "run", 3, PlayedRun("run"))
+    assert read_micro_batch(engine.session(), 4, before).run == ("q", "first")
 
 
 def test_outside_of_a_streaming_query_the_sink_is_refused() -> None:
     with pytest.raises(SinkRefused, match="outside of a streaming query"):
-        read_moment(PlayedEngine(None).session(), 0)
+        read_micro_batch(PlayedEngine(None).session(), 0)

@@ -498,7 +498,7 @@ def test_rows_that_the_brokers_refuse_fail_the_query_with_a_sentence_and_nothing
     assert read_values(cluster, strict) == []
 
 
-@pytest.mark.parametrize("way", ["few", "direct", "shuffled"])
+@pytest.mark.parametrize("way", ["collected", "direct", "shuffled"])
 @pytest.mark.parametrize("may_ask", [True, False], ids=["asked", "learned"])
 def test_batches_become_as_small_as_the_topic_wants_them(
     pipeline: Pipeline,
@@ -511,8 +511,8 @@ def test_batches_become_as_small_as_the_topic_wants_them(
 
     if not may_ask:
         monkeypatch.setattr(limits, "_ask", lambda *_: None)
-    for other in {"few", "direct", "shuffled"} - {way, "shuffled"}:
-        if (way, other) != ("few", "direct"):
+    for other in {"collected", "direct", "shuffled"} - {way, "shuffled"}:
+        if (way, other) != ("collected", "direct"):
             monkeypatch.setattr(job, f"_run_{other}", lambda rows, plan: None)
     small = f"{pipeline.topic}-small"
     cluster.create_topics([NewTopic(small, 2, 1, configs={"max.message.bytes": "3000"})])

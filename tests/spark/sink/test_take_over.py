@@ -187,17 +187,17 @@ STATELESS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 @pytest.mark.parametrize("name", [*STATEFUL, *STATELESS])
 def test_the_plan_says_whether_a_query_keeps_state(spark: SparkSession, name: str) -> None:
-    from fencepost.spark.sink.micro_batch import Moment
+    from fencepost.spark.sink.micro_batch import MicroBatch
 
     rows = spark.readStream.format("rate").load()
     plan: Any = (STATEFUL | STATELESS)[name](rows)._jdf
     analyzed = plan.queryExecution().analyzed()
     engine = SimpleNamespace(logicalPlan=lambda: analyzed)
-    assert Moment("q", "r", 0, engine).is_stateful is (name in STATEFUL)
+    assert MicroBatch("q", "r", 0, engine).is_stateful is (name in STATEFUL)
 
 
 def test_where_the_plan_cannot_be_seen_it_is_not_known_whether_there_is_state() -> None:
-    from fencepost.spark.sink.micro_batch import Moment
+    from fencepost.spark.sink.micro_batch import MicroBatch
 
-    assert Moment("q", "r", 0).is_stateful is None
-    assert Moment("q", "r", 0, SimpleNamespace()).is_stateful is None
+    assert MicroBatch("q", "r", 0).is_stateful is None
+    assert MicroBatch("q", "r", 0, SimpleNamespace()).is_stateful is None

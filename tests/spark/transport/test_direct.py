@@ -27,7 +27,7 @@ from fencepost.spark.failures import (  # noqa: E402
 from fencepost.spark.sink.ledger.record import sealed_record  # noqa: E402
 from fencepost.spark.transport import exchange, packing  # noqa: E402
 from fencepost.spark.transport.accounts import settle_accounts  # noqa: E402
-from fencepost.spark.transport.collected import few_after, write_few  # noqa: E402
+from fencepost.spark.transport.collected import collect_limit_after, write_collected  # noqa: E402
 from fencepost.spark.transport.delivery import Attempt, first_length  # noqa: E402
 from fencepost.spark.transport.direct import DirectPlan, write_directly  # noqa: E402
 from fencepost.spark.transport.packing import PackingPlan  # noqa: E402
@@ -219,10 +219,10 @@ def test_the_driver_writes_a_few_rows_itself(
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
     rows = rows_of(0, 30).to_pylist()
-    account = settle_accounts(write_few(packing_plan(cluster, topic), identity, rows))
+    account = settle_accounts(write_collected(packing_plan(cluster, topic), identity, rows))
     cluster.end_txn(identity, commit=True)
     assert (account.rows, account.records) == (30, 30)
-    assert few_after(account) == 300
+    assert collect_limit_after(account) == 300
     found = [
         record.key or b""
         for number in range(PARTITIONS)
@@ -231,7 +231,7 @@ def test_the_driver_writes_a_few_rows_itself(
     assert sorted(found) == sorted(row["key"] for row in rows)
 
 
-class PlayedCompany:
+class PlayedRecord:
     """The ledger's part, as the writer of rows sees it."""
 
     def __init__(self, identity: ProducerIdentity, place: TopicPartition) -> None:
@@ -259,14 +259,14 @@ def test_the_record_of_the_ledger_travels_with_the_rows_and_is_not_counted_as_on
 ) -> None:
     topic, ledger = new_topic(PARTITIONS), new_topic(1)
     identity = cluster.init_producer_id(topic)
-    company = PlayedCompany(identity, TopicPartition(ledger, 0))
+    attached = PlayedRecord(identity, TopicPartition(ledger, 0))
     plan = packing_plan(cluster, topic)
     cluster_of(plan.options).metadata([topic, ledger])
-    reports = write_few(plan, identity, rows_of(0, 30).to_pylist(), company)
+    reports = write_collected(plan, identity, rows_of(0, 30).to_pylist(), attached)
     assert settle_accounts(reports).records == 30
     cluster.end_txn(identity, commit=True)
-    assert company.steps == ["begin", "settle", "seal", "sent"]
-    assert [record.value for record in cluster.records(company.place)] == [b"entry"]
+    assert attached.steps == ["begin", "settle", "seal", "sent"]
+    assert [record.value for record in cluster.records(attached.place)] == [b"entry"]
 
 
 def test_without_rows_or_where_another_broker_leads_the_record_follows_later(
@@ -275,12 +275,12 @@ def test_without_rows_or_where_another_broker_leads_the_record_follows_later(
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
     for rows, place in ((0, TopicPartition(topic, 0)), (3, TopicPartition("nobody-leads-it", 0))):
-        company = PlayedCompany(identity, place)
-        reports = write_few(
-            packing_plan(cluster, topic), identity, rows_of(0, rows).to_pylist(), company
+        attached = PlayedRecord(identity, place)
+        reports = write_collected(
+            packing_plan(cluster, topic), identity, rows_of(0, rows).to_pylist(), attached
         )
         assert settle_accounts(reports).records == rows
-        assert company.steps == ["begin", "settle"]
+        assert attached.steps == ["begin", "settle"]
 
 
 def test_what_the_ledger_has_sent_is_heard_although_a_row_is_refused(
@@ -289,8 +289,8 @@ def test_what_the_ledger_has_sent_is_heard_although_a_row_is_refused(
     """A commit whose answer nobody waits for would be in the way of the abort."""
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
-    company = PlayedCompany(identity, TopicPartition(topic, 0))
+    attached = PlayedRecord(identity, TopicPartition(topic, 0))
     rows = [{"value": b"v", "partition": PARTITIONS}]
     with pytest.raises(RowRefused):
-        list(write_few(packing_plan(cluster, topic), identity, rows, company))
-    assert company.steps == ["begin", "settle"]
+        list(write_collected(packing_plan(cluster, topic), identity, rows, attached))
+    assert attached.steps == ["begin", "settle"]

@@ -10,7 +10,7 @@ import pytest
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.spark.sink.ledger.keeper import LedgerKeeper
-from fencepost.spark.transport import collected as few
+from fencepost.spark.transport import collected
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import Pipeline, numbered
@@ -39,7 +39,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(job, f"_run_{name}", run)
 
-    for name in ("few", "direct", "shuffled"):
+    for name in ("collected", "direct", "shuffled"):
         watch(name)
     return taken
 
@@ -57,7 +57,7 @@ def test_after_a_small_batch_the_driver_writes_small_ones_itself_and_the_record_
     monkeypatch.setattr(LedgerKeeper, "write", write)
     pipeline.add(numbered(0), numbered(1), numbered(2))
     assert pipeline.run() is None
-    assert ways == ["direct", "few", "few"]
+    assert ways == ["direct", "collected", "collected"]
     assert alone == [0], "the others need no request of their own"
     expected = numbered(0) + numbered(1) + numbered(2)
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
@@ -72,7 +72,7 @@ def test_bytes_that_were_cast_to_text_arrive_unchanged_on_every_way(
     assert (
         pipeline.run(shape=lambda df: df.selectExpr(f"{text} AS key", f"{text} AS value")) is None
     )
-    assert ways == ["direct", "few"]
+    assert ways == ["direct", "collected"]
     found = {
         (record.key, record.value)
         for partition in range(3)
@@ -97,7 +97,7 @@ def test_columns_that_change_between_small_batches_are_looked_at_again(
 def test_a_batch_that_is_larger_than_the_driver_thought_is_written_by_tasks(
     pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few, "few_after", lambda account: account.records - 1)
+    monkeypatch.setattr(collected, "collect_limit_after", lambda account: account.records - 1)
     pipeline.add(numbered(0), numbered(1))
     assert pipeline.run() is None
     assert ways == ["direct", "direct"]
@@ -207,5 +207,5 @@ def test_a_stateful_query_of_small_batches_counts_on(
 
     pipeline.add(["a", "b"], ["a", "c"], ["a"])
     assert pipeline.run(shape=counted, mode="update") is None
-    assert "few" in ways
+    assert "collected" in ways
     assert sorted(read_values(cluster, pipeline.topic)) == ["a=1", "a=2", "a=3", "b=1", "c=1"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fencepost.spark.sink.ledger.keeper import LedgerKeeper
     from fencepost.spark.sink.ledger.ledger import Batch, Decision, LedgerEntry, Page, Permits
-    from fencepost.spark.sink.micro_batch import Moment
+    from fencepost.spark.sink.micro_batch import MicroBatch
     from fencepost.spark.sink.settings import SinkSettings
 
 log = logging.getLogger(__name__)
@@ -43,16 +43,16 @@ NO_SOURCES: Final = SourceUse()
 _COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})
 """States of a transactional id whose last transaction was committed."""
 
-_claims: Final[dict[tuple[str, str], Moment]] = {}
+_claims: Final[dict[tuple[str, str], MicroBatch]] = {}
 """Which query of this application uses which transactional id."""
 
 
 def check_start(
-    session: SparkSession, transactional_id: str, settings: SinkSettings, moment: Moment
+    session: SparkSession, transactional_id: str, settings: SinkSettings, micro_batch: MicroBatch
 ) -> None:
     """SinkRefused when this session or this query cannot keep the promise."""
     check_session(session)
-    claim_id(transactional_id, settings, moment)
+    claim_id(transactional_id, settings, micro_batch)
 
 
 def check_session(session: SparkSession) -> None:
@@ -100,17 +100,17 @@ def _use_this_python(session: SparkSession) -> None:
     context.pythonExec = sys.executable if is_local else "python3"
 
 
-def claim_id(transactional_id: str, settings: SinkSettings, moment: Moment) -> None:
+def claim_id(transactional_id: str, settings: SinkSettings, micro_batch: MicroBatch) -> None:
     """Refuses a second live query of this application with the same id; those elsewhere are fenced."""
     key = (",".join(map(str, settings.client.bootstrap)), transactional_id)
     holder = _claims.get(key)
-    if holder is not None and holder.query_id != moment.query_id and holder.is_running():
+    if holder is not None and holder.query_id != micro_batch.query_id and holder.is_running():
         raise SinkRefused(
             f"query {holder.query_id} of this application writes with transactional_id "
             f"{transactional_id!r}, and so "
-            f"does query {moment.query_id}: give each query its own transactional_id"
+            f"does query {micro_batch.query_id}: give each query its own transactional_id"
         )
-    _claims[key] = moment
+    _claims[key] = micro_batch
 
 
 def check_ledger(

@@ -2,7 +2,7 @@
 
 There are three ways for rows to the one writer of their partition, with the same promise:
 
-    few        the driver takes them and writes them itself (`transport/collected.py`)
+    collected  the driver collects them and writes them itself (`transport/collected.py`)
     direct     from task to task, where all tasks can run at once (`transport/direct.py`)
     shuffled   through Spark's shuffle: for every other plan, and when an attempt of this batch has failed (`transport/shuffled.py`)
 
@@ -27,9 +27,10 @@ from fencepost.client.failures import BatchRefusedForSize, Refused
 from fencepost.spark.connection import begin_partition_count
 from fencepost.spark.failures import BatchTooLarge, RowRefused
 from fencepost.spark.session import concurrent_tasks, is_on, setting
+from fencepost.spark.sink.counts import is_observed
 from fencepost.spark.sink.settings import SinkSettings
 from fencepost.spark.transport.accounts import Account, settle_accounts
-from fencepost.spark.transport.collected import Company, FewRows, write_few
+from fencepost.spark.transport.collected import AttachedRecord, RowCollector, write_collected
 from fencepost.spark.transport.delivery import REPORT_SCHEMA, Attempt
 from fencepost.spark.transport.direct import DirectPlan, write_directly
 from fencepost.spark.transport.exchange import MAX_TASKS
@@ -86,11 +87,11 @@ class JobPlan:
     """How many bytes of records a batch for these topics may have."""
     reserved: Mapping[str, str]
     """Topics that rows must not name, and why."""
-    few: FewRows
-    """How the driver would take the rows itself."""
+    collector: RowCollector
+    """Collects the rows of small batches."""
     direct: bool
     """Whether batches may go from task to task."""
-    company: Company | None = None
+    attached: AttachedRecord | None = None
     """What travels with the rows, if the driver writes them itself."""
     before_run: Callable[[DataFrame], None] = lambda _: None
     """Called before anything runs the plan of the rows."""
@@ -98,7 +99,7 @@ class JobPlan:
 
 def run_job(df: DataFrame, plan: JobPlan) -> Account:
     """Writes the rows and returns what was acknowledged; raises when anything does not add up."""
-    reports = _run_few(df, plan) if plan.few.most else None
+    reports = _run_collected(df, plan) if plan.collector.limit else None
     if reports is None:
         rows = select_rows(df, plan.topic)
         reports = _run_direct(rows, plan) if plan.direct else None
@@ -130,18 +131,20 @@ def _begin_counts(plan: JobPlan) -> Callable[[], Mapping[str, int]]:
     return lambda: {topic: hear()}
 
 
-def _run_few(df: DataFrame, plan: JobPlan) -> list[Report] | None:
-    """None when there are more rows than the driver takes."""
+def _run_collected(df: DataFrame, plan: JobPlan) -> list[Report] | None:
+    """None when there are more rows than the driver collects, or when an `observe` would miss some."""
+    if is_observed(df):
+        return None
     hear_counts = _begin_counts(plan)
     try:
         plan.before_run(df)
-        taken = plan.few.take(df)
+        taken = plan.collector.collect(df)
     finally:
         counts = hear_counts()
     if taken is None:
         return None
     packing = _packing_plan(plan, 1, counts)
-    return list(_explain(write_few(packing, plan.identity, taken, plan.company)))
+    return list(_explain(write_collected(packing, plan.identity, taken, plan.attached)))
 
 
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:

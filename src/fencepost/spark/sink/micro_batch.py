@@ -51,7 +51,7 @@ _UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
 """What asking an engine raises that has other inner parts than the one we know."""
 
 
-class Moment:
+class MicroBatch:
     """One call of the sink."""
 
     def __init__(
@@ -105,9 +105,11 @@ class Moment:
             is_stateful=self.is_stateful,
         )
 
-    def next(self, batch_id: int, *, is_foreign: bool = False) -> Moment:
+    def next(self, batch_id: int, *, is_foreign: bool = False) -> MicroBatch:
         """A later call in the same run."""
-        return Moment(self.query_id, self.run_id, batch_id, self._execution, is_foreign=is_foreign)
+        return MicroBatch(
+            self.query_id, self.run_id, batch_id, self._execution, is_foreign=is_foreign
+        )
 
     @cached_property
     def _context(self) -> Any:
@@ -276,9 +278,9 @@ def _entries(options: Any) -> dict[str, str]:
     return found
 
 
-def read_moment(
-    session: SparkSession, batch_id: int, before: Moment | None = None, *, has_rows: bool = True
-) -> Moment:
+def read_micro_batch(
+    session: SparkSession, batch_id: int, before: MicroBatch | None = None, *, has_rows: bool = True
+) -> MicroBatch:
     """Asks the engine about the batch that it has just handed to us.
 
     `before` is the batch that we saw last.
@@ -318,18 +320,18 @@ def read_moment(
     return found
 
 
-def _find_run(session: SparkSession, query_id: str, batch_id: int) -> Moment:
+def _find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch:
     try:
         jvm: Any = session.sparkContext._jvm  # noqa: SLF001
         queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
         execution = queries.get(jvm.java.util.UUID.fromString(query_id))
-        return Moment(query_id, execution.runId().toString(), batch_id, execution)
+        return MicroBatch(query_id, execution.runId().toString(), batch_id, execution)
     except _UNKNOWN as problem:
         log.warning("the run of batch %d is not known: %s", batch_id, problem)
-        return Moment(query_id, "", batch_id)
+        return MicroBatch(query_id, "", batch_id)
 
 
-def _find_by_session(session: SparkSession, batch_id: int) -> Moment | None:
+def _find_by_session(session: SparkSession, batch_id: int) -> MicroBatch | None:
     """The live query for which the engine has made this session."""
     try:
         java_session = session._jsparkSession  # noqa: SLF001
@@ -340,7 +342,7 @@ def _find_by_session(session: SparkSession, batch_id: int) -> Moment | None:
             execution = runs.nextElement()
             if java_session.equals(execution.sparkSessionForStream()):
                 query_id, run_id = execution.id().toString(), execution.runId().toString()
-                return Moment(query_id, run_id, batch_id, execution, is_foreign=True)
+                return MicroBatch(query_id, run_id, batch_id, execution, is_foreign=True)
     except _UNKNOWN as problem:
         log.warning("the query of batch %d is not known: %s", batch_id, problem)
     return None

@@ -17,7 +17,7 @@ from fencepost.spark.failures import SinkRefused
 from fencepost.spark.offsets import parse_sources
 
 if TYPE_CHECKING:
-    from fencepost.spark.sink.micro_batch import Moment
+    from fencepost.spark.sink.micro_batch import MicroBatch
 
 
 class SourceUse(NamedTuple):
@@ -30,10 +30,10 @@ class SourceUse(NamedTuple):
 
 
 def use_sources(
-    commit_source_offsets: bool | None, moment: Moment, sink: ClientOptions
+    commit_source_offsets: bool | None, micro_batch: MicroBatch, sink: ClientOptions
 ) -> SourceUse:
     """Whether the sources' offsets go into the transaction; SinkRefused when they must and cannot."""
-    foreign = find_foreign_source(moment, sink)
+    foreign = find_foreign_source(micro_batch, sink)
     if foreign is not None and commit_source_offsets:
         raise SinkRefused(
             f"commit_source_offsets is True, but {foreign}: a transaction can hold only offsets "
@@ -45,10 +45,10 @@ def use_sources(
     return SourceUse(are_ours, are_ours and commit_source_offsets is not False)
 
 
-def find_foreign_source(moment: Moment, sink: ClientOptions) -> str | None:
+def find_foreign_source(micro_batch: MicroBatch, sink: ClientOptions) -> str | None:
     """Why the offsets of the query's sources cannot go into the sink's transaction; None when they can."""
-    sources = moment.source_options()
-    if not sources or parse_sources(moment.end_offsets) is None:
+    sources = micro_batch.source_options()
+    if not sources or parse_sources(micro_batch.end_offsets) is None:
         return "the query reads something else than topics, or one topic twice"
     for options in sources:
         if (reason := _find_difference(options, sink)) is not None:

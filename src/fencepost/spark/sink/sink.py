@@ -21,7 +21,7 @@ a batch:
 Several DataFrames (`sink.write`) are packed and delivered one after the other in the same
 transaction, each by a job of its own. A union would be one job, but it would run a plan that the
 parts share at the same time in several tasks, which operators with state do not bear, and Spark
-would count its rows several times (`transport/counts.py`).
+would count its rows several times (`sink/counts.py`).
 
 After a good end the next batch goes straight to packing: with transaction version 2 the answer to
 EndTxn brings the next epoch, with version 1 the driver asks for it, in a way that is refused if
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.sink.job import JobPlan
     from fencepost.spark.sink.ledger.ledger import Batch
-    from fencepost.spark.sink.micro_batch import Moment
+    from fencepost.spark.sink.micro_batch import MicroBatch
     from fencepost.spark.sink.origins import SourceUse
     from fencepost.spark.transport.accounts import Account
-    from fencepost.spark.transport.collected import FewRows
+    from fencepost.spark.transport.collected import RowCollector
 
 log = logging.getLogger(__name__)
 
@@ -101,15 +101,15 @@ class Receipt:
 class Standing:
     """What the driver knows between two batches of one run of a query."""
 
-    moment: Moment
+    micro_batch: MicroBatch
     """The batch that this run is in, or was in last."""
     producer: DriverProducer
     page: Page
     limits: TopicLimits
     sources: SourceUse
     is_stateful: bool | None = None
-    few: dict[str, FewRows] = field(default_factory=dict)
-    """How the driver takes rows itself, by part."""
+    collectors: dict[str, RowCollector] = field(default_factory=dict)
+    """The collectors of small batches, by part."""
     direct_failures: int = 0
     """Batches in a row whose first attempt failed."""
 
@@ -120,23 +120,23 @@ class Standing:
             self.direct_failures = 0
 
     def remember_size(self, part: Part, account: Account) -> None:
-        from fencepost.spark.transport.collected import few_after
+        from fencepost.spark.transport.collected import collect_limit_after
 
-        self.few_of(part).most = few_after(account)
+        self.collector_of(part).limit = collect_limit_after(account)
 
-    def few_of(self, part: Part) -> FewRows:
-        from fencepost.spark.transport.collected import FewRows
+    def collector_of(self, part: Part) -> RowCollector:
+        from fencepost.spark.transport.collected import RowCollector
 
-        if part.name not in self.few:
-            self.few[part.name] = FewRows(part.topic)
-        return self.few[part.name]
+        if part.name not in self.collectors:
+            self.collectors[part.name] = RowCollector(part.topic)
+        return self.collectors[part.name]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """One batch, as the sink was called for it."""
 
-    moment: Moment
+    micro_batch: MicroBatch
     parts: tuple[Part, ...]
     """What is to be written."""
     all_names: tuple[str, ...]
@@ -147,12 +147,12 @@ class Work:
 
     @property
     def batch_id(self) -> int:
-        return self.moment.batch_id
+        return self.micro_batch.batch_id
 
     def as_batch(self) -> Batch:
         """What the ledger wants to know."""
-        run_id = "" if self.is_again else self.moment.run_id
-        return replace(self.moment.as_batch(), parts=self.all_names, run_id=run_id)
+        run_id = "" if self.is_again else self.micro_batch.run_id
+        return replace(self.micro_batch.as_batch(), parts=self.all_names, run_id=run_id)
 
     def completing(self, missing: tuple[str, ...]) -> Work:
         """The same with these parts alone, if there are any."""
@@ -240,50 +240,50 @@ class TransactionalSink:
     def _take(
         self, session: SparkSession, batch_id: int, frames: tuple[Any, ...], given: Any
     ) -> None:
-        from fencepost.spark.sink.micro_batch import read_moment
+        from fencepost.spark.sink.micro_batch import read_micro_batch
 
         standing, call = self._standing, Call(batch_id, frames)
-        before = None if standing is None else standing.moment
+        before = None if standing is None else standing.micro_batch
         try:
-            moment = read_moment(session, batch_id, before, has_rows=bool(frames))
+            micro_batch = read_micro_batch(session, batch_id, before, has_rows=bool(frames))
         except SinkRefused as problem:
             if before is not None and before.is_running():
                 # Most likely a call of the same run, from a thread that has nothing of it.
                 self._calls_of(before).fail(call, problem)
             raise
-        calls = self._calls_of(moment)
+        calls = self._calls_of(micro_batch)
         try:
             known = calls.begin(call)
         except SinkRefused:
-            self._note_damage(calls, moment)
+            self._note_damage(calls, micro_batch)
             raise
         if known is Known.FINISHED:
             log.warning("batch %d is in the topics, so there is nothing to skip", batch_id)
             return
         try:
-            moment.check_batch()
+            micro_batch.check_batch()
             parts = read_parts(given, self.topic, self._ledger.topic)
-            with moment.in_thread(session.sparkContext):
+            with micro_batch.in_thread(session.sparkContext):
                 names = tuple(part.name for part in parts)
-                self._do(session, Work(moment, parts, names, calls, calls.is_again), known)
+                self._do(session, Work(micro_batch, parts, names, calls, calls.is_again), known)
         except BaseException as problem:
             calls.fail(call, problem)
             raise
         calls.finish(call)
-        self._note_damage(calls, moment)
+        self._note_damage(calls, micro_batch)
 
-    def _calls_of(self, moment: Moment) -> RunCalls:
+    def _calls_of(self, micro_batch: MicroBatch) -> RunCalls:
         servers = map(str, self.settings.client.bootstrap)
-        return calls_of(self.transactional_id, servers, moment.run)
+        return calls_of(self.transactional_id, servers, micro_batch.run)
 
     def _do(self, session: SparkSession, work: Work, known: Known) -> None:
-        standing, moment = self._standing, work.moment
+        standing, micro_batch = self._standing, work.micro_batch
         # Until the batch is over we know nothing for certain: whatever is raised, the next call
         # begins anew.
         self._standing = None
-        if standing is None or standing.moment.run != moment.run:
+        if standing is None or standing.micro_batch.run != micro_batch.run:
             standing, known = self._stand(session, work), Known.NOTHING
-        standing.moment = moment
+        standing.micro_batch = micro_batch
         decision = _NEXT if known is Known.NEXT else self._decide(standing, work)
         if decision.verdict is Verdict.DRAIN:
             self._drain(work)
@@ -291,31 +291,31 @@ class TransactionalSink:
             self._write(work.completing(decision.missing), standing, decision.verdict)
         self._standing = standing
 
-    def _note_damage(self, calls: RunCalls, moment: Moment) -> None:
+    def _note_damage(self, calls: RunCalls, micro_batch: MicroBatch) -> None:
         """Writes into the ledger what a restart must know; that it was refused, the caller hears in any case."""
         damage = calls.take_damage()
         if damage is None:
             return
         try:
             standing = self._standing
-            if standing is None or standing.moment.run != moment.run:
+            if standing is None or standing.micro_batch.run != micro_batch.run:
                 self._ledger.prepare()
                 producer = DriverProducer(self.transactional_id, self.settings)
-                page = self._ledger.read(moment.query_id, producer)
+                page = self._ledger.read(micro_batch.query_id, producer)
             else:
                 producer, page = standing.producer, standing.page
-            noted = note(page.entry, moment.query_id, damage.short, damage.lost)
+            noted = note(page.entry, micro_batch.query_id, damage.short, damage.lost)
             if noted is not None:
                 producer.freshen()
                 self._ledger.write(producer.lend(), noted, page)
                 producer.commit()
         except FencepostError as problem:
-            log.warning("batch %d: the ledger could not be told: %s", moment.batch_id, problem)
+            log.warning("batch %d: the ledger could not be told: %s", micro_batch.batch_id, problem)
         self._standing = None
 
     # Before the batch.
 
-    def _step(self, step: str, work: Work | Moment) -> None:
+    def _step(self, step: str, work: Work | MicroBatch) -> None:
         log.debug("%s, batch %d: %s", self.transactional_id, work.batch_id, step)
         if self._on_step is not None:
             self._on_step(step, work.batch_id)
@@ -325,17 +325,17 @@ class TransactionalSink:
         from fencepost.spark.sink.checks import check_ledger, check_start, check_timeout
         from fencepost.spark.sink.origins import use_sources
 
-        client, moment = self.settings.client, work.moment
-        check_start(session, self.transactional_id, self.settings, moment)
+        client, micro_batch = self.settings.client, work.micro_batch
+        check_start(session, self.transactional_id, self.settings, micro_batch)
         try:
             self._ledger.prepare()
-            sources = use_sources(self._commit_source_offsets, moment, client)
+            sources = use_sources(self._commit_source_offsets, micro_batch, client)
             batch = work.as_batch()
             check_ledger(self._ledger, self.transactional_id, batch, sources, self._permits)
-            self._step("fencing", moment)
+            self._step("fencing", micro_batch)
             producer = DriverProducer(self.transactional_id, self.settings)
-            self._step("fenced", moment)
-            page = self._ledger.read(moment.query_id, producer)
+            self._step("fenced", micro_batch)
+            page = self._ledger.read(micro_batch.query_id, producer)
         except RetriesExhausted as problem:
             servers = ",".join(map(str, client.bootstrap))
             raise SinkFailed(
@@ -343,16 +343,20 @@ class TransactionalSink:
                 "correct the first argument "
                 "of the sink. Nothing of the batch was written"
             ) from problem
-        self._step("ledger read", moment)
+        self._step("ledger read", micro_batch)
         check_timeout(self.transactional_id, self.settings, page.entry)
         limits = TopicLimits(self.settings)
-        return Standing(moment, producer, page, limits, sources, moment.is_stateful)
+        return Standing(micro_batch, producer, page, limits, sources, micro_batch.is_stateful)
 
     def _decide(self, standing: Standing, work: Work) -> Decision:
         from fencepost.spark.sink.checks import refusal_of
 
         entry, last = standing.page.entry, work.calls.last
-        if entry is not None and entry.batch_id == last and entry.query_id == work.moment.query_id:
+        if (
+            entry is not None
+            and entry.batch_id == last
+            and entry.query_id == work.micro_batch.query_id
+        ):
             return _NEXT
         decision = self._ledger.judge(
             standing.page, work.as_batch(), standing.sources, self._permits
@@ -364,10 +368,10 @@ class TransactionalSink:
 
     def _drain(self, work: Work) -> None:
         """Runs the plan and drops the rows: a stateful query must write its state, or it is broken for good."""
-        from fencepost.spark.transport.counts import Counts
+        from fencepost.spark.sink.counts import Counts
 
         self._step("draining", work)
-        counts = Counts(work.moment, len(work.parts))
+        counts = Counts(work.micro_batch, len(work.parts))
         for part in work.parts:
             counts.begin_run(part.df)
             part.df.write.format("noop").mode("overwrite").save()
@@ -418,15 +422,15 @@ class TransactionalSink:
         self, work: Work, standing: Standing, verdict: Verdict, *, is_first: bool
     ) -> tuple[Receipt, Page]:
         """Everything but the end: rows and entry are in the transaction when this returns."""
-        from fencepost.spark.transport.counts import Counts
+        from fencepost.spark.sink.counts import Counts
 
-        moment = work.moment
+        micro_batch = work.micro_batch
         self._step("writing", work)
         identity = standing.producer.lend()
-        counts = Counts(moment, len(work.parts), is_first=is_first)
+        counts = Counts(micro_batch, len(work.parts), is_first=is_first)
         entering = self._ledger.entering(
             identity,
-            moment,
+            micro_batch,
             standing.page,
             sources=standing.sources,
             is_stateful=standing.is_stateful,
@@ -437,9 +441,9 @@ class TransactionalSink:
             plan = self._plan_part(work, part, standing, identity, is_first=is_first)
             # The entry goes with the last rows, when everything else of the batch is in the
             # transaction.
-            company = entering if part is work.parts[-1] else None
-            plan = replace(plan, company=company, before_run=counts.begin_run)
-            accounts[part.name] = account = self._run_job(part.df, moment, plan)
+            attached = entering if part is work.parts[-1] else None
+            plan = replace(plan, attached=attached, before_run=counts.begin_run)
+            accounts[part.name] = account = self._run_job(part.df, micro_batch, plan)
             standing.remember_size(part, account)
         counts.finish()
         account = sum_accounts(accounts.values())
@@ -461,9 +465,9 @@ class TransactionalSink:
         """How one DataFrame is written. Only a first attempt takes one of the quicker ways."""
         from fencepost.spark.sink.job import JobPlan
 
-        few = standing.few_of(part)
+        collector = standing.collector_of(part)
         if not is_first:
-            few.most = 0
+            collector.limit = 0
         return JobPlan(
             self.settings,
             identity,
@@ -471,11 +475,11 @@ class TransactionalSink:
             part.topic,
             standing.limits.batch_bytes(part.topic),
             part.reserved,
-            few,
+            collector,
             is_first and standing.direct_failures < MAX_DIRECT_FAILURES,
         )
 
-    def _run_job(self, df: DataFrame, moment: Moment, plan: JobPlan) -> Account:
+    def _run_job(self, df: DataFrame, micro_batch: MicroBatch, plan: JobPlan) -> Account:
         from fencepost.spark.sink.job import run_job
 
         try:
@@ -485,13 +489,13 @@ class TransactionalSink:
         except Exception as problem:
             # Whatever Spark, py4j or the user's own functions raise: the transaction must not stay
             # open.
-            log.info("the job of batch %d failed", moment.batch_id, exc_info=True)
+            log.info("the job of batch %d failed", micro_batch.batch_id, exc_info=True)
             text = str(problem)
-            if moment.is_stopping():
-                raise _stopped(moment) from None
+            if micro_batch.is_stopping():
+                raise _stopped(micro_batch) from None
             if df.isStreaming:
                 raise SinkRefused(
-                    f"the sink was given a streaming DataFrame for batch {moment.batch_id}: "
+                    f"the sink was given a streaming DataFrame for batch {micro_batch.batch_id}: "
                     "give it the DataFrame that Spark "
                     "gives to your function, or one made from that. Nothing was written"
                 ) from None
@@ -499,7 +503,7 @@ class TransactionalSink:
                 raise too_large from None
             if "fencepost.spark.failures.RowRefused" in text:
                 raise RowRefused(sentence_of(problem)) from None
-            raise SinkFailed(f"batch {moment.batch_id}: {sentence_of(problem)}") from None
+            raise SinkFailed(f"batch {micro_batch.batch_id}: {sentence_of(problem)}") from None
 
     # The end of the batch.
 
@@ -523,7 +527,7 @@ class TransactionalSink:
         if standing.producer.is_taken():
             raise standing.producer.fenced("Whether this batch is visible, the ledger will tell")
         standing.producer.fence()
-        standing.page = self._ledger.read(work.moment.query_id, standing.producer)
+        standing.page = self._ledger.read(work.micro_batch.query_id, standing.producer)
         again = replace(work, is_again=True)
         return self._decide(standing, again).verdict is Verdict.DRAIN
 
@@ -567,13 +571,13 @@ def _session_of(frames: tuple[Any, ...]) -> SparkSession:
     return active
 
 
-def _stopped(moment: Moment) -> SinkStopped:
+def _stopped(micro_batch: MicroBatch) -> SinkStopped:
     # Spark looks into the text to tell a query that was stopped from one that failed: it wants to
     # find the exception of a cancelled job, and the job group, which is the run.
     return SinkStopped(
-        f"the query was stopped in batch {moment.batch_id}, and the batch was aborted. Nothing "
+        f"the query was stopped in batch {micro_batch.batch_id}, and the batch was aborted. Nothing "
         "of it is visible "
-        f"(org.apache.spark.SparkException: job cancelled with its group {moment.run_id})"
+        f"(org.apache.spark.SparkException: job cancelled with its group {micro_batch.run_id})"
     )
 
 

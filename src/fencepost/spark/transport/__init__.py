@@ -8,7 +8,7 @@ There are three routes. `fencepost.spark.sink.job` chooses one per batch:
 
 What they share:
 
-    rows.py, counts.py       the sink's columns; row counts that stay right when a plan runs twice
+    rows.py                  the sink's columns
     placement.py             the partition of a row, as Kafka's own producer chooses it
     packing.py, packing_by_record.py, packing_by_column.py
                              rows into record batches

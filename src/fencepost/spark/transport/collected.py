@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fencepost.spark.connection import cluster_of
-from fencepost.spark.transport.counts import is_observed
 from fencepost.spark.transport.delivery import Attempt, Delivery, report_rows
 from fencepost.spark.transport.packing import Packer, PackingPlan
 from fencepost.spark.transport.rows import are_ready, select_rows
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.transport.accounts import Account
 
-FEW_ROWS: Final = 1_000
+MAX_COLLECTED_ROWS: Final = 1_000
 """What the driver writes itself at most: packing them takes it some milliseconds."""
 
-FEW_BYTES: Final = 1024 * 1024
-LEAST_ROWS: Final = 100
-GROWTH: Final = 10
+MAX_COLLECTED_BYTES: Final = 1024 * 1024
+MIN_LIMIT: Final = 100
+LIMIT_GROWTH: Final = 10
 """How many times as many rows as last time the driver is ready for."""
 
 _DRIVER: Final = Attempt(partition_id=0, attempt_number=0, task_attempt_id=0)
@@ -43,15 +42,15 @@ _FIRST_PARTITIONS: Final = "spark.sql.limit.initialNumPartitions"
 _ALL: Final = str(2**31 - 1)
 
 
-def few_after(account: Account) -> int:
+def collect_limit_after(account: Account) -> int:
     """How many rows the driver would take itself in the next batch; 0 after a large one."""
     size_bytes = sum(one.size_bytes for one in account.partitions.values())
-    if account.records > FEW_ROWS or size_bytes > FEW_BYTES:
+    if account.records > MAX_COLLECTED_ROWS or size_bytes > MAX_COLLECTED_BYTES:
         return 0
-    return min(FEW_ROWS, max(LEAST_ROWS, GROWTH * account.records))
+    return min(MAX_COLLECTED_ROWS, max(MIN_LIMIT, LIMIT_GROWTH * account.records))
 
 
-class FewRows:
+class RowCollector:
     """How the driver takes rows in one run of a query."""
 
     def __init__(self, topic: str | None) -> None:
@@ -60,20 +59,18 @@ class FewRows:
         """The columns and types that were looked at last. The user's function may change them from
         batch to batch."""
         self._are_ready = False
-        self.most = 0
+        self.limit = 0
         """How many rows of the next batch the driver would take; 0: it does not try."""
 
-    def take(self, df: DataFrame) -> list[dict[str, Any]] | None:
+    def collect(self, df: DataFrame) -> list[dict[str, Any]] | None:
         """All rows, or None when there are more than the driver would take."""
-        if is_observed(df):
-            return None
         types = str(df._jdf.schema().catalogString())  # noqa: SLF001
         if types != self._types:
             self._begin(df)
             self._types = types
         rows = df if self._are_ready else select_rows(df, self._topic)
-        taken = _collect(rows.limit(self.most + 1))
-        if len(taken) > self.most:
+        taken = _collect(rows.limit(self.limit + 1))
+        if len(taken) > self.limit:
             return None
         return [_as_bytes(row.asDict(recursive=True)) for row in taken]
 
@@ -108,7 +105,7 @@ def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-class Company(Protocol):
+class AttachedRecord(Protocol):
     """What travels with the rows: the ledger's part of the transaction (`sink/ledger/entering.py`)."""
 
     place: TopicPartition
@@ -122,35 +119,35 @@ class Company(Protocol):
     def sent(self) -> None: ...
 
 
-def write_few(
+def write_collected(
     plan: PackingPlan,
     identity: ProducerIdentity,
     rows: list[dict[str, Any]],
-    company: Company | None = None,
+    attached: AttachedRecord | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Writes these rows, as a single task would, and the company in the same request if it can be."""
+    """Writes these rows, as a single task would, and the attached in the same request if it can be."""
     packer = Packer(plan, 0)
     with cluster_of(plan.options).writer(identity) as writer:
         delivery = Delivery(writer)
-        with _under_way(company):
+        with _under_way(attached):
             for batch in packer.pack_rows(rows):
                 delivery.put(batch.place, batch.data)
-        if company is not None and writer.travels_with_others(company.place):
-            writer.put(company.place, company.seal(delivery.opened_ms))
+        if attached is not None and writer.travels_with_others(attached.place):
+            writer.put(attached.place, attached.seal(delivery.opened_ms))
         written = writer.flush()
-    if company is not None and written.pop(company.place, None) is not None:
-        company.sent()
+    if attached is not None and written.pop(attached.place, None) is not None:
+        attached.sent()
     yield from report_rows(_DRIVER, delivery.opened_ms, written, [packer.manifest()])
 
 
 @contextmanager
-def _under_way(company: Company | None) -> Iterator[None]:
-    """What the company sends first is on its way inside."""
-    if company is None:
+def _under_way(attached: AttachedRecord | None) -> Iterator[None]:
+    """What the attached sends first is on its way inside."""
+    if attached is None:
         yield
         return
-    company.begin()
+    attached.begin()
     try:
         yield
     finally:
-        company.settle()
+        attached.settle()

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.sink.ledger.keeper import LedgerKeeper
     from fencepost.spark.sink.ledger.ledger import Page
-    from fencepost.spark.sink.micro_batch import Moment
+    from fencepost.spark.sink.micro_batch import MicroBatch
     from fencepost.spark.sink.origins import SourceUse
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Entering:
         self,
         keeper: LedgerKeeper,
         identity: ProducerIdentity,
-        moment: Moment,
+        micro_batch: MicroBatch,
         before: Page,
         *,
         sources: SourceUse,
@@ -71,7 +71,7 @@ class Entering:
     ) -> None:
         self._keeper = keeper
         self._identity = identity
-        self._moment = moment
+        self._micro_batch = micro_batch
         self._before = before
         self._use = sources
         self._is_stateful = is_stateful
@@ -91,7 +91,7 @@ class Entering:
 
     @cached_property
     def _ended(self) -> SourceOffsets | None:
-        return parse_all(self._moment.end_offsets)
+        return parse_all(self._micro_batch.end_offsets)
 
     # While the driver writes the rows.
 
@@ -158,17 +158,17 @@ class Entering:
         now_ms = time.time_ns() // 1_000_000
         opened_ms = min((at for at in (opened_ms, self._opened_ms) if at), default=now_ms)
         self.open_ms = max(0, now_ms - opened_ms)
-        moment, ended = self._moment, self._ended
+        micro_batch, ended = self._micro_batch, self._ended
         entry = LedgerEntry(
-            moment.query_id,
-            moment.batch_id,
-            moment.fingerprint,
+            micro_batch.query_id,
+            micro_batch.batch_id,
+            micro_batch.fingerprint,
             sources=None if ended is None else ended.reached,
             topic_ids={} if ended is None else self._topic_ids(ended),
             sources_committed=self._use.commits and ended is not None,
             is_stateful=self._is_stateful,
             parts=self._parts,
-            run_id=moment.run_id,
+            run_id=micro_batch.run_id,
         )
         return follow(self._before.entry, entry, self.open_ms)
 
@@ -194,7 +194,7 @@ class Entering:
         """Topics that are not the ones that the batch was planned with."""
         before, ended = self._before.entry, self._ended
         planned: dict[str, str] = {}
-        if before is not None and before.query_id == self._moment.query_id:
+        if before is not None and before.query_id == self._micro_batch.query_id:
             planned.update(before.topic_ids)
         if ended is not None:
             planned.update(ended.id_texts)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from fencepost.client.blocking import Begun, Cluster
     from fencepost.client.options import ClientOptions
     from fencepost.client.transactions import ProducerIdentity
-    from fencepost.spark.sink.micro_batch import Moment
+    from fencepost.spark.sink.micro_batch import MicroBatch
     from fencepost.spark.sink.origins import SourceUse
     from fencepost.spark.sink.producer import DriverProducer
 
@@ -225,7 +225,7 @@ class LedgerKeeper:
     def entering(
         self,
         identity: ProducerIdentity,
-        moment: Moment,
+        micro_batch: MicroBatch,
         before: Page,
         *,
         sources: SourceUse,
@@ -239,7 +239,7 @@ class LedgerKeeper:
         return Entering(
             self,
             identity,
-            moment,
+            micro_batch,
             before,
             sources=sources,
             is_stateful=is_stateful,

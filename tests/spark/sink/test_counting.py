@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
-from fencepost.spark.transport import counts
-from fencepost.spark.transport.counts import Counts
+from fencepost.spark.sink import counts
+from fencepost.spark.sink.counts import Counts
 
 
-class PlayedMoment:
+class CountedBatch:
     """A batch whose source has counted so many rows."""
 
     def __init__(self, rows: int = 0) -> None:
@@ -44,31 +44,31 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "reads_batch", lambda df, rdd_id: df.reads_batch)
 
 
-def counted(moment: Any, *runs: tuple[Any, int], parts: int = 1) -> int:
+def counted(micro_batch: Any, *runs: tuple[Any, int], parts: int = 1) -> int:
     """What Spark says after the sink has run these plans, each of which reads so many rows."""
-    kept = Counts(moment, parts, is_first=True)
+    kept = Counts(micro_batch, parts, is_first=True)
     for df, rows in runs:
         kept.begin_run(df)
-        moment.read(rows)
+        micro_batch.read(rows)
     kept.finish()
-    rows_now: int = moment.rows
+    rows_now: int = micro_batch.rows
     return rows_now
 
 
 def test_a_plan_that_runs_again_counts_its_last_run() -> None:
-    assert counted(PlayedMoment(7), (frame(), 7), (frame(), 7)) == 7
+    assert counted(CountedBatch(7), (frame(), 7), (frame(), 7)) == 7
 
 
 def test_rows_that_were_cached_before_stay_counted() -> None:
-    assert counted(PlayedMoment(7), (frame(reads_batch=False), 0)) == 7
+    assert counted(CountedBatch(7), (frame(reads_batch=False), 0)) == 7
 
 
 def test_of_several_parts_the_one_that_read_most_counts() -> None:
     for sizes in ((7, 3), (3, 7), (7, 0), (0, 7)):
-        assert counted(PlayedMoment(), *((frame(), size) for size in sizes), parts=2) == 7
+        assert counted(CountedBatch(), *((frame(), size) for size in sizes), parts=2) == 7
 
 
 def test_a_part_that_does_not_read_the_batch_changes_nothing() -> None:
     elsewhere = frame(reads_batch=False)
-    assert counted(PlayedMoment(), (frame(), 7), (elsewhere, 0), parts=2) == 7
-    assert counted(PlayedMoment(), (elsewhere, 0), (frame(), 7), parts=2) == 7
+    assert counted(CountedBatch(), (frame(), 7), (elsewhere, 0), parts=2) == 7
+    assert counted(CountedBatch(), (elsewhere, 0), (frame(), 7), parts=2) == 7

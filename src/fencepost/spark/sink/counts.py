@@ -28,7 +28,7 @@ from py4j.protocol import Py4JError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from fencepost.spark.sink.micro_batch import Moment
+    from fencepost.spark.sink.micro_batch import MicroBatch
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 class Counts:
     """The counts of one attempt to write one batch."""
 
-    def __init__(self, moment: Moment, parts: int = 1, *, is_first: bool = False) -> None:
-        self._moment = moment
+    def __init__(self, micro_batch: MicroBatch, parts: int = 1, *, is_first: bool = False) -> None:
+        self._micro_batch = micro_batch
         self._parts = parts
         self._is_first = is_first
         """Whether the sink has not run the plan of this batch yet."""
@@ -47,23 +47,23 @@ class Counts:
 
     def begin_run(self, df: DataFrame) -> None:
         """To be called before anything runs the plan of this DataFrame."""
-        now = self._moment.input_rows()
+        now = self._micro_batch.input_rows()
         self._remember(now)
         is_untouched = self._is_first and bool(now) and not any(now)
         self._is_first = False
-        if not is_untouched and reads_batch(df, self._moment.rdd_id()):
+        if not is_untouched and reads_batch(df, self._micro_batch.rdd_id()):
             self._forgotten = _filled(now, self._forgotten)
-            self._moment.forget_counts()
+            self._micro_batch.forget_counts()
 
     def finish(self) -> None:
         """To be called when all parts have run."""
         if self._parts == 1 and not any(self._forgotten):
             return
-        now = self._moment.input_rows()
+        now = self._micro_batch.input_rows()
         self._remember(now)
         right = self._most if self._parts > 1 else _filled(now, self._forgotten)
         if right != now:
-            self._moment.correct_input_rows(right)
+            self._micro_batch.correct_input_rows(right)
 
     def _remember(self, now: tuple[int, ...]) -> None:
         if sum(now) >= sum(self._most):
