@@ -10,12 +10,12 @@ be worse than an error.
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
+from fencepost.base.options import INT32_MAX, must_be, parse_whole, suggest
 from fencepost.client.jaas import parse_jaas
 from fencepost.client.secret import Secret
 
@@ -157,22 +157,11 @@ def _refuse_unknown(given: Mapping[str, Any]) -> None:
     for name in given:
         if name in KNOWN or name.startswith(OTHER_LOGINS):
             continue
-        near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.7)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"{name!r} is not an option of a Kafka client{hint}")
+        raise ConfigError(f"{name!r} is not an option of a Kafka client{suggest(name, KNOWN)}")
 
 
-def _number(least: int, most: int = 2**31 - 1) -> Callable[[str, Any], int]:
-    def read(name: str, value: Any) -> int:
-        try:
-            number = int(str(value).strip())
-        except ValueError:
-            raise ConfigError(f"{name} must be a whole number, not {value!r}") from None
-        if not least <= number <= most:
-            raise ConfigError(f"{name} must be between {least} and {most}, not {number}")
-        return number
-
-    return read
+def _number(least: int, most: int = INT32_MAX) -> Callable[[str, Any], int]:
+    return lambda name, value: parse_whole(name, value, least=least, most=most)
 
 
 def _choice(*allowed: str) -> Callable[[str, Any], str]:
@@ -180,7 +169,7 @@ def _choice(*allowed: str) -> Callable[[str, Any], str]:
         for word in allowed:
             if str(value).strip().lower() == word.lower():
                 return word
-        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        raise must_be(name, f"one of {', '.join(allowed)}", value)
 
     return read
 

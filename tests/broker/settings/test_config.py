@@ -302,11 +302,8 @@ def test_a_name_that_nobody_knows_is_a_warning_in_a_file_and_refused_elsewhere(
     settings.write_text("zookeeper.connect=localhost:2181\nnum.partition=3\n")
     config = load_config(settings_file=str(settings))
     assert config.warnings == [
-        "there is no broker setting 'zookeeper.connect': it is ignored",
-        (
-            "there is no broker setting 'num.partition'; the closest name is 'num.partitions': it "
-            "is ignored"
-        ),
+        "zookeeper.connect is ignored: there is no such broker setting",
+        ("num.partition is ignored: there is no such broker setting; did you mean num.partitions?"),
     ]
     assert config.num_partitions == 1
     with pytest.raises(ConfigError, match=r"'num\.partition'"):

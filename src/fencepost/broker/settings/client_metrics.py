@@ -61,8 +61,8 @@ def check_client_metrics(overrides: Mapping[str, str]) -> None:
         value = setting.parse(given)
         if name == "interval.ms" and not SHORTEST_INTERVAL_MS <= value <= LONGEST_INTERVAL_MS:
             raise SubscriptionError(
-                f"interval.ms is {given!r}; it must be between {SHORTEST_INTERVAL_MS} and "
-                f"{LONGEST_INTERVAL_MS}"
+                f"interval.ms must be between {SHORTEST_INTERVAL_MS} and {LONGEST_INTERVAL_MS}, "
+                f"not {given!r}"
             )
         if name == "match":
             for pattern in value:

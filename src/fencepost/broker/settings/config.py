@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.failures import ConfigError
+from fencepost.base.options import suggest
 from fencepost.broker.settings.kinds import Kind, Setting, Update, settings_of
 from fencepost.broker.settings.listener import (
     ANY_HOST,
@@ -80,7 +81,10 @@ class BrokerConfig(BrokerSettings):
         self.warnings: list[str] = []
         for name, value in (given or {}).items():
             if name in unknown_ok and not is_known(name):
-                self.warnings.append(f"{_unknown(name)}: it is ignored")
+                self.warnings.append(
+                    f"{name} is ignored: there is no such broker setting"
+                    f"{suggest(name, BROKER_SETTINGS)}"
+                )
                 continue
             self.static[name] = value
             if warning := review(name, value):
@@ -284,16 +288,12 @@ def review(name: str, value: str) -> str | None:
         return setting.warn_of(value)
     if reason := why_ignored(name):
         return f"{name} has no effect: {reason}"
-    raise ConfigError(_unknown(name))
+    raise ConfigError(f"there is no broker setting {name!r}{suggest(name, BROKER_SETTINGS)}")
 
 
 def is_known(name: str) -> bool:
     """Whether Kafka has a broker setting of this name, whatever becomes of it here."""
     return name in REFUSED or name in BROKER_SETTINGS or why_ignored(name) is not None
-
-
-def _unknown(name: str) -> str:
-    return f"there is no broker setting {name!r}{closest(name, BROKER_SETTINGS)}"
 
 
 def why_ignored(name: str) -> str | None:
@@ -302,14 +302,6 @@ def why_ignored(name: str) -> str | None:
         if name == known or (known.endswith(".") and name.startswith(known)):
             return reason
     return None
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: what was probably meant."""
-    from difflib import get_close_matches  # Only a typing error pays for the import.
-
-    found = get_close_matches(name, list(known), n=1)
-    return f"; the closest name is {found[0]!r}" if found else ""
 
 
 def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
@@ -365,7 +357,7 @@ def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) ->
         if name == INTERNAL_SEGMENT_BYTES:
             _INTERNAL_SEGMENT_SIZE.parse(value)
         elif name not in TOPIC_SETTINGS:
-            raise ConfigError(f"there is no topic setting {name!r}{closest(name, TOPIC_SETTINGS)}")
+            raise ConfigError(f"there is no topic setting {name!r}{suggest(name, TOPIC_SETTINGS)}")
     config = TopicConfig(broker, overrides)
     if config.remote_storage_enable:
         raise ConfigError("remote.storage.enable must stay false: all storage is local")

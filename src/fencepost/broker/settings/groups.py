@@ -12,7 +12,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import ConfigError
-from fencepost.broker.settings.config import Source, Synonym, closest
+from fencepost.base.options import suggest
+from fencepost.broker.settings.config import Source, Synonym
 from fencepost.broker.settings.kinds import (
     at_least,
     flag,
@@ -110,7 +111,7 @@ def check_group_settings(broker: BrokerConfig, overrides: Mapping[str, str]) -> 
     for name, given in overrides.items():
         setting = GROUP_SETTINGS.get(name)
         if setting is None:
-            raise ConfigError(f"there is no group setting {name!r}{closest(name, GROUP_SETTINGS)}")
+            raise ConfigError(f"there is no group setting {name!r}{suggest(name, GROUP_SETTINGS)}")
         value = setting.parse(given)
         low, high = _BOUNDS.get(name, (None, None))
         if low is not None and value < _bound(broker, *low):

@@ -5,8 +5,7 @@ Kafka name is the attribute's with dots for underscores. An object with values k
 `__dict__` under the same attribute, so reading one costs what any attribute costs, and mypy knows
 its type.
 
-Texts are read as Kafka's ConfigDef reads them: they are trimmed, `+5` is a number and `0x10` or
-`1_000` are not, a list is split at commas, TRUE is true and yes is not.
+Numbers and booleans are parsed by `base/options.py`; a list is split at commas.
 """
 
 from __future__ import annotations
@@ -16,7 +15,15 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar, overload
 
-from fencepost.base.failures import ConfigError
+from fencepost.base.options import (
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    must_be,
+    parse_boolean,
+    parse_fraction,
+    parse_whole,
+)
 
 T = TypeVar("T")
 
@@ -102,7 +109,7 @@ class Setting(Generic[T]):
         value = _PARSERS[self.kind](self.name, text)
         problem = self.check(value) if self.check is not None else None
         if problem is not None:
-            raise ConfigError(f"{self.name} is {text!r}; it must be {problem}")
+            raise must_be(self.name, problem, text)
         return value  # type: ignore[no-any-return]
 
     def warn_of(self, text: str) -> str | None:
@@ -263,39 +270,12 @@ def replicas(value: tuple[str, ...]) -> str | None:
 # -- reading texts
 # ---------------------------------------------------------------------------------------------
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}")
-_FRACTION: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")
 _COMMA: Final = re.compile(r"\s*,\s*")
-_BITS: Final = {Kind.SHORT: 16, Kind.INT: 32, Kind.LONG: 64}
 
 
-def _parse_boolean(name: str, given: str) -> bool:
-    word = given.strip().lower()
-    if word not in ("true", "false"):
-        raise ConfigError(f"{name} is {given!r}; it must be true or false")
-    return word == "true"
-
-
-def _parse_whole(kind: Kind) -> Callable[[str, str], int]:
-    bits = _BITS[kind]
-    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
-
-    def parse(name: str, given: str) -> int:
-        trimmed = given.strip()
-        value = int(trimmed) if _WHOLE.fullmatch(trimmed) else None
-        if value is None or not low <= value <= high:
-            raise ConfigError(f"{name} is {given!r}; it must be a whole number of {bits} bits")
-        return value
-
-    return parse
-
-
-def _parse_fraction(name: str, given: str) -> float:
-    trimmed = given.strip()
-    if not _FRACTION.fullmatch(trimmed):
-        raise ConfigError(f"{name} is {given!r}; it must be a number")
-    return float(trimmed)
+def _whole_up_to(most: int) -> Callable[[str, str], int]:
+    return lambda name, given: parse_whole(name, given, least=-most - 1, most=most)
 
 
 def _parse_list(name: str, given: str) -> tuple[str, ...]:
@@ -304,11 +284,11 @@ def _parse_list(name: str, given: str) -> tuple[str, ...]:
 
 
 _PARSERS: Final[dict[Kind, Callable[[str, str], Any]]] = {
-    Kind.BOOLEAN: _parse_boolean,
+    Kind.BOOLEAN: parse_boolean,
     Kind.STRING: lambda name, given: given.strip(),
-    Kind.SHORT: _parse_whole(Kind.SHORT),
-    Kind.INT: _parse_whole(Kind.INT),
-    Kind.LONG: _parse_whole(Kind.LONG),
-    Kind.DOUBLE: _parse_fraction,
+    Kind.SHORT: _whole_up_to(INT16_MAX),
+    Kind.INT: _whole_up_to(INT32_MAX),
+    Kind.LONG: _whole_up_to(INT64_MAX),
+    Kind.DOUBLE: parse_fraction,
     Kind.LIST: _parse_list,
 }

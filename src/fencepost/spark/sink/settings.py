@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost.base.failures import ConfigError
+from fencepost.base.options import INT32_MAX, parse_whole, suggest
 from fencepost.client.options import KNOWN, ClientOptions, read_options
 from fencepost.records.compression import Codec
 
@@ -72,16 +72,8 @@ def strip_kafka(options: Mapping[str, Any]) -> dict[str, Any]:
 def _hint(name: str) -> str:
     if name in KNOWN:
         return f": options of the Kafka client begin with kafka., so write kafka.{name}"
-    near = difflib.get_close_matches(name, [f"kafka.{known}" for known in KNOWN], n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else ""
+    return suggest(name, [f"kafka.{known}" for known in KNOWN])
 
 
 def _whole(given: Mapping[str, Any], name: str, default: int) -> int:
-    value = given.get(name, default)
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ConfigError(f"kafka.{name} must be a whole number above 0, not {value!r}")
-    return number
+    return parse_whole(f"kafka.{name}", given.get(name, default), least=1, most=INT32_MAX)

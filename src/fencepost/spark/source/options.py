@@ -9,20 +9,18 @@ unless told otherwise, `startingOffsets` may be "committed" (of the group `kafka
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import TopicPartition
+from fencepost.base.options import INT64_MAX, parse_boolean, parse_whole, suggest
 from fencepost.client.options import ClientOptions, read_options
 from fencepost.spark.offsets import PartitionOffsets, from_layout
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +28,6 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 COMMITTED: Final = "committed"
 
-_LARGEST: Final = 2**63 - 1
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
 """What stands for the two words where offsets are given as JSON."""
@@ -151,10 +148,7 @@ def _own_options(given: Mapping[str, str], streaming: bool) -> dict[str, str]:
         if name in _NAMES:
             values[_NAMES[name]] = value
         elif not name.startswith("kafka."):
-            near = difflib.get_close_matches(
-                name, [*_NAMES, "kafka.bootstrap.servers"], n=1, cutoff=0.6
-            )
-            hint = f"; did you mean {_NAMES.get(near[0], near[0])}?" if near else ""
+            hint = suggest(name, [*OPTIONS, "kafka.bootstrap.servers"])
             raise ConfigError(f"{name!r} is not an option of format fencepost{hint}")
     for name in _BATCH_ONLY if streaming else ():
         if name in values:
@@ -236,7 +230,8 @@ def _json(name: str, text: str) -> Any:
 def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
     """A time for all wins over a time per partition, and that over offsets, as in Spark."""
     if (text := values.get(f"{which}Timestamp")) is not None:
-        return Bound(timestamp_ms=_parse_number(f"{which}Timestamp", text, least=0))
+        time_ms = parse_whole(f"{which}Timestamp", text, least=0, most=INT64_MAX)
+        return Bound(timestamp_ms=time_ms)
     if (text := values.get(f"{which}OffsetsByTimestamp")) is not None:
         name = f"{which}OffsetsByTimestamp"
         times = _layout(name, text)
@@ -264,7 +259,7 @@ def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
 
 
 def _require_between(what: str, number: int, meant: str, least: int) -> None:
-    if not least <= number <= _LARGEST:
+    if not least <= number <= INT64_MAX:
         raise ConfigError(f"{what} is {number}; it must be {meant}")
 
 
@@ -327,30 +322,12 @@ def _columns(values: Mapping[str, str], includes_headers: bool) -> tuple[str, ..
 
 
 def _boolean(values: Mapping[str, str], name: str, default: bool) -> bool:
-    word = values.get(name, str(default)).strip().lower()
-    if word not in ("true", "false"):
-        raise ConfigError(f"{name} must be true or false, not {values[name]!r}")
-    return word == "true"
+    return parse_boolean(name, values.get(name, default))
 
 
 def _number(values: Mapping[str, str], name: str) -> int | None:
-    return _optional(values.get(name), lambda text: _parse_number(name, text, least=1))
-
-
-def _optional(text: str | None, read: Callable[[str], T]) -> T | None:
-    return None if text is None else read(text)
-
-
-def _parse_number(name: str, text: str, *, least: int) -> int:
-    try:
-        number = int(text.strip())
-    except ValueError:
-        raise ConfigError(f"{name} must be a whole number, not {text!r}") from None
-    if number < least:
-        raise ConfigError(f"{name} must be at least {least}, not {number}")
-    if number > _LARGEST:
-        raise ConfigError(f"{name} must be at most {_LARGEST}, not {number}")
-    return number
+    text = values.get(name)
+    return None if text is None else parse_whole(name, text, least=1, most=INT64_MAX)
 
 
 def _min_offsets(values: Mapping[str, str]) -> int | None:
