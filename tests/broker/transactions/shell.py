@@ -80,7 +80,7 @@ class ShellNode:
             partition_count=lambda topic: self.counts.get(topic, 0),
             partition=self._known_partition,
         )
-        self.topics: Any = SimpleNamespace(
+        self.controller: Any = SimpleNamespace(
             allocate_producer_id=self._allocate, ensure_internal=lambda name: None
         )
         self.groups: Any = SimpleNamespace(is_loaded=self._group_loaded, on_marker=self._on_marker)

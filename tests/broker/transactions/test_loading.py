@@ -297,9 +297,9 @@ def test_many_transactions_that_time_out_together_are_all_aborted() -> None:
         write(node, State.ONGOING, name=f"id-{number}")
     node.load()
     node.pass_time(75_000)
-    state = node.transactions.coordinators()[0].state
-    assert not state.open
-    assert not state.pending
+    coordinator = node.transactions.coordinators()[0]
+    assert not coordinator.state.open
+    assert not coordinator.pending
 
 
 def test_ids_that_nobody_uses_are_forgotten() -> None:

@@ -92,6 +92,7 @@ class Ledger:
         self, known: TransactionMetadata | None = None, *, cluster_version: int = 2
     ) -> None:
         self.state = CoordinatorState()
+        self.pending: set[str] = set()
         self.log: list[Entry] = []
         self.now_ms = 10_000
         self.cluster_version = cluster_version
@@ -128,10 +129,10 @@ class Ledger:
             two_phase_commit,
             transaction_version=self.cluster_version,
         )
-        decision = decide_init_producer_id(self.state, event, self.now_ms)
+        decision = decide_init_producer_id(self.state, self.pending, event, self.now_ms)
         if decision is RESERVE_PRODUCER_ID:
             event = replace(event, new_producer_id=self._take_id())
-            decision = decide_init_producer_id(self.state, event, self.now_ms)
+            decision = decide_init_producer_id(self.state, self.pending, event, self.now_ms)
         return self._do(decision)
 
     def add(
@@ -143,22 +144,22 @@ class Ledger:
         version: int = 0,
     ) -> ErrorCode:
         event = AddPartitions(TXN, producer_id, epoch, partitions, version)
-        return self._do(decide_add_partitions(self.state, event, self.now_ms)).error
+        return self._do(decide_add_partitions(self.state, self.pending, event, self.now_ms)).error
 
     def end(self, producer_id: int, epoch: int, *, commit: bool, version: int) -> Reply:
         event = EndTxn(TXN, producer_id, epoch, commit, version)
-        decision = decide_end_txn(self.state, event, self.now_ms)
+        decision = decide_end_txn(self.state, self.pending, event, self.now_ms)
         if decision is RESERVE_PRODUCER_ID:
             event = replace(event, new_producer_id=self._take_id())
-            decision = decide_end_txn(self.state, event, self.now_ms)
+            decision = decide_end_txn(self.state, self.pending, event, self.now_ms)
         return self._do(decision)
 
     def time_out(self) -> Reply:
         event = TimedOut(TXN, self.txn.producer_id, self.cluster_version)
-        decision = decide_timeout(self.state, event, self.now_ms)
+        decision = decide_timeout(self.state, self.pending, event, self.now_ms)
         if decision is RESERVE_PRODUCER_ID:
             event = replace(event, new_producer_id=self._take_id())
-            decision = decide_timeout(self.state, event, self.now_ms)
+            decision = decide_timeout(self.state, self.pending, event, self.now_ms)
         return self._do(decision)
 
     def complete(self) -> None:
@@ -168,7 +169,7 @@ class Ledger:
 
     def expire(self, expiration_ms: int = 7_000, max_bytes: int = 1_000_000) -> int:
         event = ExpirationDue(expiration_ms, max_bytes)
-        decision = decide_expiration(self.state, event, self.now_ms)
+        decision = decide_expiration(self.state, self.pending, event, self.now_ms)
         for record in decision.records:
             self._append(record.transactional_id, record.metadata)
         self.check()

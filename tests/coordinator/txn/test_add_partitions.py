@@ -66,9 +66,9 @@ def test_case_22_nothing_joins_a_transaction_that_is_ending(state: State) -> Non
 def test_case_22_an_add_with_the_next_identity_waits_for_the_completion() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32766))
     reply = ledger.end(4000, 32766, commit=True, version=2)
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.add(reply.producer_id, 0, version=2) is CONCURRENT
-    del ledger.state.pending[TXN]
+    ledger.pending.remove(TXN)
     ledger.complete()
     assert ledger.add(reply.producer_id, 0, version=2) is NONE
 
@@ -89,7 +89,7 @@ def test_case_24_verification_waits_for_the_end(state: State) -> None:
 
 def test_case_24_kafka_14904_verification_does_not_care_what_is_pending() -> None:
     ledger = Ledger(transaction(State.ONGOING))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert verify(ledger) is NONE
 
 
@@ -100,26 +100,26 @@ def test_kafka_14402_a_write_after_the_end_is_not_verified(state: State) -> None
 
 def test_an_explicit_add_meets_what_is_pending() -> None:
     ledger = Ledger(transaction(State.ONGOING))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.add(4000, 0, T0_T1, version=0) is CONCURRENT
 
 
 def test_what_is_pending_is_told_before_a_wrong_identity() -> None:
     ledger = Ledger(transaction(State.COMPLETE_COMMIT))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.add(1, 1) is CONCURRENT
 
 
 def test_an_implicit_add_goes_ahead_behind_one_that_is_not_durable_yet() -> None:
     ledger = Ledger(transaction(State.ONGOING))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.add(4000, 0, T0_T1, version=2) is NONE
     assert ledger.txn.partitions == T0_T1
 
 
 def test_an_implicit_add_does_not_begin_a_transaction_behind_what_is_pending() -> None:
     ledger = Ledger(transaction(State.COMPLETE_COMMIT))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.add(4000, 0, version=2) is CONCURRENT
 
 

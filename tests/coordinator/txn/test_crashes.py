@@ -115,7 +115,7 @@ class Model:
         """Nothing is left half done, and every answer that was given holds."""
         node = self.node
         (coordinator,) = node.transactions.coordinators()
-        assert not coordinator.state.pending
+        assert not coordinator.pending
         for txn in coordinator.state.transactions.values():
             assert txn.state not in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
         outcomes: dict[int, set[bool]] = {}

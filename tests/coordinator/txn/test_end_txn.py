@@ -95,7 +95,7 @@ def test_kafka_9600_only_the_epochs_of_the_table_are_accepted(version: int, epoc
 
 def test_the_order_of_tv1_is_producer_epoch_pending_state() -> None:
     ledger = Ledger(transaction(State.EMPTY, epoch=5))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.end(4001, 5, commit=True, version=0).error is CODES["49"]
     assert ledger.end(4000, 4, commit=True, version=0).error is CODES["90"]
     assert ledger.end(4000, 5, commit=True, version=0).error is CODES["51"]
@@ -105,7 +105,7 @@ def test_the_order_of_tv2_is_pending_producer_epoch_state() -> None:
     ledger = Ledger(transaction(State.EMPTY, epoch=5))
     assert ledger.end(4001, 4, commit=True, version=2).error is CODES["49"]
     assert ledger.end(4000, 4, commit=True, version=2).error is CODES["90"]
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.end(4001, 4, commit=True, version=2).error is CODES["51"]
 
 
@@ -170,9 +170,9 @@ def test_case_28_the_other_outcome_is_refused_after_the_hand_over() -> None:
 def test_case_29_kafka_18464_an_abort_right_after_a_commit_waits_and_is_never_fenced() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=5))
     reply = ledger.end(4000, 5, commit=True, version=2)
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.end(4000, reply.producer_epoch, commit=False, version=2).error is CODES["51"]
-    del ledger.state.pending[TXN]
+    ledger.pending.remove(TXN)
     ledger.complete()
     again = ledger.end(4000, reply.producer_epoch, commit=False, version=2)
     assert again == Reply(ErrorCode.NONE, 4000, 7)

@@ -117,7 +117,7 @@ def test_case_11_a_transaction_that_is_ending_makes_the_new_producer_wait(state:
 
 def test_case_12_a_pending_transition_makes_the_new_producer_wait_without_a_bump() -> None:
     ledger = Ledger(transaction(epoch=4))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.init().error is CONCURRENT
     assert ledger.identity == (4000, 4)
 
@@ -197,7 +197,7 @@ def test_case_18_two_phase_commit_has_no_timeout(timeout_ms: int) -> None:
     identity = ledger.init(timeout_ms=timeout_ms, two_phase_commit=True)
     assert ledger.txn.timeout_ms == 2**31 - 1
     ledger.add(identity.producer_id, 0)
-    assert timed_out_ids(ledger.state, 2**60) == []
+    assert timed_out_ids(ledger.state, ledger.pending, 2**60) == []
 
 
 def test_the_checks_come_in_kafkas_order() -> None:
@@ -215,7 +215,7 @@ def test_the_checks_come_in_kafkas_order() -> None:
 
 def test_a_pending_transition_is_told_before_a_wrong_identity() -> None:
     ledger = Ledger(transaction(epoch=4))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     assert ledger.init(1, 1).error is CONCURRENT
 
 

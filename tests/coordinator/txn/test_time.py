@@ -17,20 +17,20 @@ WEEK_MS = 604_800_000
 @pytest.mark.parametrize("state", list(State)[:6])
 def test_case_35_only_open_transactions_time_out(state: State) -> None:
     ledger = Ledger(transaction(state, start_ms=1_000, timeout_ms=500))
-    late = timed_out_ids(ledger.state, 1_000_000)
+    late = timed_out_ids(ledger.state, ledger.pending, 1_000_000)
     assert late == ([(TXN, 4000)] if state is State.ONGOING else [])
 
 
 def test_case_35_a_transaction_times_out_after_its_timeout_and_not_at_it() -> None:
     ledger = Ledger(transaction(State.ONGOING, start_ms=1_000, timeout_ms=500))
-    assert timed_out_ids(ledger.state, 1_500) == []
-    assert timed_out_ids(ledger.state, 1_501) == [(TXN, 4000)]
+    assert timed_out_ids(ledger.state, ledger.pending, 1_500) == []
+    assert timed_out_ids(ledger.state, ledger.pending, 1_501) == [(TXN, 4000)]
 
 
 def test_case_36_a_pending_transition_is_left_alone_this_round() -> None:
     ledger = Ledger(transaction(State.ONGOING, start_ms=1_000, timeout_ms=500))
-    ledger.state.pending[TXN] = 1
-    assert timed_out_ids(ledger.state, 1_000_000) == []
+    ledger.pending.add(TXN)
+    assert timed_out_ids(ledger.state, ledger.pending, 1_000_000) == []
     assert ledger.time_out().error is ErrorCode.CONCURRENT_TRANSACTIONS
     assert len(ledger.log) == 1
 
@@ -71,7 +71,7 @@ def test_an_id_expires_when_its_time_is_reached() -> None:
 
 def test_a_pending_id_does_not_expire() -> None:
     ledger = Ledger(transaction(update_ms=0))
-    ledger.state.pending[TXN] = 1
+    ledger.pending.add(TXN)
     ledger.now_ms = WEEK_MS
     assert ledger.expire(WEEK_MS) == 0
 
@@ -117,7 +117,7 @@ def test_an_id_whose_tombstone_is_not_durable_yet_makes_everybody_wait() -> None
     ledger = Ledger(transaction(epoch=5, update_ms=0))
     ledger.now_ms = WEEK_MS
     ledger.expire(WEEK_MS)
-    ledger.state.pending[TXN] = 2
+    ledger.pending.add(TXN)
     concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
     assert ledger.init().error is concurrent
     assert ledger.add(4000, 5) is concurrent

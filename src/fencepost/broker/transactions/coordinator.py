@@ -63,7 +63,7 @@ from fencepost.coordinator.txn.views import (
 from fencepost.records.batch import BatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
@@ -269,7 +269,10 @@ class TransactionCoordinator:
         self.submit(decide_end_txn, event, done)
 
     def submit(
-        self, decide: Callable[[CoordinatorState, E, int], Decision], event: E, done: Done
+        self,
+        decide: Callable[[CoordinatorState, Container[str], E, int], Decision],
+        event: E,
+        done: Done,
     ) -> None:
         """Decide, append, apply; the answer comes when it is durable."""
         coordinator = self._find(event.transactional_id)
@@ -277,7 +280,7 @@ class TransactionCoordinator:
             done(Reply(coordinator))
             return
         now_ms = self._node.clock.now_ms()
-        decision = decide(coordinator.state, event, now_ms)
+        decision = decide(coordinator.state, coordinator.pending, event, now_ms)
         if decision is RESERVE_PRODUCER_ID:
             self._reserve_producer_id(decide, event, done)
         elif decision.records:
@@ -288,7 +291,10 @@ class TransactionCoordinator:
 
     # Not typed with E: mypyc compiles a function once, and not once for every kind of event.
     def _reserve_producer_id(
-        self, decide: Callable[[CoordinatorState, Any, int], Decision], event: Any, done: Done
+        self,
+        decide: Callable[[CoordinatorState, Container[str], Any, int], Decision],
+        event: Any,
+        done: Done,
     ) -> None:
         """Gets the id that the decision needs, and asks again: by then everything may be different."""
         assert event.new_producer_id < 0, "one fresh producer id is enough for any decision"
@@ -406,7 +412,7 @@ class TransactionCoordinator:
             done([coordinator] * len(names))
             return
         state = coordinator.state
-        if transactional_id in state.pending and is_ongoing(state, transactional_id):
+        if transactional_id in coordinator.pending and is_ongoing(state, transactional_id):
             again = partial(self._check, names, transactional_id, producer_id, producer_epoch, done)
             coordinator.when_settled(transactional_id, again)
             return
@@ -423,7 +429,7 @@ class TransactionCoordinator:
             done(Reply(coordinator))
             return
         now_ms = self._node.clock.now_ms()
-        decision = decide_add_partitions(coordinator.state, event, now_ms)
+        decision = decide_add_partitions(coordinator.state, coordinator.pending, event, now_ms)
         if decision.records:
             self._write(coordinator, decision, now_ms, done)
             return
@@ -432,7 +438,7 @@ class TransactionCoordinator:
             deadline_ms = now_ms + IMPLICIT_ADD_WAIT_MS
         again = partial(self._add_implicitly, event, deadline_ms, done)
         error = decision.reply.error
-        if event.transactional_id not in coordinator.state.pending:
+        if event.transactional_id not in coordinator.pending:
             done(decision.reply)
         elif error is NONE:
             # Added already, by a record that is not durable yet.

@@ -168,6 +168,6 @@ def finish_prepared(node: Node, coordinator: CoordinatorPartition) -> None:
         if txn.state in PREPARED_STATES
     ]
     for effect in prepared:
-        state.pending[effect.transactional_id] = coordinator.partition.log_end_offset
+        coordinator.pending[effect.transactional_id] = coordinator.partition.log_end_offset
     for effect in prepared:
         Ending(node, coordinator, effect, Reply(ErrorCode.NONE), None).write_markers()

@@ -70,6 +70,7 @@ class CoordinatorPartition:
         "endings",
         "index",
         "partition",
+        "pending",
         "state",
     )
 
@@ -79,6 +80,9 @@ class CoordinatorPartition:
         self.index = index
         self.partition = partition
         self.state = CoordinatorState()
+        self.pending: dict[str, int] = {}
+        """Ids whose last record is not durable, or whose markers are being written, each with the
+        end offset that its last record waits for. Not in the log: empty after a load."""
         self.checkpoint = CheckpointKeeper(node, partition, self.state)
         self.endings: dict[str, Ending] = {}
         """Transactions whose markers are being written."""
@@ -116,7 +120,7 @@ class CoordinatorPartition:
             log.error("%s cannot be written: %s", self.partition.name, problem)
             return DISK_REFUSED
         apply(self.state, record)
-        self.state.pending[transactional_id] = end_offset
+        self.pending[transactional_id] = end_offset
         self.checkpoint.count(1)
         return end_offset
 
@@ -130,7 +134,7 @@ class CoordinatorPartition:
             return False
         for record in records:
             apply(self.state, record)
-            self.state.pending[record.transactional_id] = end_offset
+            self.pending[record.transactional_id] = end_offset
         self.checkpoint.count(len(records))
 
         def durable() -> None:
@@ -142,7 +146,7 @@ class CoordinatorPartition:
 
     def settle(self, transactional_id: str, end_offset: int) -> None:
         """What the id waited for is done; unless a later record has been appended, others may go on."""
-        pending = self.state.pending
+        pending = self.pending
         if pending.get(transactional_id) != end_offset:
             return
         del pending[transactional_id]

@@ -95,7 +95,7 @@ class TransactionClock:
         late = [
             Doomed(coordinator, transactional_id)
             for coordinator in self._transactions.coordinators()
-            for transactional_id, _ in timed_out_ids(coordinator.state, now_ms)
+            for transactional_id, _ in timed_out_ids(coordinator.state, coordinator.pending, now_ms)
         ]
         self._abort(late, "its timeout")
 
@@ -129,8 +129,11 @@ class TransactionClock:
 
     def abort_all(self, coordinator: CoordinatorPartition) -> None:
         """transaction.recovery.ongoing=abort: what a load has found open ends now."""
-        state = coordinator.state
-        doomed = [Doomed(coordinator, each) for each in state.open if each not in state.pending]
+        doomed = [
+            Doomed(coordinator, each)
+            for each in coordinator.state.open
+            if each not in coordinator.pending
+        ]
         self._abort(doomed, "a restart of its coordinator")
 
     # -- transactional.id.expiration.ms
@@ -147,7 +150,9 @@ class TransactionClock:
             self._node.config.transactional_id_expiration_ms, MAX_TOMBSTONES_BYTES
         )
         while not coordinator.closed:
-            decision = decide_expiration(coordinator.state, event, self._node.clock.now_ms())
+            decision = decide_expiration(
+                coordinator.state, coordinator.pending, event, self._node.clock.now_ms()
+            )
             if not decision.records or not coordinator.append_tombstones(decision.records):
                 return
             log.info("%s: %d ids have expired", coordinator.partition.name, len(decision.records))

@@ -23,9 +23,10 @@ Rules:
 
 1. The state is the last record of each id and nothing else: fold(log) == fold(compacted log) == the
    live state.
-2. What is begun and not finished (an append that is not durable, markers on their way) is
-   `pending`. A request that meets it is answered CONCURRENT_TRANSACTIONS, as in Kafka, and changes
-   nothing.
+2. An id is `pending` while its last record is not durable or its markers are being written. The
+   shell keeps these ids and passes them to `decide`; they are Kafka's pendingState, and empty after
+   a restart. A request for a pending id is answered CONCURRENT_TRANSACTIONS, as in Kafka, and
+   changes nothing.
 3. An epoch, once it was in a record, is never given out again; no client ever holds epoch 32767.
 4. Times are only compared where a timeout or an expiry is due; a clock that moves backwards breaks
    nothing (KAFKA-8803).

@@ -4,10 +4,8 @@ The state is the last record of every transactional id: `apply` puts it there, a
 away. Nothing else is remembered that a log could tell, so fold(log) == fold(compacted log) == the
 live state.
 
-Two things beside it are not in the log. `open` is an index over the state, kept by `apply`.
-`pending` is what the shell has begun and not finished: ids whose last record is appended but not
-durable yet, and ids whose markers are being written. It is Kafka's pendingState; after a restart it
-is empty, and the Prepare records say what to finish. The shell alone writes it.
+`open` is an index over the state, also kept by `apply`. What is in flight is not part of the state:
+the shell keeps it, and passes it to `decide` as `pending`.
 """
 
 from __future__ import annotations
@@ -31,17 +29,15 @@ OPEN_STATES: Final = frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPA
 class CoordinatorState:
     """What one partition of `__transaction_state` says."""
 
-    __slots__ = ("open", "pending", "transactions")
+    __slots__ = ("open", "transactions")
 
     def __init__(self) -> None:
         self.transactions: dict[str, TransactionMetadata] = {}
         self.open: dict[str, None] = {}
         """Ids with an open transaction, in no order; the timeout scan looks at these alone."""
-        self.pending: dict[str, int] = {}
-        """Ids with something under way, each with the end offset that its last record waits for."""
 
     def __eq__(self, other: object) -> bool:
-        """Equal when the logs say the same; what is in flight does not count."""
+        """Equal when the logs say the same."""
         if not isinstance(other, CoordinatorState):
             return NotImplemented
         return self.transactions == other.transactions and self.open.keys() == other.open.keys()
@@ -49,10 +45,7 @@ class CoordinatorState:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return (
-            f"CoordinatorState({len(self.transactions)} ids, {len(self.open)} open, "
-            f"{len(self.pending)} pending)"
-        )
+        return f"CoordinatorState({len(self.transactions)} ids, {len(self.open)} open)"
 
 
 def apply(state: CoordinatorState, record: LogRecord) -> None:

@@ -1,6 +1,7 @@
 """What becomes of a request: the whole two-phase commit without a socket, a clock or a disk.
 
-Every `decide_*` is a function of (state, event, now). It changes nothing: it names the records to
+Every `decide_*` is a function of (state, pending, event, now); `pending` has the ids whose last
+record is not durable or whose markers are being written. It changes nothing: it names the records to
 append, what to do once they are durable, and the answer. Each check stands in Kafka's order,
 because clients act on which of two errors comes first.
 
@@ -62,6 +63,8 @@ from fencepost.records.transaction_log import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from fencepost.coordinator.txn.apply import CoordinatorState
 
 IDLE_STATES: Final = frozenset({State.EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
@@ -92,11 +95,11 @@ def refuse_init_producer_id(
 
 
 def decide_init_producer_id(
-    state: CoordinatorState, event: InitProducerId, now_ms: int
+    state: CoordinatorState, pending: Container[str], event: InitProducerId, now_ms: int
 ) -> Decision:
     """A producer starts, or goes on after an error: whoever held the id before is fenced."""
     transactional_id = event.transactional_id
-    if transactional_id in state.pending:
+    if transactional_id in pending:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     txn = state.transactions.get(transactional_id)
     if txn is None:
@@ -183,11 +186,13 @@ def _initialised(
 # ------------------------------------
 
 
-def decide_add_partitions(state: CoordinatorState, event: AddPartitions, now_ms: int) -> Decision:
+def decide_add_partitions(
+    state: CoordinatorState, pending: Container[str], event: AddPartitions, now_ms: int
+) -> Decision:
     """Partitions join the transaction; the first one begins it."""
     transactional_id = event.transactional_id
     txn = state.transactions.get(transactional_id)
-    if transactional_id in state.pending and not _joins_pending_add(txn, event):
+    if transactional_id in pending and not _joins_pending_add(txn, event):
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if txn is None or txn.producer_id != event.producer_id:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -278,18 +283,20 @@ def merged(known: Partitions, added: Partitions) -> Partitions:
 # ---------------------------------------------------------------------------------------------------
 
 
-def decide_end_txn(state: CoordinatorState, event: EndTxn, now_ms: int) -> Decision:
+def decide_end_txn(
+    state: CoordinatorState, pending: Container[str], event: EndTxn, now_ms: int
+) -> Decision:
     """Commit or abort: the point of no return is the Prepare record."""
     if event.transaction_version >= 2:
-        return _decide_end_txn_tv2(state, event, now_ms)
+        return _decide_end_txn_tv2(state, pending, event, now_ms)
     txn = state.transactions.get(event.transactional_id)
     if txn is None:
-        return _refuse_unknown(state, event.transactional_id)
+        return _refuse_unknown(pending, event.transactional_id)
     if txn.producer_id != event.producer_id:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if txn.producer_epoch != event.producer_epoch:
         return refuse(ErrorCode.PRODUCER_FENCED)
-    if event.transactional_id in state.pending:
+    if event.transactional_id in pending:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     end = END_TXN_TV1[txn.state, event.commit]
     if end is not End.PREPARE:
@@ -308,9 +315,11 @@ _ENDED: Final = Reply(NONE)
 """TV1 returns no identity: the producer keeps the one it has."""
 
 
-def _decide_end_txn_tv2(state: CoordinatorState, event: EndTxn, now_ms: int) -> Decision:
+def _decide_end_txn_tv2(
+    state: CoordinatorState, pending: Container[str], event: EndTxn, now_ms: int
+) -> Decision:
     txn = state.transactions.get(event.transactional_id)
-    if event.transactional_id in state.pending:
+    if event.transactional_id in pending:
         # Before the epoch: an abort that follows a commit at once carries the epoch that the
         # commit's completion is about to make valid (KAFKA-18464).
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -349,9 +358,9 @@ def _end_without_record(end: End, success: Reply) -> Decision:
     return refuse(ErrorCode.INVALID_TXN_STATE)
 
 
-def _refuse_unknown(state: CoordinatorState, transactional_id: str) -> Decision:
+def _refuse_unknown(pending: Container[str], transactional_id: str) -> Decision:
     """An id that is being tombstoned is still pending; one that nobody knows has no producer."""
-    if transactional_id in state.pending:
+    if transactional_id in pending:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
@@ -360,7 +369,9 @@ def _refuse_unknown(state: CoordinatorState, transactional_id: str) -> Decision:
 # ---------------------------------------------------------------------------------------------------
 
 
-def decide_expiration(state: CoordinatorState, event: ExpirationDue, now_ms: int) -> Decision:
+def decide_expiration(
+    state: CoordinatorState, pending: Container[str], event: ExpirationDue, now_ms: int
+) -> Decision:
     """Tombstones for ids that were idle for long: one batch of them, none when there are no more."""
     oldest_ms = now_ms - event.expiration_ms
     room_bytes = event.max_bytes
@@ -369,7 +380,7 @@ def decide_expiration(state: CoordinatorState, event: ExpirationDue, now_ms: int
         if (
             txn.last_update_ms > oldest_ms
             or txn.state not in IDLE_STATES
-            or transactional_id in state.pending
+            or transactional_id in pending
         ):
             continue
         room_bytes -= len(encode_key(transactional_id)) + _TOMBSTONE_OVERHEAD_BYTES

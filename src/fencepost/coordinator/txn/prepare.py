@@ -29,6 +29,8 @@ from fencepost.coordinator.txn.states import TRANSITIONS, State
 from fencepost.records.transaction_log import NO_PARTITIONS, TransactionMetadata
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from fencepost.coordinator.txn.apply import CoordinatorState
 
 # By themselves: to look a member up in its enum is a search of the class, and a commit asks for a
@@ -58,7 +60,9 @@ def legal(before: int, after: int) -> bool:
 # -------------------------------------------------------
 
 
-def timed_out_ids(state: CoordinatorState, now_ms: int) -> list[tuple[str, int]]:
+def timed_out_ids(
+    state: CoordinatorState, pending: Container[str], now_ms: int
+) -> list[tuple[str, int]]:
     """(transactional id, producer id) of open transactions whose time is over."""
     late = []
     for transactional_id in state.open:
@@ -67,13 +71,15 @@ def timed_out_ids(state: CoordinatorState, now_ms: int) -> list[tuple[str, int]]
             txn.state == ONGOING
             and txn.start_ms + txn.timeout_ms < now_ms
             and txn.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS
-            and transactional_id not in state.pending
+            and transactional_id not in pending
         ):
             late.append((transactional_id, txn.producer_id))
     return late
 
 
-def decide_timeout(state: CoordinatorState, event: TimedOut, now_ms: int) -> Decision:
+def decide_timeout(
+    state: CoordinatorState, pending: Container[str], event: TimedOut, now_ms: int
+) -> Decision:
     """The coordinator aborts what its producer did not end, and fences that producer.
 
     Also how an open transaction is aborted at load (transaction.recovery.ongoing=abort). What is
@@ -83,7 +89,7 @@ def decide_timeout(state: CoordinatorState, event: TimedOut, now_ms: int) -> Dec
     txn = state.transactions.get(transactional_id)
     if txn is None or txn.producer_id != event.producer_id:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if txn.state != ONGOING or transactional_id in state.pending:
+    if txn.state != ONGOING or transactional_id in pending:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     return fence(transactional_id, txn, event, now_ms, NONE)
 
