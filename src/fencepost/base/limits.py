@@ -35,7 +35,7 @@ have taken effect. Kafka's default is no bound. A request that fits into the inb
 LEAST_REPLY_BYTES: Final = 64 * 1024
 """What a fetch may bring while replies take nearly all of their memory; one batch it always may."""
 
-SHARE_OF_ROOM: Final = 4
+SHARE_OF_MEMORY: Final = 4
 """A reply takes at most the fourth part of what is left for all, so that no few clients can take it
 all."""
 

@@ -33,7 +33,7 @@ from fencepost.broker.faults import Faults
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.local_partitions import LocalPartitions
-from fencepost.broker.memory import Room
+from fencepost.broker.memory import MemoryBudget
 from fencepost.broker.server import Server
 from fencepost.broker.settings.listener import ANY_HOST
 from fencepost.broker.storage.background import Background, Flusher
@@ -100,8 +100,8 @@ class Node:
         self._removal = Removal(self.disk)
         self.partitions = LocalPartitions(fsync=config.durability == "fsync", on_fatal=on_fatal)
         self.opener = Opener(on_fatal)
-        self.replies = Room(config.queued_max_response_bytes)
-        self.requests = Room(config.queued_max_request_bytes)
+        self.replies = MemoryBudget(config.queued_max_response_bytes)
+        self.requests = MemoryBudget(config.queued_max_request_bytes)
         self.controller = Controller(self)
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)

@@ -58,7 +58,7 @@ from fencepost.base.limits import (
 )
 from fencepost.base.mapping import Mapping
 from fencepost.base.seams import Buffer
-from fencepost.broker.memory import Room
+from fencepost.broker.memory import MemoryBudget
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.framing import INBOX_BYTES, FrameBuffer, LargeBuffers
 
@@ -485,8 +485,8 @@ class Server:
         loop: asyncio.AbstractEventLoop,
         dispatcher: Dispatcher,
         *,
-        replies: Room,
-        requests: Room,
+        replies: MemoryBudget,
+        requests: MemoryBudget,
         max_request_bytes: int,
         max_connections: int,
         max_idle_ms: int,
@@ -494,10 +494,10 @@ class Server:
         self._loop = loop
         self.replies = replies
         self.requests = requests
-        for room in (replies, requests):
-            room.attach(loop)
-            room.on_wait = self._watch_soon
-            room.on_emptied = self._return_memory_soon
+        for budget in (replies, requests):
+            budget.attach(loop)
+            budget.on_wait = self._watch_soon
+            budget.on_emptied = self._return_memory_soon
         self._watch: asyncio.TimerHandle | None = None
         self._returning: asyncio.TimerHandle | None = None
         self._favoured: Connection | None = None
