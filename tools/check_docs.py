@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
-PLACES: Final = ("*.md", "docs/**/*.md", "examples/**/*.md")
+PLACES: Final = ("*.md", "docs/**/*.md", "src/fencepost/examples/**/*.md")
 
 NAMED_FROM: Final = ("", "src/fencepost", "docs")
 """Where a file that a page names may begin: at the top, or as the rooms are spoken of."""

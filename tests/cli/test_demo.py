@@ -27,9 +27,9 @@ from fencepost.demo.run import Course, Wishes
 from fencepost.demo.show import Clock, Lines
 from fencepost.demo.svg import FONT_SIZE, text_width
 from fencepost.demo.watch import count_decided
-from fencepost.examples.refunds import audit
-from fencepost.examples.refunds.audit import QUESTIONS, Findings
-from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+from fencepost.examples.refunds.spark import audit
+from fencepost.examples.refunds.spark.audit import QUESTIONS, Findings
+from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 from tests.cli.test_demo_processes import wait_until
 from tests.refunds.conftest import require_spark
 from tests.spark.conftest import environment

@@ -14,10 +14,10 @@ import pytest
 
 import fencepost
 from fencepost.client.blocking import Cluster, connect
-from fencepost.examples.refunds.fill import create_topics
-from fencepost.examples.refunds.pipeline import parser
-from fencepost.examples.refunds.session import make_session
-from fencepost.examples.refunds.settlements import EXACTLY_ONCE, Topics
+from fencepost.examples.refunds.spark.fill import create_topics
+from fencepost.examples.refunds.spark.pipeline import parser
+from fencepost.examples.refunds.spark.session import make_session
+from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE, Topics
 from fencepost.spark.java_home import JavaMissing, provide_java
 from tests.spark.conftest import environment
 

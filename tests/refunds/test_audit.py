@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fencepost.base.ids import TopicPartition
-from fencepost.examples.refunds import audit
-from fencepost.examples.refunds.audit import QUESTIONS, Findings, compare_offsets, examine
-from fencepost.examples.refunds.settlements import (
+from fencepost.examples.refunds.spark import audit
+from fencepost.examples.refunds.spark.audit import QUESTIONS, Findings, compare_offsets, examine
+from fencepost.examples.refunds.spark.settlements import (
     ABOVE_DAILY_LIMIT,
     APPROVED,
     AUDIT_SCHEMA,

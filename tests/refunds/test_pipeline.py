@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.examples.refunds import audit, pipeline
-from fencepost.examples.refunds.audit import Findings
-from fencepost.examples.refunds.fill import write_settlements
-from fencepost.examples.refunds.pipeline import start_query
-from fencepost.examples.refunds.settlements import (
+from fencepost.examples.refunds.spark import audit, pipeline
+from fencepost.examples.refunds.spark.audit import Findings
+from fencepost.examples.refunds.spark.fill import write_settlements
+from fencepost.examples.refunds.spark.pipeline import start_query
+from fencepost.examples.refunds.spark.settlements import (
     ABOVE_DAILY_LIMIT,
     AT_LEAST_ONCE,
     EXACTLY_ONCE,

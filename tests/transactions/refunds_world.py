@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import fencepost
-from examples.refunds_processor.__main__ import connect
-from examples.refunds_processor.ports import Kafka
-from examples.refunds_processor.processor import RefundsProcessor
-from examples.refunds_processor.refunds import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
 from fencepost.base.seams import Clock
+from fencepost.examples.refunds.processor.__main__ import connect
+from fencepost.examples.refunds.processor.ports import Kafka
+from fencepost.examples.refunds.processor.processor import RefundsProcessor
+from fencepost.examples.refunds.processor.rows import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
 from tests.broker.raw import RawClient
 from tests.broker.requests import batch_of, create_topic, produce
 from tests.transactions.wire import (

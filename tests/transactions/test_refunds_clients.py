@@ -9,17 +9,17 @@ from typing import Any, Final
 import pytest
 
 import fencepost
-from examples.refunds_processor.__main__ import CLIENTS
-from examples.refunds_processor.ports import (
+from fencepost.broker.node import Node
+from fencepost.examples.refunds.processor.__main__ import CLIENTS
+from fencepost.examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,
     KafkaFailure,
     Message,
 )
-from examples.refunds_processor.processor import RefundsProcessor, next_offsets
-from examples.refunds_processor.refunds import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
-from fencepost.broker.node import Node
+from fencepost.examples.refunds.processor.processor import RefundsProcessor, next_offsets
+from fencepost.examples.refunds.processor.rows import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
 from fencepost.wire.apis import ApiKey
 from tests.broker.raw import RawClient
 from tests.transactions.refunds_world import (

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from examples.refunds_processor.ports import (
+from fencepost.examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,
@@ -18,8 +18,12 @@ from examples.refunds_processor.ports import (
     Place,
     RetriableError,
 )
-from examples.refunds_processor.processor import MAX_ATTEMPTS, RefundsProcessor, next_offsets
-from examples.refunds_processor.refunds import (
+from fencepost.examples.refunds.processor.processor import (
+    MAX_ATTEMPTS,
+    RefundsProcessor,
+    next_offsets,
+)
+from fencepost.examples.refunds.processor.rows import (
     SETTLEMENTS,
     Audit,
     Refund,

@@ -14,8 +14,8 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import RetriesExhausted
 from fencepost.client.reading import LATEST
 from fencepost.demo.processes import Household, Program, await_line
-from fencepost.examples.refunds.fill import PARTITIONS
-from fencepost.examples.refunds.settlements import Topics
+from fencepost.examples.refunds.spark.fill import PARTITIONS
+from fencepost.examples.refunds.spark.settlements import Topics
 
 IMPATIENT: Final = {"default.api.timeout.ms": 2_000, "request.timeout.ms": 1_000}
 """For looking on: an answer that comes late is of no use."""

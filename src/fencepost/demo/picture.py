@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.demo.plan import Victim
 from fencepost.demo.report import rupees, verdict
 from fencepost.demo.svg import MARGIN, document, rectangle, rule, text, text_width
-from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 if TYPE_CHECKING:
     from fencepost.demo.run import Course, Wishes

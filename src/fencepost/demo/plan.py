@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 LAST_KILL: Final = 0.85
 """Nothing is killed after this share of the settlements, or in the last two batches: every kill

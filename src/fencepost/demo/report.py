@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
+from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 if TYPE_CHECKING:
     from fencepost.demo.run import Course, Wishes
-    from fencepost.examples.refunds.audit import Findings
+    from fencepost.examples.refunds.spark.audit import Findings
 
 WIDTHS = (47, 14, 15)
 

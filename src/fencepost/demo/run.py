@@ -30,11 +30,11 @@ from fencepost.demo.processes import Household, Program, last_words
 from fencepost.demo.sessions import kill
 from fencepost.demo.show import Clock, Display
 from fencepost.demo.watch import count_decided
-from fencepost.examples.refunds.audit import Findings
-from fencepost.examples.refunds.fill import create_topics, write_settlements
-from fencepost.examples.refunds.loader import UNFINISHED
-from fencepost.examples.refunds.pipeline import ledger_topic
-from fencepost.examples.refunds.settlements import EXACTLY_ONCE, Topics
+from fencepost.examples.refunds.spark.audit import Findings
+from fencepost.examples.refunds.spark.fill import create_topics, write_settlements
+from fencepost.examples.refunds.spark.loader import UNFINISHED
+from fencepost.examples.refunds.spark.pipeline import ledger_topic
+from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE, Topics
 from fencepost.spark.java_home import provide_java
 
 EXECUTORS: Final = "local-cluster[2,1,1024]"
@@ -209,7 +209,7 @@ class Demo:
     def _start(self, module: str, options: list[str]) -> Program:
         sides = [word for side in self._wishes.sides for word in ("--writing", side)]
         variant = ["--daily-limit"] if self._wishes.daily_limit else []
-        command = [sys.executable, "-m", f"fencepost.examples.refunds.{module}"]
+        command = [sys.executable, "-m", f"fencepost.examples.refunds.spark.{module}"]
         return self._household.start(module, [*command, *options, *sides, *variant])
 
     def _watch(self, program: Program, kills: deque[Kill], onlooker: Onlooker) -> int | None:

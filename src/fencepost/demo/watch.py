@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from fencepost.examples.refunds.audit import last_batch_of
+from fencepost.examples.refunds.spark.audit import last_batch_of
 from fencepost.spark.offsets import parse_sources
 
 

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
-from examples.refunds_processor.ports import (
+from fencepost.examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,

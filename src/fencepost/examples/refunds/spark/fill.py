@@ -1,6 +1,6 @@
 """Makes the topics of the pipeline and fills the first one with settlements.
 
-    python -m fencepost.examples.refunds.fill --bootstrap-servers localhost:9092 --settlements 1000
+    python -m fencepost.examples.refunds.spark.fill --bootstrap-servers localhost:9092 --settlements 1000
 
 Settlements are the same on every run; a topic that is there already is an error, because it would
 be counted too.
@@ -16,7 +16,7 @@ from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
-from fencepost.examples.refunds.settlements import Topics, generate
+from fencepost.examples.refunds.spark.settlements import Topics, generate
 from fencepost.records.opened import Record
 
 PARTITIONS: Final = 2

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from examples.refunds_processor.ports import (
+from fencepost.examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,
@@ -33,7 +33,7 @@ from examples.refunds_processor.ports import (
     Place,
     RetriableError,
 )
-from examples.refunds_processor.refunds import (
+from fencepost.examples.refunds.processor.rows import (
     REFUND_AUDIT,
     REFUNDS_EMITTED,
     encode,

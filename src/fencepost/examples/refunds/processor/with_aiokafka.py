@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, KafkaTimeoutError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
-from examples.refunds_processor.ports import (
+from fencepost.examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from fencepost.examples.refunds.settlements import ABOVE_DAILY_LIMIT, APPROVED, AUDIT_SCHEMA
+from fencepost.examples.refunds.spark.settlements import ABOVE_DAILY_LIMIT, APPROVED, AUDIT_SCHEMA
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,6 +1,6 @@
 """What an auditor asks, answered on Spark from the Parquet tables of the loader.
 
-    python -m fencepost.examples.refunds.audit --bootstrap-servers localhost:9092 --warehouse
+    python -m fencepost.examples.refunds.spark.audit --bootstrap-servers localhost:9092 --warehouse
     /tmp/warehouse
 
 Every settlement decided once and by the rules; every approval with its refund and every refund with
@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster, connect
-from fencepost.examples.refunds.loader import committed_end, load
-from fencepost.examples.refunds.pipeline import (
+from fencepost.examples.refunds.spark.loader import committed_end, load
+from fencepost.examples.refunds.spark.pipeline import (
     decide,
     ledger_topic,
     rules_table,
     transactional_id,
 )
-from fencepost.examples.refunds.session import make_session
-from fencepost.examples.refunds.settlements import (
+from fencepost.examples.refunds.spark.session import make_session
+from fencepost.examples.refunds.spark.settlements import (
     ABOVE_DAILY_LIMIT,
     APPROVED,
     AT_LEAST_ONCE,

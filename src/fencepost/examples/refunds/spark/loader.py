@@ -1,6 +1,6 @@
 """The topics into Parquet, as a warehouse would load them: committed rows only, each of them once.
 
-    python -m fencepost.examples.refunds.loader --bootstrap-servers localhost:9092 --into
+    python -m fencepost.examples.refunds.spark.loader --bootstrap-servers localhost:9092 --into
     /tmp/warehouse
 
 Theory of operation. A table is a folder, and a load is one folder in it, which holds the rows of a
@@ -27,8 +27,8 @@ from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.reading import EARLIEST, LATEST
-from fencepost.examples.refunds.session import make_session
-from fencepost.examples.refunds.settlements import AT_LEAST_ONCE, EXACTLY_ONCE, Topics
+from fencepost.examples.refunds.spark.session import make_session
+from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE, Topics
 from fencepost.spark.offsets import PartitionOffsets, from_layout, to_layout
 
 if TYPE_CHECKING:

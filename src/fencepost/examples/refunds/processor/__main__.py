@@ -9,9 +9,9 @@ import threading
 from importlib import import_module
 from typing import Any, Final
 
-from examples.refunds_processor.ports import FencedError, Kafka
-from examples.refunds_processor.processor import RefundsProcessor
-from examples.refunds_processor.refunds import SETTLEMENTS
+from fencepost.examples.refunds.processor.ports import FencedError, Kafka
+from fencepost.examples.refunds.processor.processor import RefundsProcessor
+from fencepost.examples.refunds.processor.rows import SETTLEMENTS
 
 CLIENTS: Final = {
     "confluent": ("with_confluent", "ConfluentKafka"),
@@ -23,7 +23,7 @@ CLIENTS: Final = {
 def connect(client: str, bootstrap_servers: str, **options: Any) -> Kafka:
     """The chosen library; the others need not be installed."""
     module, name = CLIENTS[client]
-    adapter = getattr(import_module(f"examples.refunds_processor.{module}"), name)
+    adapter = getattr(import_module(f"fencepost.examples.refunds.processor.{module}"), name)
     kafka: Kafka = adapter(bootstrap_servers, **options)
     return kafka
 
@@ -42,9 +42,9 @@ def main() -> int:
     kafka = connect(
         options.client,
         options.bootstrap_servers,
-        transactional_id=f"refunds-processor-{options.partitions}",
+        transactional_id=f"refunds-processor-{options.shard}",
         group="refunds-processor",
-        source=[(SETTLEMENTS, options.partitions)],
+        source=[(SETTLEMENTS, options.shard)],
     )
     processor = RefundsProcessor(kafka)
     try:

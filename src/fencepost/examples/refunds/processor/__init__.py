@@ -13,7 +13,7 @@ add to it is here.
 - `ports.py`: what the loop needs of a client library, and the four kinds
 - `with_confluent.py`, `with_kafka_python.py`, `with_aiokafka.py`: three client libraries
 
-    python -m examples.refunds_processor --client confluent --shard 0
+    python -m fencepost.examples.refunds.processor --client confluent --shard 0
 
 The transactional id comes from the shard, which is the same after every restart: a new instance
 fences the old one. With an id from a uuid nobody would be fenced, and two instances could both pay.

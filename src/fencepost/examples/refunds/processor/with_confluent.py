@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from examples.refunds_processor.ports import (
+from fencepost.examples.refunds.processor.ports import (
     AbortableError,
     FatalError,
     FencedError,

@@ -1,6 +1,6 @@
 """The query: settlements in, refunds and audit rows out, in one transaction per batch.
 
-    python -m fencepost.examples.refunds.pipeline --bootstrap-servers localhost:9092 --checkpoint
+    python -m fencepost.examples.refunds.spark.pipeline --bootstrap-servers localhost:9092 --checkpoint
     /tmp/refunds
 
 Without --follow it reads what is there and ends.
@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from fencepost.examples.refunds.at_least_once import AtLeastOnceSink
-from fencepost.examples.refunds.daily_limit import limit_per_day
-from fencepost.examples.refunds.session import make_session
-from fencepost.examples.refunds.settlements import (
+from fencepost.examples.refunds.spark.at_least_once import AtLeastOnceSink
+from fencepost.examples.refunds.spark.daily_limit import limit_per_day
+from fencepost.examples.refunds.spark.session import make_session
+from fencepost.examples.refunds.spark.settlements import (
     APPROVED,
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
