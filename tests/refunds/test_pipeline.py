@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.client.blocking import Cluster
+from fencepost.examples import refunds
 from fencepost.examples.refunds.spark import audit, pipeline
 from fencepost.examples.refunds.spark.audit import Findings
 from fencepost.examples.refunds.spark.fill import write_settlements
@@ -96,15 +97,18 @@ def test_what_is_written_at_least_once_goes_to_topics_of_its_own() -> None:
 
 
 def test_every_command_of_the_examples_page_is_one_that_its_program_knows() -> None:
-    page = (Path(__file__).resolve().parents[2] / "examples" / "refunds" / "README.md").read_text()
+    page = (Path(refunds.__file__).parent / "README.md").read_text()
     commands = re.findall(
-        r"^python -m (fencepost\.examples\.refunds\.\w+) +(.*)$", page, re.MULTILINE
+        r"^python -m fencepost\.examples\.refunds\.(\S+) +(.*)$", page, re.MULTILINE
     )
-    assert {name.rpartition(".")[2] for name, _ in commands} == {
-        "fill",
-        "pipeline",
-        "loader",
-        "audit",
-    }
+    assert [name for name, _ in commands] == [
+        "spark.fill",
+        "spark.pipeline",
+        "spark.loader",
+        "spark.audit",
+        "processor",
+    ]
     for name, options in commands:
-        importlib.import_module(name).parser().parse_args(shlex.split(options))
+        module = "processor.__main__" if name == "processor" else name
+        program = importlib.import_module(f"fencepost.examples.refunds.{module}")
+        program.parser().parse_args(shlex.split(options))

@@ -1,20 +1,19 @@
-r"""A refunds processor: settlements in; refunds, their audit rows and the source offsets out, in one transaction.
+r"""A refunds processor with a plain Kafka client: one transaction holds its output and its offsets.
 
     settlements --> processor --> refunds-emitted, refund-audit
                               \-> the offsets of the settlements
 
-Whatever dies at whatever moment, a reader of committed data sees a refund and its audit row
-together and once, and no settlement is forgotten. The transaction is Kafka's; what a program must
-add to it is here.
+Whatever dies and when, a reader of committed data sees a refund and its audit row together and
+once, and no settlement is forgotten. Kafka provides the transaction; this package shows what a
+program must add.
 
-- `refunds.py`: what is read and written: refund_id, amount_paise, merchant; refund_id, actor,
-  reason
-- `processor.py`: the loop, and what it does about each of four kinds of errors
-- `ports.py`: what the loop needs of a client library, and the four kinds
-- `with_confluent.py`, `with_kafka_python.py`, `with_aiokafka.py`: three client libraries
+- `rows.py`: the rows: refund_id, amount_paise, merchant; and refund_id, actor, reason
+- `processor.py`: the loop, and how it handles each of four kinds of errors
+- `ports.py`: what the loop needs from a client library, and the four kinds
+- `with_confluent.py`, `with_kafka_python.py`, `with_aiokafka.py`: one adapter per client library
 
     python -m fencepost.examples.refunds.processor --client confluent --shard 0
 
-The transactional id comes from the shard, which is the same after every restart: a new instance
-fences the old one. With an id from a uuid nobody would be fenced, and two instances could both pay.
+The transactional id contains the shard, which stays the same after every restart, so a new instance
+fences the old one. An id from a uuid would fence nobody, and two instances could both pay.
 """

@@ -21,20 +21,25 @@ CLIENTS: Final = {
 
 
 def connect(client: str, bootstrap_servers: str, **options: Any) -> Kafka:
-    """The chosen library; the others need not be installed."""
+    """Connects with the chosen library. The others need not be installed."""
     module, name = CLIENTS[client]
     adapter = getattr(import_module(f"fencepost.examples.refunds.processor.{module}"), name)
     kafka: Kafka = adapter(bootstrap_servers, **options)
     return kafka
 
 
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of this program's options."""
+    made = argparse.ArgumentParser(description=__doc__)
+    made.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
+    made.add_argument("--client", choices=list(CLIENTS), default="confluent")
+    made.add_argument("--shard", type=int, default=0, help="the partition of the settlements")
+    return made
+
+
 def main() -> int:
-    """The exit code: 0 after Ctrl-C, 1 when another instance has taken over."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap-servers", default="127.0.0.1:9092")
-    parser.add_argument("--client", choices=list(CLIENTS), default="confluent")
-    parser.add_argument("--shard", type=int, default=0, help="the partition of the settlements")
-    options = parser.parse_args()
+    """Returns the exit code: 0 after Ctrl-C, 1 when another instance has taken over."""
+    options = parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
