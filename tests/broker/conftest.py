@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import fencepost
+from fencepost.broker import turns
 from tests.broker.raw import RawClient
 from tests.broker.requests import create_topic
 
@@ -49,6 +50,12 @@ def new_topic(client: RawClient) -> NewTopic:
         return name
 
     return create
+
+
+@pytest.fixture
+def one_step_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long requests yield to the loop after every step, however fast the machine is."""
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -41,6 +41,8 @@ from tests.transactions.requests import (
     produce_request,
 )
 
+pytestmark = pytest.mark.usefixtures("one_step_per_turn")
+
 TV2_PRODUCE = 12
 
 

@@ -20,6 +20,17 @@ TURN_SECONDS: Final = 0.005
 """How long one request may work in one turn."""
 
 
+class Turn:
+    """One turn of the loop, from now on."""
+
+    def __init__(self) -> None:
+        self._end = perf_counter() + TURN_SECONDS
+
+    def is_over(self) -> bool:
+        """Whether the request should yield to the others."""
+        return perf_counter() >= self._end
+
+
 def in_turns(
     node: Node, steps: Iterator[None], reply: T, *, holds_followers: bool = False
 ) -> T | Parked:
@@ -62,5 +73,5 @@ def _go_on(node: Node, steps: Iterator[None], done: Callable[[], None]) -> None:
 
 def _run_some(steps: Iterator[None]) -> bool:
     """Whether that was all."""
-    until = perf_counter() + TURN_SECONDS
-    return all(perf_counter() < until for _ in steps)
+    turn = Turn()
+    return not any(turn.is_over() for _ in steps)

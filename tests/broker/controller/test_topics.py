@@ -7,11 +7,12 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import TopicPartition, topic_id_text
-from fencepost.broker.controller import effects as metadata_effects
 from fencepost.broker.controller.controller import NewTopic, Outcome
 from fencepost.coordinator.metadata.events import AlterSettings, CreatePartitions
 from fencepost.records.metadata_log import TOPIC_RESOURCE
 from tests.broker.controller.topics_stage import StubNode
+
+pytestmark = pytest.mark.usefixtures("one_step_per_turn")
 
 
 def errors(outcomes: list[Outcome]) -> list[ErrorCode]:
@@ -524,8 +525,7 @@ def test_a_partition_that_found_no_room_is_forgotten_with_its_topic() -> None:
     assert node.timers == []
 
 
-def test_many_partitions_are_opened_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_effects, "TURN_SECONDS", 0.0)
+def test_many_partitions_are_opened_over_several_turns() -> None:
     node = StubNode().start()
     heard: list[Outcome] = []
     node.controller.create(
@@ -538,8 +538,7 @@ def test_many_partitions_are_opened_over_several_turns(monkeypatch: pytest.Monke
     assert errors(heard) == [ErrorCode.NONE] * 2
 
 
-def test_a_topic_deleted_while_it_is_being_opened_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_effects, "TURN_SECONDS", 0.0)
+def test_a_topic_deleted_while_it_is_being_opened_is_gone() -> None:
     node = StubNode().start()
     heard: list[Outcome] = []
     node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)

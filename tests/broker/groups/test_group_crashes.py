@@ -27,7 +27,7 @@ from tests.broker.storage.test_many_partitions import delete
 from tests.transactions.requests import offset_fetch_request
 from tests.transactions.wire import TV2, WireProducer, retried
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = pytest.mark.usefixtures("quiet", "one_step_per_turn")
 
 NONE = ErrorCode.NONE
 MINUTE_MS = 60_000

@@ -17,7 +17,7 @@ from tests.broker.node_stage import FOLDER, DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic, create_topics, produce, read_topic
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = pytest.mark.usefixtures("quiet", "one_step_per_turn")
 
 MANY: Final = SYNCED_AT_ONCE_FROM + 5
 PRODUCER: Final[dict[str, Any]] = {"producer_id": 4_000, "epoch": 0}

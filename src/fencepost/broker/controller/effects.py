@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.failures import CorruptError, StorageError, SyncError
@@ -16,7 +15,7 @@ from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, TopicPar
 from fencepost.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from fencepost.broker.settings.config import TOPIC_SETTINGS, topic_log_config, warnings_of
 from fencepost.broker.settings.groups import GROUP_SETTINGS
-from fencepost.broker.turns import TURN_SECONDS
+from fencepost.broker.turns import Turn
 from fencepost.coordinator.metadata.events import (
     LeadersChanged,
     PartitionsCreated,
@@ -99,13 +98,13 @@ class MetadataEffects:
     def _steps(self, effects: Sequence[Effect]) -> Iterator[None]:
         """Yields before each turn of the loop but the first."""
         certain = AT_ONCE_SYNCED if self._node.partitions.fsync else AT_ONCE
-        until = perf_counter() + TURN_SECONDS
+        turn = Turn()
         for effect in effects:
             self._warn_of_settings(effect)
             for work in self._works(effect):
-                if certain <= 0 and perf_counter() >= until:
+                if certain <= 0 and turn.is_over():
                     yield
-                    until = perf_counter() + TURN_SECONDS
+                    turn = Turn()
                 certain -= 1
                 work()
 
