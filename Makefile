@@ -60,7 +60,7 @@ test: $(STAMP) ## Run the tests (needs nothing but PyPI)
 	@$(PY) -m pytest $(TESTS) --ignore=tests/compat -n $(JOBS) --dist loadfile $(ARGS)
 
 # What runs on the broker, as opposed to Spark and the tools around it.
-COMPILED_TESTS ?= $(addprefix tests/,base records log partition coordinator wire broker transactions clients simulation)
+COMPILED_TESTS ?= $(addprefix tests/,base records log partition coordinator wire broker transactions foreign_clients simulation)
 
 .PHONY: compile
 compile: $(STAMP) ## Compile the hot path of the broker into build/compiled (needs a C compiler)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import fencepost
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.broker.handlers import HANDLERS
+from fencepost.coordinator.txn import patterns
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.api_versions import ApiVersionsRequest
 from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
@@ -165,3 +166,15 @@ def test_the_table_of_apis_is_what_api_versions_says(
     reply = client.call(ApiKey.API_VERSIONS, 4, plain_request(ApiKey.API_VERSIONS))
     shown = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
     assert shown == {int(key): (API[key].advertised_min, API[key].max_version) for key in HANDLERS}
+
+
+def test_list_transactions_v2_needs_the_library_for_patterns(
+    broker: fencepost.Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "is_available", lambda: False)
+    reply = client.call(ApiKey.API_VERSIONS, 4, plain_request(ApiKey.API_VERSIONS))
+    (shown,) = (row for row in reply.api_keys if row.api_key == ApiKey.LIST_TRANSACTIONS)
+    assert (shown.min_version, shown.max_version) == (0, 1)
+    assert client.call(ApiKey.LIST_TRANSACTIONS, 1, plain_request(ApiKey.LIST_TRANSACTIONS))
+    client.send(ApiKey.LIST_TRANSACTIONS, 2, plain_request(ApiKey.LIST_TRANSACTIONS))
+    assert client.is_closed_by_broker()

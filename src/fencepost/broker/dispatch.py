@@ -21,7 +21,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import WireError
 from fencepost.broker.context import Context
 from fencepost.broker.faults import Fault
-from fencepost.broker.handlers import HANDLERS
+from fencepost.broker.handlers import HANDLERS, max_served_version
 from fencepost.broker.handlers.api_versions import unsupported_version_reply
 from fencepost.broker.waiting import NoReply, Parked
 from fencepost.wire.apis import API, ApiKey
@@ -105,12 +105,12 @@ class Dispatcher:
         if module_name is None:
             raise WireError(f"no API has the key {key} here")
         api = API[ApiKey(key)]
-        if not api.min_version <= version <= api.max_version:
+        newest = max_served_version(api.key)
+        if not api.min_version <= version <= newest:
             if api.key is ApiKey.API_VERSIONS:
                 return None
             raise WireError(
-                f"{api.name} is served in the versions {api.min_version} to {api.max_version}, "
-                f"not {version}"
+                f"{api.name} is served in the versions {api.min_version} to {newest}, not {version}"
             )
         module = importlib.import_module(f"fencepost.broker.handlers.{module_name}")
         route = Route(api.key, version, module.handle)

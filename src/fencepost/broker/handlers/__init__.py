@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from fencepost.wire.apis import ApiKey
+from fencepost.coordinator.txn import patterns
+from fencepost.wire.apis import API, ApiKey
 
 HANDLERS: Final[dict[ApiKey, str]] = {
     ApiKey.PRODUCE: "produce",
@@ -58,3 +59,12 @@ HANDLERS: Final[dict[ApiKey, str]] = {
     ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
 }
+
+_LAST_LIST_TRANSACTIONS_WITHOUT_PATTERNS: Final = 1
+
+
+def max_served_version(key: ApiKey) -> int:
+    """The highest version of an API that this broker serves."""
+    if key is ApiKey.LIST_TRANSACTIONS and not patterns.is_available():
+        return _LAST_LIST_TRANSACTIONS_WITHOUT_PATTERNS
+    return API[key].max_version

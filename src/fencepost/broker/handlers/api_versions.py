@@ -16,7 +16,7 @@ from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.context import Context
-from fencepost.broker.handlers import HANDLERS
+from fencepost.broker.handlers import HANDLERS, max_served_version
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.forms.api_versions import (
     ApiVersion,
@@ -66,7 +66,7 @@ def served_versions() -> list[ApiVersion]:
     """One row per API of the handler table."""
     return [
         ApiVersion(
-            api_key=key, min_version=API[key].advertised_min, max_version=API[key].max_version
+            api_key=key, min_version=API[key].advertised_min, max_version=max_served_version(key)
         )
         for key in sorted(HANDLERS)
     ]

@@ -3,7 +3,7 @@
 Behaviour: the transactional ids that this node coordinates, by state, producer id, age and pattern;
            those that the client may not describe are left out.
 Versions:  v1 (KIP-994) only what began longer ago than a duration; v2 (KIP-1152) only ids that
-           match a pattern as a whole.
+           match a pattern as a whole; served only with google-re2 (extra `re2`).
 Errors:    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION. Names that no state has are
            echoed.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
+from fencepost.coordinator.txn.patterns import compile_pattern
 from fencepost.coordinator.txn.views import Filters, parse_state_filters
 from fencepost.records.transaction_log import STATE_NAMES
 from fencepost.wire.forms.list_transactions import (
@@ -60,10 +61,5 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
 
 
 def compiled(text: str | None) -> Pattern | None:
-    """ValueError for what is no pattern. An empty one is none."""
-    if not text:
-        return None
-    # Few ever ask for one, and every start of a broker would pay for it.
-    from fencepost.coordinator.txn.pattern_parser import compile_pattern
-
-    return compile_pattern(text)
+    """Compile the pattern of a request, if it has one; ValueError for an invalid one."""
+    return compile_pattern(text) if text else None

@@ -17,7 +17,7 @@ no harm; they are never left out. After `CompleteCommit` nothing is owed to anyb
 - `states.py`: the eight states, one table.          - `end_table.py`: EndTxn in each state, both protocols.
 - `events.py`: what is told and what is said.        - `decide.py`: from one to the other, changing nothing.
 - `prepare.py`: Prepare, markers, Complete, fences.  - `apply.py`: the state, and its only mutation.
-- `views.py`: what is shown of it.                    - `patterns.py`: ids that match a pattern.
+- `views.py`: what is shown of it.                    - `patterns.py`: filters ids by a pattern.
 
 Rules:
 

@@ -88,7 +88,7 @@ def list_transactions(
         # duration.
         if filters.duration_ms >= 0 and now_ms - txn.start_ms <= filters.duration_ms:
             continue
-        if filters.pattern is not None and not filters.pattern.fullmatch(transactional_id):
+        if filters.pattern is not None and filters.pattern.fullmatch(transactional_id) is None:
             continue
         assert txn.state != State.DEAD
         yield transactional_id, txn
