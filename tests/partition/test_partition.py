@@ -9,8 +9,8 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
+from fencepost.base.refusal import Refusal
 from fencepost.partition.partition import Appended, Partition
-from fencepost.partition.producers import Refusal
 from fencepost.partition.verification import Guard
 from fencepost.records.batch import SealedBatch, read_header, split_batches
 from fencepost.records.builder import build_batch
@@ -30,14 +30,27 @@ def txn_batch(sequence: int, *values: bytes, epoch: int = 0, producer_id: int = 
     )
 
 
+def append(partition: Partition, batch: SealedBatch, guard: Guard | None = None) -> Appended:
+    """Appends a batch that must be accepted."""
+    appended = partition.append_from_client(batch, NOW, guard)
+    assert isinstance(appended, Appended)
+    return appended
+
+
+def refused(partition: Partition, batch: SealedBatch, guard: Guard | None = None) -> Refusal:
+    """Appends a batch that must be refused."""
+    refusal = partition.append_from_client(batch, NOW, guard)
+    assert isinstance(refusal, Refusal)
+    return refusal
+
+
 def write(partition: Partition, batch: SealedBatch, *, tv2: bool = False) -> Appended:
-    """Appends as the broker does: a first write of a transaction takes a guard before."""
+    """Appends as the broker does: the first write of a transaction gets a guard before."""
     if not batch.is_transactional:
-        return partition.append_from_client(batch, NOW)
+        return append(partition, batch)
     guard = partition.begin_verification(batch, NOW, starts_at_zero=tv2)
-    if isinstance(guard, Refusal):
-        return Appended(guard.error)
-    return partition.append_from_client(batch, NOW, guard)
+    assert not isinstance(guard, Refusal)
+    return append(partition, batch, guard)
 
 
 def end(
@@ -49,7 +62,7 @@ def end(
     coordinator_epoch: int = 0,
     version: int = 0,
 ) -> ErrorCode:
-    error, _ = partition.append_marker(
+    ended = partition.append_marker(
         producer_id,
         epoch,
         commit=commit,
@@ -57,7 +70,7 @@ def end(
         transaction_version=version,
         now_ms=NOW,
     )
-    return error
+    return ended.error if isinstance(ended, Refusal) else ErrorCode.NONE
 
 
 def read(partition: Partition, offset: int = 0, *, committed: bool = True) -> list[bytes | None]:
@@ -79,8 +92,8 @@ def read(partition: Partition, offset: int = 0, *, committed: bool = True) -> li
 
 def test_batches_get_consecutive_offsets_and_are_read_back(new_world: NewWorld) -> None:
     partition = new_world().partition
-    first = partition.append_from_client(client_batch(b"a", b"b"), NOW)
-    second = partition.append_from_client(client_batch(b"c"), NOW)
+    first = append(partition, client_batch(b"a", b"b"))
+    second = append(partition, client_batch(b"c"))
     assert (first.base_offset, second.base_offset) == (0, 2)
     assert read(partition) == [b"a", b"b", b"c"]
     assert partition.high_watermark == partition.last_stable_offset == 3
@@ -91,7 +104,7 @@ def test_a_repeated_batch_gets_its_first_offset_again(new_world: NewWorld) -> No
     for sequence in range(3):
         write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=sequence))
     again = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=1))
-    assert (again.error, again.base_offset) == (ErrorCode.NONE, 1)
+    assert again.base_offset == 1
     assert partition.log_end_offset == 3
 
 
@@ -101,14 +114,14 @@ def test_a_repeated_batch_is_known_after_kill(new_world: NewWorld) -> None:
         write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=sequence))
     partition = world.kill()
     again = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=1))
-    assert (again.error, again.base_offset) == (ErrorCode.NONE, 1)
+    assert again.base_offset == 1
     following = write(partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=3))
-    assert (following.error, following.base_offset) == (ErrorCode.NONE, 3)
+    assert following.base_offset == 3
 
 
 def test_nothing_above_the_high_watermark_is_read(new_world: NewWorld) -> None:
     partition = new_world(durable_at_append=False).partition
-    partition.append_from_client(client_batch(b"a"), NOW)
+    append(partition, client_batch(b"a"))
     assert read(partition, committed=False) == []
     partition.advance_high_watermark(1)
     assert read(partition, committed=False) == [b"a"]
@@ -117,16 +130,16 @@ def test_nothing_above_the_high_watermark_is_read(new_world: NewWorld) -> None:
 @pytest.mark.parametrize("offset", [-1, 2])
 def test_an_offset_outside_of_the_log_is_out_of_range(new_world: NewWorld, offset: int) -> None:
     partition = new_world().partition
-    partition.append_from_client(client_batch(b"a"), NOW)
+    append(partition, client_batch(b"a"))
     fetched = partition.fetch(offset, 100, read_committed=False)
     assert fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_case_75_read_committed_stops_at_the_first_open_transaction(new_world: NewWorld) -> None:
     partition = new_world().partition
-    partition.append_from_client(client_batch(b"x"), NOW)
+    append(partition, client_batch(b"x"))
     write(partition, txn_batch(0, b"open"))
-    partition.append_from_client(client_batch(b"later"), NOW)
+    append(partition, client_batch(b"later"))
     assert read(partition) == [b"x"]
     assert partition.last_stable_offset == 1
     assert read(partition, committed=False) == [b"x", b"open", b"later"]
@@ -217,7 +230,7 @@ def test_case_74_an_index_that_the_disk_refuses_holds_nobody_up_and_is_written_l
     world.disk.fail_call(call)
     assert end(partition, commit=False) is ErrorCode.NONE
     assert partition.last_stable_offset == 2
-    assert partition.append_from_client(client_batch(b"b"), NOW).base_offset == 2
+    assert append(partition, client_batch(b"b")).base_offset == 2
     assert read(partition) == [b"b"]
     restarted = world.restart() if clean else world.kill()
     assert len(restarted.log.aborted_between(0, 10)) == 1
@@ -232,8 +245,8 @@ def test_case_58_a_higher_sequence_waits_for_the_verification_of_the_lowest(
     assert isinstance(partition.begin_verification(first, NOW, starts_at_zero=False), Guard)
     guard = partition.begin_verification(second, NOW, starts_at_zero=False)
     assert isinstance(guard, Guard)
-    refused = partition.append_from_client(second, NOW, guard)
-    assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    refusal = refused(partition, second, guard)
+    assert refusal.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 @pytest.mark.parametrize("order", list(permutations((3, 4, 5))))
@@ -249,12 +262,12 @@ def test_case_58_in_whatever_order_batches_are_verified_the_lowest_sequence_come
     for sequence in (5, 4):
         guard = guards[sequence]
         assert isinstance(guard, Guard)
-        refused = partition.append_from_client(batches[sequence], NOW, guard)
-        assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        refusal = refused(partition, batches[sequence], guard)
+        assert refusal.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     for sequence in (3, 4, 5):
         guard = guards[sequence]
         assert isinstance(guard, Guard)
-        assert partition.append_from_client(batches[sequence], NOW, guard).error is ErrorCode.NONE
+        append(partition, batches[sequence], guard)
 
 
 def test_case_58_a_batch_outside_of_the_transaction_does_not_overtake_either(
@@ -263,8 +276,8 @@ def test_case_58_a_batch_outside_of_the_transaction_does_not_overtake_either(
     partition = new_world().partition
     partition.begin_verification(txn_batch(0, b"a"), NOW, starts_at_zero=False)
     second = client_batch(b"b", producer_id=PID, epoch=0, sequence=1)
-    refused = partition.append_from_client(second, NOW)
-    assert refused.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    refusal = refused(partition, second)
+    assert refusal.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_repetition_after_the_end_is_asked_about_like_a_first_write(new_world: NewWorld) -> None:
@@ -276,7 +289,7 @@ def test_a_repetition_after_the_end_is_asked_about_like_a_first_write(new_world:
     end(partition, commit=True)
     guard = partition.begin_verification(again, NOW, starts_at_zero=False)
     assert isinstance(guard, Guard)
-    assert partition.append_from_client(again, NOW, guard).base_offset == 0
+    assert append(partition, again, guard).base_offset == 0
     assert partition.log_end_offset == 2
 
 
@@ -288,7 +301,7 @@ def test_case_59_a_marker_between_verification_and_append_refuses_the_append(
     guard = partition.begin_verification(batch, NOW, starts_at_zero=False)
     assert isinstance(guard, Guard)
     end(partition, commit=False)
-    assert partition.append_from_client(batch, NOW, guard).error is ErrorCode.INVALID_TXN_STATE
+    assert refused(partition, batch, guard).error is ErrorCode.INVALID_TXN_STATE
 
 
 def test_case_59_a_tv2_marker_leaves_the_guard_of_the_next_transaction(
@@ -300,13 +313,13 @@ def test_case_59_a_tv2_marker_leaves_the_guard_of_the_next_transaction(
     guard = partition.begin_verification(following, NOW, starts_at_zero=True)
     assert isinstance(guard, Guard)
     assert end(partition, commit=True, epoch=1, version=2) is ErrorCode.NONE
-    assert partition.append_from_client(following, NOW, guard).error is ErrorCode.NONE
+    append(partition, following, guard)
 
 
 def test_a_transactional_batch_without_a_guard_is_refused(new_world: NewWorld) -> None:
     partition = new_world().partition
-    refused = partition.append_from_client(txn_batch(0, b"a"), NOW)
-    assert refused.error is ErrorCode.INVALID_TXN_STATE
+    refusal = refused(partition, txn_batch(0, b"a"))
+    assert refusal.error is ErrorCode.INVALID_TXN_STATE
     assert partition.log_end_offset == 0
 
 
@@ -314,11 +327,10 @@ def test_case_61_a_stale_epoch_is_told_before_a_missing_guard(new_world: NewWorl
     partition = new_world().partition
     write(partition, txn_batch(0, b"a"))
     end(partition, commit=False, epoch=1)
-    refused = partition.append_from_client(txn_batch(1, b"late", epoch=0), NOW)
-    assert refused.error is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert refused.message is not None
-    assert "0" in refused.message
-    assert "1" in refused.message
+    refusal = refused(partition, txn_batch(1, b"late", epoch=0))
+    assert refusal.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert "0" in refusal.message
+    assert "1" in refusal.message
 
 
 @pytest.mark.parametrize("how", ["kill", "restart"])
@@ -372,22 +384,22 @@ def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_used(
     assert set(reopened.log.list_snapshots()) <= set(offsets)
     assert reopened.in_txn(PID, 0)
     assert reopened.last_stable_offset == 1
-    fenced = write(reopened, client_batch(b"v", producer_id=99, epoch=2, sequence=1))
+    fenced = refused(reopened, client_batch(b"v", producer_id=99, epoch=2, sequence=1))
     assert fenced.error is ErrorCode.INVALID_PRODUCER_EPOCH
     again = write(reopened, txn_batch(3, b"v" * 50))
-    assert (again.error, again.base_offset) == (ErrorCode.NONE, 4)
+    assert again.base_offset == 4
 
 
 def test_a_full_disk_refuses_the_batch_and_uses_no_offset_twice(new_world: NewWorld) -> None:
     world = new_world()
     partition = world.partition
-    partition.append_from_client(client_batch(b"a"), NOW)
+    append(partition, client_batch(b"a"))
     world.disk.fill()
     with pytest.raises(StorageError):
-        partition.append_from_client(client_batch(b"b"), NOW)
+        append(partition, client_batch(b"b"))
     assert partition.log_end_offset == partition.high_watermark == 1
     world.disk.empty()
-    assert partition.append_from_client(client_batch(b"c"), NOW).base_offset == 1
+    assert append(partition, client_batch(b"c")).base_offset == 1
     assert read(world.kill()) == [b"a", b"c"]
 
 
@@ -400,21 +412,21 @@ def test_a_failed_append_leaves_the_producer_where_it_was(new_world: NewWorld) -
         write(partition, client_batch(b"b", producer_id=PID, epoch=0, sequence=1))
     world.disk.empty()
     retried = write(partition, client_batch(b"b", producer_id=PID, epoch=0, sequence=1))
-    assert (retried.error, retried.base_offset) == (ErrorCode.NONE, 1)
+    assert retried.base_offset == 1
 
 
 def test_a_compacted_topic_refuses_records_without_a_key_and_names_them(
     new_world: NewWorld,
 ) -> None:
     partition = new_world(cleanup_policy=frozenset({"compact"})).partition
-    refused = partition.append_from_client(client_batch(b"a", b"b", key=None), NOW)
-    assert refused.error is ErrorCode.INVALID_RECORD
-    assert [index for index, _ in refused.record_errors] == [0, 1]
+    refusal = refused(partition, client_batch(b"a", b"b", key=None))
+    assert refusal.error is ErrorCode.INVALID_RECORD
+    assert [index for index, _ in refusal.record_errors] == [0, 1]
 
 
 def test_log_append_time_stamps_the_batch_with_the_brokers_clock(new_world: NewWorld) -> None:
     partition = new_world(message_timestamp_type="LogAppendTime").partition
-    appended = partition.append_from_client(client_batch(b"a", timestamp_ms=5), NOW)
+    appended = append(partition, client_batch(b"a", timestamp_ms=5))
     assert appended.append_time_ms == NOW
     [batch] = split_batches(partition.fetch(0, 1000, read_committed=False).data)
     assert [record.timestamp_ms for record in open_batch(batch)] == [NOW]
@@ -424,15 +436,15 @@ def test_records_with_a_wrong_time_are_named(new_world: NewWorld) -> None:
     partition = new_world(message_timestamp_after_max_ms=10).partition
     records = [Record(timestamp_ms=time_ms, value=b"v") for time_ms in (NOW, NOW + 11, NOW + 5)]
     batch = read_header(build_batch(records, timestamp_ms=NOW))
-    refused = partition.append_from_client(batch, NOW)
-    assert refused.error is ErrorCode.INVALID_TIMESTAMP
-    assert [index for index, _ in refused.record_errors] == [1]
+    refusal = refused(partition, batch)
+    assert refusal.error is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in refusal.record_errors] == [1]
 
 
 def test_a_timestamp_too_far_ahead_is_refused(new_world: NewWorld) -> None:
     partition = new_world(message_timestamp_after_max_ms=10).partition
-    refused = partition.append_from_client(client_batch(b"a", timestamp_ms=NOW + 11), NOW)
-    assert refused.error is ErrorCode.INVALID_TIMESTAMP
+    refusal = refused(partition, client_batch(b"a", timestamp_ms=NOW + 11))
+    assert refusal.error is ErrorCode.INVALID_TIMESTAMP
 
 
 def test_producers_survive_the_deletion_of_their_segments(new_world: NewWorld) -> None:
@@ -444,8 +456,8 @@ def test_producers_survive_the_deletion_of_their_segments(new_world: NewWorld) -
     assert partition.retain(NOW) == 5
     reopened = world.kill()
     following = write(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=6))
-    gap = write(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=9))
-    assert following.error is ErrorCode.NONE
+    gap = refused(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=9))
+    assert following.base_offset == 6
     assert gap.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -462,14 +474,14 @@ def test_retention_goes_on_though_snapshots_are_lost_and_damaged(new_world: NewW
     assert partition.retain(NOW) == lost
     reopened = world.kill()
     following = write(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=6))
-    assert following.error is ErrorCode.NONE
+    assert following.base_offset == 6
 
 
 def test_a_rising_leader_epoch_is_found_again(new_world: NewWorld) -> None:
     partition = new_world().partition
-    partition.append_from_client(client_batch(b"a"), NOW)
+    append(partition, client_batch(b"a"))
     partition.bump_leader_epoch(4)
-    partition.append_from_client(client_batch(b"b"), NOW)
+    append(partition, client_batch(b"b"))
     assert partition.end_offset_for_epoch(0) == (0, 1)
     assert partition.end_offset_for_epoch(4) == (4, 2)
     data = partition.fetch(0, 1000, read_committed=False).data
@@ -483,7 +495,7 @@ def test_a_topics_compression_type_changes_the_codec_and_nothing_else(
     partition = new_world(compression_type=wanted).partition
     sent = client_batch(b"a" * 100, b"b", producer_id=PID, epoch=0, sequence=0, codec=Codec.GZIP)
     before = open_batch(sent)
-    assert write(partition, sent).error is ErrorCode.NONE
+    write(partition, sent)
     [kept] = split_batches(partition.fetch(0, 10_000, read_committed=False).data)
     assert kept.codec == (0 if wanted == "uncompressed" else Codec[wanted.upper()])
     assert (kept.producer_id, kept.producer_epoch, kept.base_sequence) == (PID, 0, 0)
@@ -504,10 +516,9 @@ def test_a_batch_that_only_begins_like_a_known_one_is_no_duplicate(
     """To answer it as one would swallow its other records."""
     partition = new_world().partition
     first = client_batch(*[b"v"] * written, producer_id=PID, epoch=0, sequence=0)
-    assert partition.append_from_client(first, NOW).error is ErrorCode.NONE
+    append(partition, first)
     other = client_batch(*[b"v"] * sent, producer_id=PID, epoch=0, sequence=0)
-    answered = partition.append_from_client(other, NOW)
-    assert answered.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(partition, other).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_batch_of_an_earlier_epoch_is_fenced_though_its_sequences_are_known(
@@ -516,6 +527,6 @@ def test_a_batch_of_an_earlier_epoch_is_fenced_though_its_sequences_are_known(
     partition = new_world().partition
     for epoch in (0, 1):
         batch = client_batch(b"v", producer_id=PID, epoch=epoch, sequence=0)
-        assert partition.append_from_client(batch, NOW).error is ErrorCode.NONE
+        append(partition, batch)
     late = client_batch(b"v", producer_id=PID, epoch=0, sequence=0)
-    assert partition.append_from_client(late, NOW).error is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(partition, late).error is ErrorCode.INVALID_PRODUCER_EPOCH

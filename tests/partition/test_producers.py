@@ -42,7 +42,9 @@ def marker(epoch: int, coordinator_epoch: int = 0) -> SealedBatch:
 def error_of(
     producers: Producers, batch: SealedBatch, *, starts_at_zero: bool = False
 ) -> ErrorCode:
-    refusal = producers.check_batch(batch, starts_at_zero=starts_at_zero)
+    refusal = producers.check_epoch(
+        batch.producer_id, batch.producer_epoch
+    ) or producers.check_sequence(batch, starts_at_zero=starts_at_zero)
     return refusal.error if refusal else ErrorCode.NONE
 
 

@@ -10,11 +10,11 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.records.batch import read_header, seal_check
+from fencepost.records.batch import SealedBatch, read_header, seal_check
 from fencepost.records.builder import build_batch
 from fencepost.records.compression import CODECS, Codec
 from fencepost.records.opened import Record, open_batch
-from fencepost.records.produced import read_produced
+from fencepost.records.produced import check_produced, read_produced
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas by a deprecated function of the standard library.
@@ -80,14 +80,18 @@ def encoded_by_us(records: list[Record], codec: int) -> bytes:
 
 @given(some_records, st.sampled_from(sorted(CODECS)))
 def test_we_open_what_aiokafka_builds(records: list[Record], codec: int) -> None:
-    batch = read_produced(encoded_by(AioBuilder, records, codec), max_bytes=1 << 20)
+    batch = read_produced(encoded_by(AioBuilder, records, codec))
+    assert isinstance(batch, SealedBatch)
+    assert check_produced(batch, max_bytes=1 << 20) is None
     assert [record._replace(offset=0) for record in open_batch(batch)] == records
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (4000, 5, 6)
 
 
 @given(some_records, st.sampled_from(kafka_python_codecs))
 def test_we_open_what_kafka_python_builds(records: list[Record], codec: int) -> None:
-    batch = read_produced(encoded_by(KafkaPythonBuilder, records, codec), max_bytes=1 << 20)
+    batch = read_produced(encoded_by(KafkaPythonBuilder, records, codec))
+    assert isinstance(batch, SealedBatch)
+    assert check_produced(batch, max_bytes=1 << 20) is None
     assert [record._replace(offset=0) for record in open_batch(batch)] == records
 
 

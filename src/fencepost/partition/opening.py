@@ -18,6 +18,7 @@ from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import MAX_DECOMPRESSED_BYTES
+from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 from fencepost.log.config import LogConfig
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch
@@ -55,15 +56,15 @@ def is_repacked(batch: SealedBatch, config: LogConfig) -> bool:
 class Opening:
     """One batch on its way; see the module's docstring."""
 
-    __slots__ = ("_batch", "_codec", "_payload", "_scan", "problem", "repacked")
+    __slots__ = ("_batch", "_codec", "_payload", "_scan", "refusal", "repacked")
 
     def __init__(self, batch: SealedBatch, config: LogConfig) -> None:
         self._batch = batch
         self._codec = CODECS[config.compression_type] if is_repacked(batch, config) else None
         self._payload: Buffer | None = None
         self._scan: RecordScan | None = None
-        self.problem: BatchError | None = None
-        """Why it does not hold what its header says."""
+        self.refusal: Refusal | None = None
+        """Set when the batch does not hold what its header says."""
         self.repacked: SealedBatch | None = None
         """The batch in the topic's codec, where that is another one."""
 
@@ -81,20 +82,20 @@ class Opening:
             self._payload = decompress(batch.codec, packed, max_bytes)
             self._scan = RecordScan(batch, self._payload)
         except BatchError as problem:
-            self.problem = problem
+            self.refusal = problem.refusal
 
     def step(self, count: int = RECORDS_PER_STEP) -> bool:
         """Looks at the next records; True when there is nothing more to look at."""
-        if self.problem is not None or self._scan is None:
+        if self.refusal is not None or self._scan is None:
             return True
         try:
             return self._scan.step(count)
         except BatchError as problem:
-            self.problem = problem
+            self.refusal = problem.refusal
             return True
 
     def pack(self) -> None:
-        if self._codec is not None and self.problem is None and self._payload is not None:
+        if self._codec is not None and self.refusal is None and self._payload is not None:
             self.repacked = reseal(self._batch, self._codec, self._payload)
         self._payload = None
 
@@ -107,8 +108,8 @@ class Opening:
         if self._batch.record_count > RECORDS_PER_STEP:
             return False
         self.unpack(max_bytes)
-        if self.problem is not None:  # Damaged, or larger than that: nobody knows yet.
-            self.problem = None
+        if self.refusal is not None:  # Damaged, or larger than that: not known yet.
+            self.refusal = None
             return False
         self.step()
         self.pack()

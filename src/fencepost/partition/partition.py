@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import TopicPartition
+from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 from fencepost.log.cleaning import LastRecord
 from fencepost.log.config import LogConfig
@@ -29,7 +30,7 @@ from fencepost.log.log import Log
 from fencepost.partition.admission import check_admission
 from fencepost.partition.open_txns import OpenTxns
 from fencepost.partition.opening import Opening, must_open
-from fencepost.partition.producers import CompletedTxn, Producers, Refusal, stale_epoch
+from fencepost.partition.producers import CompletedTxn, Producers, ProducerState
 from fencepost.partition.verification import Guard, Verification
 from fencepost.records.batch import SealedBatch
 from fencepost.records.builder import build_pairs
@@ -45,33 +46,16 @@ NONE: Final = ErrorCode.NONE
 
 @dataclass(slots=True, init=False)
 class Appended:
-    """What became of a batch: its offsets, or why it was refused.
+    """Where a batch is in the log; a duplicate gets the offsets of its first append."""
 
-    A duplicate answers as it did at first.
-    """
-
-    error: ErrorCode
     base_offset: int
     end_offset: int
     append_time_ms: int
-    message: str | None
-    record_errors: Sequence[tuple[int, str]]
 
-    def __init__(
-        self,
-        error: ErrorCode,
-        base_offset: int = -1,
-        end_offset: int = -1,
-        append_time_ms: int = -1,
-        message: str | None = None,
-        record_errors: Sequence[tuple[int, str]] = (),
-    ) -> None:
-        self.error = error
+    def __init__(self, base_offset: int, end_offset: int, append_time_ms: int) -> None:
         self.base_offset = base_offset
         self.end_offset = end_offset
         self.append_time_ms = append_time_ms
-        self.message = message
-        self.record_errors = record_errors
 
 
 class Fetched(NamedTuple):
@@ -196,25 +180,23 @@ class Partition:
         now_ms: int,
         guard: Guard | None = None,
         opening: Opening | None = None,
-    ) -> Appended:
-        """Checks and appends one batch of a producer; `opening` where its topic has to look into it."""
+    ) -> Appended | Refusal:
+        """Checks and appends one batch of a producer; `opening` if its topic must read the records."""
         config = self.log.config
         if opening is None and must_open(batch, config):
             opening = Opening(batch, config)
             opening.open_now()
-        if refused := check_admission(batch, config, now_ms, opening):
-            return Appended(
-                refused.error, message=refused.message, record_errors=refused.record_errors
-            )
+        if refusal := check_admission(batch, config, now_ms, opening):
+            return refusal
         if batch.producer_id >= 0:
             state = self.producers.get(batch.producer_id)
             if state is not None and (known := state.find_duplicate(batch)):
-                return Appended(NONE, known.base_offset, known.last_offset + 1, known.timestamp_ms)
-            if problem := self._check_producer(batch, guard):
-                return Appended(problem.error, message=problem.message)
+                return Appended(known.base_offset, known.last_offset + 1, known.timestamp_ms)
+            if refusal := self._check_producer(batch, state, guard):
+                return refusal
         if opening is not None:
-            if opening.problem is not None:
-                return Appended(opening.problem.error_code, message=str(opening.problem))
+            if opening.refusal is not None:
+                return opening.refusal
             if opening.repacked is not None:
                 batch = opening.repacked
         append_time_ms = -1
@@ -224,15 +206,16 @@ class Partition:
         base_offset = self.log.log_end_offset
         batch.assign(base_offset, self.leader_epoch)
         self._append(batch, now_ms)
-        return Appended(NONE, base_offset, batch.next_offset, append_time_ms)
+        return Appended(base_offset, batch.next_offset, append_time_ms)
 
-    def _check_producer(self, batch: SealedBatch, guard: Guard | None) -> Refusal | None:
+    def _check_producer(
+        self, batch: SealedBatch, state: ProducerState | None, guard: Guard | None
+    ) -> Refusal | None:
         held = self.verification.get(batch.producer_id)
-        state = self.producers.get(batch.producer_id)
-        # A stale epoch is told before a missing guard, else a fenced producer would only hear that
-        # its transaction is in a wrong state (KAFKA-19690).
-        if state is not None and batch.producer_epoch < state.epoch:
-            return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
+        # Before the guard: a fenced producer must get INVALID_PRODUCER_EPOCH, not INVALID_TXN_STATE
+        # (KAFKA-19690).
+        if state is not None and (fenced := state.check_epoch(batch.producer_epoch)):
+            return fenced
         in_doubt = batch.is_transactional or held is not None
         if in_doubt and not self.in_txn(batch.producer_id, batch.producer_epoch):
             if batch.is_transactional and (guard is None or guard is not held):
@@ -250,7 +233,7 @@ class Partition:
                     f"Sequence {batch.base_sequence} of producer {batch.producer_id} came before "
                     f"{held.lowest_sequence}, whose transaction is still being verified.",
                 )
-        return self.producers.check_batch(
+        return self.producers.check_sequence(
             batch, starts_at_zero=held is not None and held.starts_at_zero
         )
 
@@ -270,8 +253,8 @@ class Partition:
         """
         state = self.producers.get(batch.producer_id)
         if state is not None:
-            if batch.producer_epoch < state.epoch:
-                return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
+            if fenced := state.check_epoch(batch.producer_epoch):
+                return fenced
             if state.in_txn and state.epoch == batch.producer_epoch:
                 return None
         return self.verification.begin(
@@ -314,16 +297,16 @@ class Partition:
         coordinator_epoch: int,
         transaction_version: int,
         now_ms: int,
-    ) -> tuple[ErrorCode, int]:
-        """Ends a transaction here; the error, and the end of the log after the marker."""
-        refused = self.producers.check_marker(
+    ) -> int | Refusal:
+        """Ends a transaction here; returns the end of the log after the marker."""
+        refusal = self.producers.check_marker(
             producer_id,
             producer_epoch,
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )
-        if refused:
-            return refused.error, -1
+        if refusal is not None:
+            return refusal
         batch = build_marker(
             Marker(commit, coordinator_epoch),
             producer_id=producer_id,
@@ -334,7 +317,7 @@ class Partition:
         )
         self._append(batch, now_ms)
         self.verification.marked(producer_id, producer_epoch, transaction_version)
-        return NONE, batch.next_offset
+        return batch.next_offset
 
     def _append(self, batch: SealedBatch, now_ms: int) -> None:
         log = self.log

@@ -19,24 +19,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import MAX_PRODUCER_EPOCH, MAX_SEQUENCE, NO_SEQUENCE
 from fencepost.base.limits import BATCHES_REMEMBERED_PER_PRODUCER
+from fencepost.base.refusal import Refusal
 from fencepost.records.batch import SealedBatch
 from fencepost.records.control import Marker
 from fencepost.records.snapshot import ProducerSnapshotEntry
 
 NO_OFFSET: Final = -1
 NO_COORDINATOR_EPOCH: Final = -1
-
-
-class Refusal(NamedTuple):
-    """Why a batch or a marker was not taken: the code for the client and a sentence for people."""
-
-    error: ErrorCode
-    message: str
 
 
 @dataclass(slots=True, init=False)
@@ -111,6 +105,20 @@ class ProducerState:
     def in_txn(self) -> bool:
         return self.txn_first_offset != NO_OFFSET
 
+    def check_epoch(self, epoch: int) -> Refusal | None:
+        """Refuses an epoch below the last one seen: its producer was fenced."""
+        if epoch < self.epoch:
+            return self.refuse_epoch(epoch)
+        return None
+
+    def refuse_epoch(self, epoch: int) -> Refusal:
+        """The refusal of a fenced producer; it names both epochs."""
+        return Refusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"Epoch of producer {self.producer_id} is {epoch}, which is smaller than the last seen "
+            f"epoch {self.epoch}.",
+        )
+
     def find_duplicate(self, batch: SealedBatch) -> RememberedBatch | None:
         """The remembered batch with exactly these sequences, if there is one at this epoch."""
         if batch.producer_epoch != self.epoch:
@@ -156,8 +164,13 @@ class Producers:
     # -- checks
     # -------------------------------------------------------------------------------------------
 
-    def check_batch(self, batch: SealedBatch, *, starts_at_zero: bool) -> Refusal | None:
-        """Whether a client's batch may follow; duplicates have been answered before.
+    def check_epoch(self, producer_id: int, epoch: int) -> Refusal | None:
+        """Refuses the epoch of a fenced producer; an unknown producer passes."""
+        state = self._states.get(producer_id)
+        return None if state is None else state.check_epoch(epoch)
+
+    def check_sequence(self, batch: SealedBatch, *, starts_at_zero: bool) -> Refusal | None:
+        """Checks that a client's batch follows the last one; `check_epoch` comes before.
 
         `starts_at_zero` is set for transactions of TV2, whose unknown producers must begin at 0.
         """
@@ -167,8 +180,7 @@ class Producers:
             if starts_at_zero and sequence != 0:
                 return self._out_of_order(batch, expected=0)
             return None
-        if batch.producer_epoch < state.epoch:
-            return stale_epoch(batch.producer_id, batch.producer_epoch, state.epoch)
+        assert batch.producer_epoch >= state.epoch, "the epoch was checked before"
         if batch.producer_epoch > state.epoch:
             if sequence != 0:
                 return self._out_of_order(batch, expected=0)
@@ -206,8 +218,8 @@ class Producers:
         state = self._states.get(producer_id)
         if state is None:
             return None
-        if producer_epoch < state.epoch:
-            return stale_epoch(producer_id, producer_epoch, state.epoch)
+        if refusal := state.check_epoch(producer_epoch):
+            return refusal
         if (
             transaction_version >= 2
             and producer_epoch == state.epoch
@@ -215,7 +227,7 @@ class Producers:
             # An equal epoch without an open transaction is a marker sent twice (KAFKA-19999).
             and state.in_txn
         ):
-            return stale_epoch(producer_id, producer_epoch, state.epoch)
+            return state.refuse_epoch(producer_epoch)
         if coordinator_epoch < state.coordinator_epoch:
             return Refusal(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -302,15 +314,6 @@ class Producers:
             for state in self._states.values()
             if state.in_txn
         )
-
-
-def stale_epoch(producer_id: int, got: int, current: int) -> Refusal:
-    """The refusal of a fenced producer: it names both epochs, because that is what one asks first."""
-    return Refusal(
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"Epoch of producer {producer_id} is {got}, which is smaller than the last seen epoch "
-        f"{current}.",
-    )
 
 
 def _snapshot_entry(state: ProducerState) -> ProducerSnapshotEntry:

@@ -37,6 +37,7 @@ from crc32c import crc32c
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import MAX_SEQUENCE, NO_PRODUCER_ID, NO_SEQUENCE
+from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 
 HEADER_BYTES: Final = 61
@@ -70,11 +71,16 @@ _MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class BatchError(FencepostError):
-    """Bytes that are not the batch they should be, with the code that a producer is told."""
+    """Bytes that cannot be read as the batch that they should be."""
 
-    def __init__(self, error_code: ErrorCode, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, error_code: ErrorCode, message: str) -> None:
+        super().__init__(message)
         self.error_code = error_code
+
+    @property
+    def refusal(self) -> Refusal:
+        """What a producer that sent these bytes is answered with."""
+        return Refusal(self.error_code, str(self))
 
 
 class SealedBatch:

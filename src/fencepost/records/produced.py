@@ -1,12 +1,13 @@
-"""What a broker demands of a batch that a client sends, beyond its being whole.
+"""What a broker requires of a batch from a client, beyond its being whole.
 
-The order of the checks and their codes are Kafka's: the shape of the request first, then the size,
-then the CRC, then what the header claims.
+The order of the checks and their codes are Kafka's: the shape of the request first (`read_produced`),
+then the base offset, the size, the CRC and the rest of the header (`check_produced`).
 """
 
 from __future__ import annotations
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 from fencepost.records.batch import (
     HEADER_BYTES,
@@ -18,81 +19,80 @@ from fencepost.records.batch import (
 from fencepost.records.compression import CODECS
 
 
-class ClaimError(BatchError):
-    """A whole batch whose header claims what a client may not claim: what the log of the partition finds out."""
-
-
-def read_produced(data: Buffer | None, *, max_bytes: int) -> SealedBatch:
-    """The one batch of a client's append to one partition; BatchError carries the reply's code."""
+def read_produced(data: Buffer | None) -> SealedBatch | Refusal:
+    """Reads the single batch that a client sends to one partition; checks its header's length only."""
     if not data:
-        raise BatchError(ErrorCode.INVALID_RECORD, "a produce request without a batch")
+        return Refusal(ErrorCode.INVALID_RECORD, "a produce request without a batch")
     if len(data) < HEADER_BYTES:
-        raise BatchError(ErrorCode.INVALID_RECORD, f"a batch that ends after {len(data)} bytes")
-    batch = read_header(data)
-    if batch.size_bytes != len(data):
-        raise _not_one_batch(batch, len(data))
+        return Refusal(ErrorCode.INVALID_RECORD, f"a batch that ends after {len(data)} bytes")
+    try:
+        batch = read_header(data)
+    except BatchError as problem:
+        return problem.refusal
+    if batch.size_bytes > len(data):
+        return Refusal(
+            ErrorCode.INVALID_RECORD,
+            f"a batch of {batch.size_bytes} bytes was sent as {len(data)}",
+        )
+    if batch.size_bytes < len(data):
+        return Refusal(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+    return batch
+
+
+def check_produced(batch: SealedBatch, *, max_bytes: int) -> Refusal | None:
+    """Checks what the log of a partition requires of a client's batch."""
     if batch.base_offset != 0:
-        raise ClaimError(
+        return Refusal(
             ErrorCode.INVALID_RECORD,
             f"a client's batch begins at offset 0, not at {batch.base_offset}",
         )
     if batch.size_bytes > max_bytes:
-        raise BatchError(
+        return Refusal(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {batch.size_bytes} bytes; max.message.bytes allows {max_bytes}",
         )
     try:
         seal_check(batch)
     except BatchError as problem:
-        if problem.error_code is ErrorCode.INVALID_RECORD:
-            raise ClaimError(problem.error_code, str(problem)) from None
-        raise
-    _check_claims(batch)
-    return batch
+        return problem.refusal
+    return _check_header(batch)
 
 
-def _not_one_batch(batch: SealedBatch, size_bytes: int) -> BatchError:
-    if batch.size_bytes > size_bytes:
-        return BatchError(
-            ErrorCode.INVALID_RECORD,
-            f"a batch of {batch.size_bytes} bytes was sent as {size_bytes}",
-        )
-    return BatchError(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
-
-
-def _check_claims(batch: SealedBatch) -> None:
+def _check_header(batch: SealedBatch) -> Refusal | None:
     if batch.record_count <= 0:
-        raise ClaimError(ErrorCode.INVALID_RECORD, "a client's batch without records")
+        return Refusal(ErrorCode.INVALID_RECORD, "a client's batch without records")
     if batch.record_count != batch.last_offset_delta + 1:
-        raise ClaimError(
+        return Refusal(
             ErrorCode.INVALID_RECORD,
             f"{batch.record_count} records for {batch.last_offset_delta + 1} offsets",
         )
     if batch.is_control:
-        raise ClaimError(ErrorCode.INVALID_RECORD, "clients may not write control records")
+        return Refusal(ErrorCode.INVALID_RECORD, "clients may not write control records")
     if batch.has_producer_id and batch.base_sequence < 0:
-        raise ClaimError(
+        return Refusal(
             ErrorCode.INVALID_RECORD,
             f"producer {batch.producer_id} sent the sequence {batch.base_sequence}",
         )
     if batch.codec not in CODECS:
-        raise ClaimError(
+        return Refusal(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"the compression codec {batch.codec} is unknown",
         )
+    return None
 
 
 def check_timestamps(
     batch: SealedBatch, now_ms: int, *, before_max_ms: int, after_max_ms: int
-) -> None:
-    """INVALID_TIMESTAMP for a create time too far from the broker's clock.
+) -> Refusal | None:
+    """Refuses create times too far from the broker's clock.
 
-    Kafka looks at every record; we look at the header, which bounds the newest record exactly and
-    gives the oldest of a batch whose first record is its oldest.
+    Kafka checks every record. We check the header: its newest time is exact, and its base time is
+    the oldest if the first record is.
     """
     oldest_ms, newest_ms = now_ms - before_max_ms, now_ms + after_max_ms
     if batch.max_timestamp > newest_ms or 0 <= batch.base_timestamp < oldest_ms:
-        raise BatchError(
+        return Refusal(
             ErrorCode.INVALID_TIMESTAMP,
             f"the times {batch.base_timestamp} to {batch.max_timestamp} are too far from {now_ms}",
         )
+    return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition, coordinator_partition
+from fencepost.base.refusal import Refusal
 from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.transactions.markers import EndMarker, append_marker
 from fencepost.broker.waiting import Parked
@@ -166,5 +167,5 @@ class GroupNode(StubNode):
         count = self.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
         index = coordinator_partition(group_id, count)
         marker = EndMarker(producer_id, epoch, commit, 0, 0)
-        error, _, _ = append_marker(cast("Node", self), CONSUMER_OFFSETS_TOPIC, index, marker)
-        assert error is ErrorCode.NONE
+        written = append_marker(cast("Node", self), CONSUMER_OFFSETS_TOPIC, index, marker)
+        assert not isinstance(written, Refusal)

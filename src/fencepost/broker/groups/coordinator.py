@@ -237,8 +237,9 @@ class GroupCoordinator:
             done(CommitReply(found))
             return
         partition = found.partition
-        if error := _refuse_epoch(partition, producer):
-            done(CommitReply(error))
+        # Before the transaction coordinator is called (KAFKA-18042).
+        if refusal := partition.producers.check_epoch(*producer):
+            done(CommitReply(refusal.error))
             return
         if partition.in_txn(*producer):
             self._commit(found, read(), producer, done)
@@ -334,21 +335,13 @@ class GroupCoordinator:
         self._schedule_expiry()
 
 
-def _refuse_epoch(partition: Partition, producer: Producer) -> ErrorCode | None:
-    """A producer that a marker has fenced here is told so before its coordinator is asked (KAFKA-18042)."""
-    state = partition.producers.get(producer.producer_id)
-    if state is not None and producer.producer_epoch < state.epoch:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return None
-
-
 def _refuse_write(found: GroupPartition, producer: Producer, guard: Guard) -> ErrorCode:
     """Whether what was verified still holds: an answer of the coordinator may be overtaken by a marker."""
     if found.closed:
         return ErrorCode.NOT_COORDINATOR
     partition = found.partition
-    if error := _refuse_epoch(partition, producer):
-        return error
+    if refusal := partition.producers.check_epoch(*producer):
+        return refusal.error
     if partition.in_txn(*producer) or partition.verification.get(producer.producer_id) is guard:
         return NONE
     return ErrorCode.INVALID_TXN_STATE

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.refusal import Refusal
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
-from fencepost.broker.settings.changes import Refusal
 from fencepost.wire.forms.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.refusal import Refusal
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.settings.changes import (
     LOGGER_RESOURCE,
-    Refusal,
     Resource,
     refuse_broker,
     refuse_logger_owner,

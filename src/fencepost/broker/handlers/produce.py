@@ -26,16 +26,16 @@ from typing import Final
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import INTERNAL_TOPICS, topic_id_text
+from fencepost.base.refusal import Refusal
 from fencepost.base.seams import Buffer
 from fencepost.broker.context import Context
 from fencepost.broker.waiting import NO_REPLY, NoReply, Parked
 from fencepost.partition.opening import RECORDS_PER_STEP, SHORT_BYTES, Opening, must_open
 from fencepost.partition.partition import Appended, Partition
-from fencepost.partition.producers import Refusal
 from fencepost.partition.verification import Guard
 from fencepost.records.batch import BatchError, SealedBatch, read_header
 from fencepost.records.compression import Codec
-from fencepost.records.produced import ClaimError, read_produced
+from fencepost.records.produced import check_produced, read_produced
 from fencepost.wire.forms.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -151,12 +151,13 @@ def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, l
         error = refusal or refuse_topic(name, context)
         partitions = []
         for data in topic.partition_data:
-            outcome = error or admit_partition(name, data, context)
+            if error is not None:
+                partitions.append(refused_reply(data.index, error))
+                continue
+            outcome = admit_partition(name, data, context)
             if isinstance(outcome, Write):
                 writes.append(outcome)
                 partitions.append(outcome.reply)
-            elif isinstance(outcome, Refusal):
-                partitions.append(refused_reply(data.index, outcome))
             else:
                 partitions.append(outcome)
         if partitions:  # A topic without any is not in the answer.
@@ -187,6 +188,11 @@ def refused_reply(
     )
 
 
+def log_start_for(refusal: Refusal, partition: Partition) -> int:
+    """The log start offset in the reply to a batch that the log refuses; -1 where Kafka sends none."""
+    return -1 if refusal.error in WITHOUT_LOG_START else partition.log_start_offset
+
+
 def refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
     if request.acks not in (-1, 0, 1):
         return Refusal(
@@ -205,26 +211,21 @@ def refuse_topic(name: str, context: Context) -> Refusal | None:
 
 def admit_partition(
     name: str, data: PartitionProduceData, context: Context
-) -> Write | Refusal | PartitionProduceResponse:
+) -> Write | PartitionProduceResponse:
     partition = context.node.partition(name, data.index)
     if partition is None:
         by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS and not name
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return Refusal(
-            unknown, f"This broker has no partition {data.index} of {name or 'that id'}."
-        )
-    try:
-        batch = read_produced(data.records, max_bytes=partition.log.config.max_message_bytes)
-    except ClaimError as claim:  # A name of its own: to mypyc one name has one type.
-        refusal = Refusal(claim.error_code, str(claim))
-        return refused_reply(data.index, refusal, partition.log_start_offset)
-    except BatchError as problem:
-        return Refusal(problem.error_code, str(problem))
+        message = f"This broker has no partition {data.index} of {name or 'that id'}."
+        return refused_reply(data.index, Refusal(unknown, message))
+    batch = read_produced(data.records)
+    if isinstance(batch, Refusal):
+        return refused_reply(data.index, batch)
+    if refusal := check_produced(batch, max_bytes=partition.log.config.max_message_bytes):
+        return refused_reply(data.index, refusal, log_start_for(refusal, partition))
     if context.api_version < FIRST_VERSION_WITH_ZSTD and batch.codec == Codec.ZSTD:
-        return Refusal(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd may be sent from version {FIRST_VERSION_WITH_ZSTD} on.",
-        )
+        message = f"zstd may be sent from version {FIRST_VERSION_WITH_ZSTD} on."
+        return refused_reply(data.index, Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message))
     write = Write(partition, batch, data.index)
     if must_open(batch, partition.log.config):
         write.opening = Opening(batch, partition.log.config)
@@ -451,10 +452,9 @@ def append_some(
             refuse_deleted(write, context)
             continue
         appended = append(write, now_ms)
-        if appended.error is not NONE:
-            refuse(write, Refusal(appended.error, appended.message or ""), context)
-            if appended.error not in WITHOUT_LOG_START:
-                write.reply.log_start_offset = write.partition.log_start_offset
+        if not isinstance(appended, Appended):
+            refuse(write, appended, context)
+            write.reply.log_start_offset = log_start_for(appended, write.partition)
             write.reply.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
                 for index, why in appended.record_errors
@@ -496,11 +496,11 @@ def say_nothing(response: ProduceResponse) -> NoReply:
     return NO_REPLY
 
 
-def append(write: Write, now_ms: int) -> Appended:
+def append(write: Write, now_ms: int) -> Appended | Refusal:
     try:
         return write.partition.append_from_client(write.batch, now_ms, write.guard, write.opening)
     except StorageError as problem:
-        return Appended(ErrorCode.KAFKA_STORAGE_ERROR, message=str(problem))
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
 
 
 def wait_until_durable(

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.refusal import Refusal
 from fencepost.broker.operations import CLUSTER_NAME
 from fencepost.broker.transactions.markers import EndMarker, append_marker
 from fencepost.broker.turns import run_in_turns
@@ -78,13 +79,15 @@ class Writing:
         if self._node.partition(topic, index) is None:
             self._note(marker, topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
-        error, partition, end_offset = append_marker(self._node, topic, index, marker)
-        self._note(marker, topic, index, error)
-        if error is ErrorCode.NONE:
-            assert partition is not None
-            self._unfinished += 1
-            durable = partial(self._durable, marker, partition)
-            self._node.when_durable(partition, end_offset, durable)
+        written = append_marker(self._node, topic, index, marker)
+        if isinstance(written, Refusal):
+            self._note(marker, topic, index, written.error)
+            return
+        partition, end_offset = written
+        self._note(marker, topic, index, ErrorCode.NONE)
+        self._unfinished += 1
+        durable = partial(self._durable, marker, partition)
+        self._node.when_durable(partition, end_offset, durable)
 
     def _note(self, marker: EndMarker, topic: str, index: int, error: ErrorCode) -> None:
         of_topic = self._errors.setdefault(marker.producer_id, {}).setdefault(topic, {})

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
+from fencepost.base.refusal import Refusal
 from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.settings.client_metrics import SubscriptionError, check_client_metrics
 from fencepost.broker.settings.config import (
@@ -80,13 +81,6 @@ class Change(NamedTuple):
     name: str
     operation: int
     value: str | None
-
-
-class Refusal(NamedTuple):
-    """Why nothing of this resource is changed."""
-
-    error: ErrorCode
-    message: str
 
 
 class Resource(NamedTuple):

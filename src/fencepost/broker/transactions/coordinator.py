@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import CorruptError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, coordinator_partition
+from fencepost.base.refusal import Refusal
 from fencepost.broker.transactions.ending import Ending
 from fencepost.broker.transactions.loading import (
     RETRY_LOAD_MS,
@@ -36,7 +37,7 @@ from fencepost.broker.transactions.loading import (
     finish_prepared,
     not_served,
 )
-from fencepost.broker.transactions.partition import APPEND_ERRORS, CoordinatorPartition
+from fencepost.broker.transactions.partition import CoordinatorPartition
 from fencepost.broker.transactions.timeouts import TransactionClock
 from fencepost.coordinator.txn.decide import (
     decide_add_partitions,
@@ -318,8 +319,8 @@ class TransactionCoordinator:
             self._end(coordinator, decision, now_ms, done)
             return
         end_offset = coordinator.append(record, now_ms)
-        if end_offset < 0:
-            done(Reply(APPEND_ERRORS[end_offset]))
+        if isinstance(end_offset, Refusal):
+            done(Reply(end_offset.error))
         elif coordinator.partition.high_watermark >= end_offset:
             _written(coordinator, record, end_offset, reply, done)
         else:
@@ -339,8 +340,8 @@ class TransactionCoordinator:
         ending = Ending(self._node, coordinator, effect, decision.reply, done)
         ending.reached(ending.points.before_prepare)
         end_offset = coordinator.append(decision.records[0], now_ms)
-        if end_offset < 0:
-            done(Reply(APPEND_ERRORS[end_offset]))
+        if isinstance(end_offset, Refusal):
+            done(Reply(end_offset.error))
             return
         ending.reached(ending.points.prepare_appended)
         if coordinator.partition.high_watermark >= end_offset:

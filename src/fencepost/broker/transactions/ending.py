@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.refusal import Refusal
 from fencepost.broker.transactions.markers import EndMarker, MarkerRun
 from fencepost.coordinator.txn.events import MarkersWritten, Reply
 from fencepost.coordinator.txn.prepare import decide_markers_written
@@ -154,7 +155,7 @@ class Ending:
         now_ms = self._node.clock.now_ms()
         decision = decide_markers_written(coordinator.state, event, now_ms)
         end_offset = coordinator.append(decision.records[0], now_ms)
-        if end_offset < 0:
+        if isinstance(end_offset, Refusal):
             self._node.call_later(COMPLETE_RETRY_MS, self._complete)
             return
         self.reached(self.points.complete_appended)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from fencepost.base.refusal import Refusal
 from fencepost.broker.turns import TURN_SECONDS
 from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
@@ -65,6 +66,16 @@ NEVER_WRITTEN_THERE: Final = frozenset(
 )
 """The partition cannot hold transactions, so the producer cannot have written to it."""
 
+_UNKNOWN_PARTITION: Final = Refusal(
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+)
+_NOT_LEADER: Final = Refusal(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker does not lead the partition."
+)
+_GROUPS_LOADING: Final = Refusal(
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, "The group coordinator is loading the partition."
+)
+
 
 @dataclass(slots=True, init=False)
 class EndMarker:
@@ -91,22 +102,22 @@ class EndMarker:
         self.transaction_version = transaction_version
 
 
-Written = tuple[ErrorCode, "Partition | None", int]
-"""What became of a marker, where it is, and the end offset from which on it counts as durable."""
+Written = tuple["Partition", int]
+"""The partition of a marker, and the high watermark from which on the marker is durable."""
 
 
-def append_marker(node: Node, topic: str, index: int, marker: EndMarker) -> Written:
+def append_marker(node: Node, topic: str, index: int, marker: EndMarker) -> Written | Refusal:
     """Appends one marker and applies it; the caller waits until it is durable."""
     partition = node.partition(topic, index)
     if partition is None:
         if node.metadata.partition(topic, index) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, -1
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER, None, -1
+            return _UNKNOWN_PARTITION
+        return _NOT_LEADER
     if topic == CONSUMER_OFFSETS_TOPIC and not node.groups.is_loaded(index):
         # The fold of the group coordinator could miss a marker that comes while it runs.
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER, None, -1
+        return _GROUPS_LOADING
     try:
-        error, end_offset = partition.append_marker(
+        end_offset = partition.append_marker(
             marker.producer_id,
             marker.producer_epoch,
             commit=marker.commit,
@@ -116,10 +127,12 @@ def append_marker(node: Node, topic: str, index: int, marker: EndMarker) -> Writ
         )
     except StorageError as problem:
         log.error("a marker could not be written to %s: %s", partition.name, problem)
-        return ErrorCode.KAFKA_STORAGE_ERROR, None, -1
-    if error is NONE and topic == CONSUMER_OFFSETS_TOPIC:
+        return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
+    if isinstance(end_offset, Refusal):
+        return end_offset
+    if topic == CONSUMER_OFFSETS_TOPIC:
         _settle_offsets(node, index, end_offset - 1, marker)
-    return error, partition, end_offset
+    return partition, end_offset
 
 
 def _settle_offsets(node: Node, index: int, offset: int, marker: EndMarker) -> None:
@@ -191,15 +204,17 @@ class MarkerRun:
             self._timer = self._node.call_later(RETRY_PAUSE_MS, self._retry)
 
     def _write(self, name: TopicPartition) -> None:
-        error, partition, end_offset = append_marker(self._node, name[0], name[1], self._marker)
-        if error is NONE:
-            assert partition is not None
+        written = append_marker(self._node, name[0], name[1], self._marker)
+        if not isinstance(written, Refusal):
+            partition, end_offset = written
             self._ending.marker_appended()
             if partition.high_watermark >= end_offset:
                 self._settled(name)
             else:
                 self._node.when_durable(partition, end_offset, partial(self._settled, name))
-        elif error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in NEVER_WRITTEN_THERE:
+            return
+        error = written.error
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in NEVER_WRITTEN_THERE:
             log.info(
                 "%s needs no marker of producer %d: %s", name, self._marker.producer_id, error.name
             )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.limits import MAX_BATCH_BYTES
+from fencepost.base.refusal import Refusal
 from fencepost.broker.transactions.checkpoint import CheckpointKeeper
 from fencepost.coordinator.txn.apply import CoordinatorState, apply
 from fencepost.records.transaction_log import encode_key, encode_value
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
     from fencepost.partition.partition import Partition
 
 log = logging.getLogger(__name__)
-
-DISK_REFUSED: Final = -1
-TOO_LARGE: Final = -2
-APPEND_ERRORS: Final = {
-    DISK_REFUSED: ErrorCode.NOT_COORDINATOR,  # Kafka's word for a log that cannot be written here.
-    TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What a client hears when `append` did nothing."""
 
 MAX_VALUE_BYTES: Final = MAX_BATCH_BYTES - 64 * 1024
 """Of one record: a batch must have room for its header and a key of up to 32 KiB."""
@@ -96,13 +89,11 @@ class CoordinatorPartition:
     def __repr__(self) -> str:
         return f"CoordinatorPartition({self.index}, epoch {self.epoch}, {self.state})"
 
-    def append(self, record: LogRecord, now_ms: int) -> int:
+    def append(self, record: LogRecord, now_ms: int) -> int | Refusal:
         """Appends and applies one record; its id is pending from now on.
 
-        The end of the log after it.
-
-        Negative when nothing happened: the disk refused, or the record is larger than a batch may
-        be.
+        Returns the end of the log after it. A refusal changes nothing: the disk failed, or the
+        record does not fit into a batch.
         """
         transactional_id = record.transactional_id
         metadata = record.metadata
@@ -110,15 +101,17 @@ class CoordinatorPartition:
         assert metadata is not None
         value = encode_value(metadata)
         if len(value) > MAX_VALUE_BYTES:
-            log.error("transactional id %s has too many partitions for a record", transactional_id)
-            return TOO_LARGE
+            too_large = f"transactional id {transactional_id} has too many partitions for a record"
+            log.error("%s", too_large)
+            return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, too_large)
         try:
             end_offset = self.partition.append_records(
                 [(encode_key(transactional_id), value)], now_ms
             )
         except StorageError as problem:
             log.error("%s cannot be written: %s", self.partition.name, problem)
-            return DISK_REFUSED
+            # Kafka's code for a transaction log that cannot be written here.
+            return Refusal(ErrorCode.NOT_COORDINATOR, str(problem))
         apply(self.state, record)
         self.pending[transactional_id] = end_offset
         self.checkpoint.count(1)

@@ -35,9 +35,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
+from fencepost.base.refusal import Refusal
 from fencepost.broker.storage.repair import LOSS
 from fencepost.broker.transactions.markers import EndMarker, append_marker
 from fencepost.coordinator.txn.events import LogRecord
@@ -243,19 +243,19 @@ def _write_marker(node: Node, marker: MissingMarker, *, transaction_version: int
         marker.coordinator_epoch,
         transaction_version=transaction_version,
     )
-    error, partition, _ = append_marker(node, name.topic, name.partition, end)
-    if error is not ErrorCode.NONE or partition is None:
+    written = append_marker(node, name.topic, name.partition, end)
+    if isinstance(written, Refusal):
         raise StorageError(
             f"An open transaction on {name} could not be ended after a loss of power "
-            f"({error.name}). Nothing was "
+            f"({written.error.name}). Nothing was "
             "lost by this attempt; start again when the disk can be written."
         )
-    return partition
+    return written[0]
 
 
 def _write_record(coordinator: CoordinatorPartition, record: LogRecord, now_ms: int) -> Partition:
     end_offset = coordinator.append(record, now_ms)
-    if end_offset < 0:
+    if isinstance(end_offset, Refusal):
         raise StorageError(
             f"{coordinator.partition.name} could not be written after a loss of power. Nothing "
             "was lost by this "
