@@ -18,15 +18,15 @@ from fencepost.base.failures import FencepostError
 from fencepost.cli import demo as demo_command
 from fencepost.cli.app import app
 from fencepost.demo import run as demo_run
-from fencepost.demo.cluster import FIRST_ANSWER
+from fencepost.demo.cluster import CONNECT_TIMEOUTS
+from fencepost.demo.display import Clock, Lines
 from fencepost.demo.interrupt import Interrupted, Interruption
 from fencepost.demo.picture import LEFT, RIGHT, WIDTH, draw
 from fencepost.demo.plan import IN_TURN, LAST_KILL, Victim, plan_kills, plan_loader_kill, sides_of
-from fencepost.demo.report import WIDTHS, is_right, write_report
-from fencepost.demo.run import Course, Wishes
-from fencepost.demo.show import Clock, Lines
+from fencepost.demo.progress import count_decided
+from fencepost.demo.report import WIDTHS, has_passed, write_report
+from fencepost.demo.run import DemoOptions, History
 from fencepost.demo.svg import FONT_SIZE, text_width
-from fencepost.demo.watch import count_decided
 from fencepost.examples.refunds.spark import audit
 from fencepost.examples.refunds.spark.audit import QUESTIONS, Findings
 from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
@@ -88,7 +88,7 @@ def test_a_short_run_with_a_kill_is_right_and_leaves_a_picture_only(tmp_path: Pa
     assert demo.returncode == 0, said
     assert "kill -9: an executor" in said
     assert "kill -9: the loader" in said
-    assert "RIGHT" in said
+    assert "PASSED" in said
     ET.fromstring((tmp_path / "p.svg").read_text())
     assert list(folder.iterdir()) == []
     assert left_running(folder) == []
@@ -148,7 +148,7 @@ def test_brokers_that_do_not_answer_are_named_with_the_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_spark()
-    monkeypatch.setitem(FIRST_ANSWER, "default.api.timeout.ms", 300)
+    monkeypatch.setitem(CONNECT_TIMEOUTS, "default.api.timeout.ms", 300)
     address = f"127.0.0.1:{free_port()}"
     options = ["--bootstrap-servers", address, "--picture", str(tmp_path / "p.svg")]
     result = CliRunner().invoke(app, ["demo", *options])
@@ -197,7 +197,7 @@ def test_progress_is_what_the_checkpoint_has_logged_as_done(tmp_path: Path) -> N
     assert count_decided(tmp_path) == 15
 
 
-def a_course(*, doubled: int = 0, lost: int = 0) -> tuple[Course, Wishes]:
+def a_history(*, doubled: int = 0, lost: int = 0) -> tuple[History, DemoOptions]:
     """A run that went well on one side, and as told on the other."""
     fine = Findings(
         rows={"settlements": 100, "decisions": 100, "refunds": 60},
@@ -210,22 +210,22 @@ def a_course(*, doubled: int = 0, lost: int = 0) -> tuple[Course, Wishes]:
         paid_too_much_paise=doubled * 105,
     )
     fine.wrong["settlements without a decision"] = lost
-    course = Course(
+    history = History(
         samples=[(0.0, dict.fromkeys(SIDES, 0)), (50.0, dict.fromkeys(SIDES, 100))],
         kills=[(10.0, Victim.DRIVER), (10.5, Victim.BROKER), (55.0, Victim.LOADER)],
         findings={EXACTLY_ONCE: fine, AT_LEAST_ONCE: plain},
         queries_ended=50.0,
         seconds=61.2,
     )
-    return course, Wishes(settlements=100, per_batch=10, kills=2, seed=4)
+    return history, DemoOptions(settlements=100, per_batch=10, kills=2, seed=4)
 
 
 def test_duplicates_without_transactions_are_told_and_are_no_failure() -> None:
-    course, wishes = a_course(doubled=7)
-    assert is_right(course, wishes)
-    report = write_report(course, wishes)
+    history, options = a_history(doubled=7)
+    assert has_passed(history, options)
+    report = write_report(history, options)
     assert report[0] == "Killed: 1 x driver, 1 x broker, 1 x loader. Seed 4, 61 s."
-    assert report[-2].startswith("RIGHT")
+    assert report[-2].startswith("PASSED: ")
     assert report[-1] == "Without transactions, 7 refunds were paid more than once."
     assert any(line.split()[-2:] == ["0.00", "7.35"] for line in report)
     assert all(len(line) <= 79 for line in report)
@@ -239,17 +239,17 @@ def test_every_question_fits_into_its_column() -> None:
 
 
 def test_a_lost_settlement_is_a_failure() -> None:
-    course, wishes = a_course(lost=1)
-    assert not is_right(course, wishes)
-    assert write_report(course, wishes)[-1].startswith("WRONG")
+    history, options = a_history(lost=1)
+    assert not has_passed(history, options)
+    assert write_report(history, options)[-1].startswith("FAILED: ")
 
 
 @pytest.mark.parametrize(("lost", "code"), [(0, 0), (1, 1)])
 def test_what_is_wrong_is_the_exit_code_and_the_picture_is_drawn_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int, code: int
 ) -> None:
-    course, _ = a_course(lost=lost)
-    monkeypatch.setattr(demo_command, "_run", lambda wishes: course)
+    history, _ = a_history(lost=lost)
+    monkeypatch.setattr(demo_command, "_run", lambda options: history)
     options = ["--settlements", "100", "--picture", str(tmp_path / "new" / "p.svg")]
     result = CliRunner().invoke(app, ["demo", *options])
     assert result.exit_code == code, result.output
@@ -257,13 +257,13 @@ def test_what_is_wrong_is_the_exit_code_and_the_picture_is_drawn_all_the_same(
 
 
 def test_a_settlement_that_never_reached_the_topic_is_a_failure() -> None:
-    course, wishes = a_course()
-    course.findings[EXACTLY_ONCE].rows["settlements"] = 99
-    assert not is_right(course, wishes)
+    history, options = a_history()
+    history.findings[EXACTLY_ONCE].rows["settlements"] = 99
+    assert not has_passed(history, options)
 
 
 def test_the_picture_shows_every_kill_and_what_was_paid_too_much() -> None:
-    drawing = draw(*a_course(doubled=7))
+    drawing = draw(*a_history(doubled=7))
     texts = {element.text: element for element in ET.fromstring(drawing).iter() if element.text}
     assert {"driver", "broker", "loader", "exactly once", "at least once"} <= texts.keys()
     assert any("7 too many: 7.35 rupees" in text for text in texts)
@@ -275,19 +275,19 @@ def test_the_picture_shows_every_kill_and_what_was_paid_too_much() -> None:
 
 
 def test_the_duplicates_are_a_part_of_the_bar_in_a_colour_of_their_own() -> None:
-    picture = ET.fromstring(draw(*a_course(doubled=7)))
+    picture = ET.fromstring(draw(*a_history(doubled=7)))
     bars = {each.get("class"): each for each in picture.iter("{http://www.w3.org/2000/svg}rect")}
     doubled, once = bars["bad"], bars["f0"]
     share = float(doubled.attrib["width"]) / float(once.attrib["width"])
     assert share == pytest.approx(7 / 60, rel=0.02)
-    assert "bad" not in draw(*a_course()).partition("</style>")[2]
+    assert "bad" not in draw(*a_history()).partition("</style>")[2]
 
 
 @pytest.mark.parametrize("doubled", [0, 1, 7_000_000])
 def test_nothing_in_the_picture_is_cut_at_its_edge(doubled: int) -> None:
-    course, wishes = a_course(doubled=doubled)
-    course.seconds = 60.0  # The last time stands at the edge.
-    for each in ET.fromstring(draw(course, wishes)).iter("{http://www.w3.org/2000/svg}text"):
+    history, options = a_history(doubled=doubled)
+    history.seconds = 60.0  # The last time stands at the edge.
+    for each in ET.fromstring(draw(history, options)).iter("{http://www.w3.org/2000/svg}text"):
         assert each.text is not None
         width = text_width(each.text, bold="strong" in each.attrib["class"])
         before = {"start": 0.0, "middle": width / 2, "end": width}[each.attrib["text-anchor"]]
@@ -321,7 +321,7 @@ def test_a_shielded_part_is_finished_before_it_is_interrupted() -> None:
         with interruption.shield():
             os.kill(os.getpid(), signal.SIGTERM)
             deadline = time.monotonic() + 5
-            while not interruption.is_wanted and time.monotonic() < deadline:
+            while not interruption.is_requested and time.monotonic() < deadline:
                 pass
             steps.append("finished")
         steps.append("not reached")

@@ -14,7 +14,7 @@ import pytest
 
 from fencepost.base.failures import FencepostError
 from fencepost.demo.interrupt import Interruption
-from fencepost.demo.processes import WHEN_TOLD, Household, await_line, last_words
+from fencepost.demo.processes import START_ON_LINE, Supervisor, await_line, last_error_line
 from fencepost.demo.sessions import list_processes
 from tests.spark.conftest import environment
 
@@ -35,11 +35,11 @@ def test_the_orphans_of_a_killed_program_are_killed_too(tmp_path: Path) -> None:
     family = "sleep 600 & echo child $!; (sleep 600; true) & echo child $!; echo all; sleep 600"
     with (
         Interruption() as interruption,
-        Household(interruption, tmp_path, os.environ) as household,
+        Supervisor(interruption, tmp_path, os.environ) as supervisor,
     ):
-        program = household.start("family", ["sh", "-c", family])
+        program = supervisor.start("family", ["sh", "-c", family])
         await_line(program, "all", 0)
-        said = household.log_of("family").read_text().split()
+        said = supervisor.log_of("family").read_text().split()
         children = [int(word) for word in said if word.isdecimal()]
         program.kill()
         assert len(children) == 2
@@ -47,17 +47,17 @@ def test_the_orphans_of_a_killed_program_are_killed_too(tmp_path: Path) -> None:
     wait_until(lambda: not any(lives(child) for child in children))
 
 
-HOUSEHOLD = """
+SUPERVISOR = """
 import os, pathlib, sys, time
 from fencepost.demo.interrupt import Interruption
-from fencepost.demo.processes import Household
+from fencepost.demo.processes import Supervisor
 
 folder = pathlib.Path(sys.argv[1])
-with Interruption() as interruption, Household(
+with Interruption() as interruption, Supervisor(
     interruption, folder, os.environ, deletes_folder=sys.argv[2] == "temporary"
-) as household:
+) as supervisor:
     for name in ("one", "two"):
-        household.start(name, ["sh", "-c", "sleep 600 & echo $$ $! > " + name + ".pids; wait"])
+        supervisor.start(name, ["sh", "-c", "sleep 600 & echo $$ $! > " + name + ".pids; wait"])
     while not all((folder / f"{name}.pids").exists() for name in ("one", "two")):
         time.sleep(0.01)
     print(*[(folder / f"{name}.pids").read_text() for name in ("one", "two")], flush=True)
@@ -66,11 +66,11 @@ with Interruption() as interruption, Household(
 
 
 @pytest.mark.parametrize("folder_is", ["temporary", "kept"])
-def test_nothing_outlives_a_household_that_is_killed(tmp_path: Path, folder_is: str) -> None:
-    folder = tmp_path / "household"
+def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path, folder_is: str) -> None:
+    folder = tmp_path / "supervisor"
     folder.mkdir()
     owner = subprocess.Popen(
-        [sys.executable, "-c", HOUSEHOLD, str(folder), folder_is],
+        [sys.executable, "-c", SUPERVISOR, str(folder), folder_is],
         stdout=subprocess.PIPE,
         env=environment(),
         text=True,
@@ -91,7 +91,7 @@ def test_nothing_outlives_a_household_that_is_killed(tmp_path: Path, folder_is: 
 
 def test_a_program_whose_start_nobody_saw_to_its_end_never_begins(tmp_path: Path) -> None:
     done = subprocess.run(
-        ["/bin/sh", "-c", WHEN_TOLD, "sh", "touch", str(tmp_path / "begun")],
+        ["/bin/sh", "-c", START_ON_LINE, "sh", "touch", str(tmp_path / "begun")],
         stdin=subprocess.DEVNULL,
         check=False,
     )
@@ -103,8 +103,8 @@ def test_a_program_that_does_not_start_is_told_with_its_last_words(tmp_path: Pat
     words = "echo begin; echo 'SomeError: no room' >&2; echo end; exit 3"
     with (
         Interruption() as interruption,
-        Household(interruption, tmp_path, os.environ) as household,
+        Supervisor(interruption, tmp_path, os.environ) as supervisor,
         pytest.raises(FencepostError, match="SomeError: no room"),
     ):
-        await_line(household.start("broken", ["sh", "-c", words]), "ready", 0)
-    assert last_words(household.log_of("broken")) == "SomeError: no room"
+        await_line(supervisor.start("broken", ["sh", "-c", words]), "ready", 0)
+    assert last_error_line(supervisor.log_of("broken")) == "SomeError: no room"

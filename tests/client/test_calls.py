@@ -15,10 +15,10 @@ from fencepost.client.admin import (
     list_transactions,
     metadata,
 )
-from fencepost.client.calls import AnyBroker, Controller, TheBroker, call_one, error_code
+from fencepost.client.calls import AnyBroker, BrokerById, Controller, call_one, error_code
 from fencepost.client.failures import (
     AuthenticationFailed,
-    HungUp,
+    ClosedByBroker,
     Refused,
     RetriesExhausted,
     UnknownTopicOrPartition,
@@ -128,14 +128,14 @@ def test_when_nobody_answers_the_error_says_whom_we_asked() -> None:
         script.run(describe_cluster(script.core))
 
 
-HANG_UP = Lost("the broker closed the connection", hung_up=True)
+HANG_UP = Lost("the broker closed the connection", closed_by_broker=True)
 REFUSED = Lost("connection refused", sent=False)
 
 
 def test_a_broker_that_hangs_up_on_a_question_again_and_again_is_believed() -> None:
     script = Script()
     script.on(ApiKey.DESCRIBE_CLUSTER, HANG_UP)
-    with pytest.raises(HungUp, match=r"closed the connection 3 times .* DescribeCluster"):
+    with pytest.raises(ClosedByBroker, match=r"closed the connection 3 times .* DescribeCluster"):
         script.run(describe_cluster(script.core))
     assert len(script.sent) == 3
 
@@ -187,7 +187,7 @@ def test_a_broker_that_is_gone_is_waited_for() -> None:
     request = DescribeClusterRequest()
     with pytest.raises(RetriesExhausted, match="no live broker 7"):
         script.run(
-            call_one(script.core, TheBroker(7), ApiKey.DESCRIBE_CLUSTER, request, error_code)
+            call_one(script.core, BrokerById(7), ApiKey.DESCRIBE_CLUSTER, request, error_code)
         )
 
 

@@ -145,7 +145,7 @@ def test_answers_find_their_requests() -> None:
     conversation = opened()
     first, first_bytes = conversation.send(ApiKey.END_TXN, EndTxnRequest(transactional_id="a"))
     second, second_bytes = conversation.send(ApiKey.END_TXN, EndTxnRequest(transactional_id="b"))
-    assert conversation.unanswered == 2
+    assert repr(conversation) == "<conversation open, 2 unanswered>"
     for ticket, chunks, code in [(first, first_bytes, 16), (second, second_bytes, 51)]:
         _, answered = conversation.receive(Broker(chunks).answer(EndTxnResponse(error_code=code)))
         assert answered is not None

@@ -22,7 +22,7 @@ DIFFERENT_ON_PURPOSE = {
 
 
 def test_what_kafka_calls_retriable_is_tried_again() -> None:
-    ours = {code for code in ErrorCode if REACTIONS.get(code, Reaction.FATAL).again}
+    ours = {code for code in ErrorCode if REACTIONS.get(code, Reaction.FATAL).is_retriable}
     assert RETRIABLE - ours == DIFFERENT_ON_PURPOSE
     # A broker that is gone, and a cluster that has replaced all of its brokers: look around and go
     # on.

@@ -43,23 +43,23 @@ def routes() -> Routes:
 
 
 def test_before_anything_is_known_the_bootstrap_servers_are_asked() -> None:
-    assert Routes((SEED, ONE)).anyone() == SEED
+    assert Routes((SEED, ONE)).any_broker() == SEED
 
 
 def test_known_brokers_are_asked_before_bootstrap_servers() -> None:
-    assert routes().anyone() == ONE
+    assert routes().any_broker() == ONE
 
 
 def test_who_did_not_answer_is_asked_last() -> None:
     known = routes()
     known.suspect(ONE)
-    assert known.anyone() == TWO
+    assert known.any_broker() == TWO
     known.suspect(TWO)
-    assert known.anyone() == SEED
+    assert known.any_broker() == SEED
     known.suspect(SEED)
-    assert known.anyone() == ONE
+    assert known.any_broker() == ONE
     known.trust(TWO)
-    assert known.anyone() == TWO
+    assert known.any_broker() == TWO
 
 
 def test_a_suspect_leads_and_coordinates_nothing_for_certain() -> None:

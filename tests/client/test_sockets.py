@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.base.system import SystemRandomness
 from fencepost.client.blocking import Cluster, connect
-from fencepost.client.failures import HungUp, RetriesExhausted
+from fencepost.client.failures import ClosedByBroker, RetriesExhausted
 from fencepost.client.options import Endpoint, read_options
 from fencepost.client.sockets import Link, MonotonicClock, Network
 from fencepost.client.steps import Lost, Reply, Send
@@ -87,7 +87,7 @@ def test_a_request_that_the_broker_cannot_read_is_not_sent_until_the_deadline() 
     with (
         TcpBroker(hang_up) as broker,
         connect(broker.address) as cluster,
-        pytest.raises(HungUp, match="3 times instead of answering ListTransactions"),
+        pytest.raises(ClosedByBroker, match="3 times instead of answering ListTransactions"),
     ):
         cluster.list_transactions()
     assert asked.count(ApiKey.LIST_TRANSACTIONS) == 3
@@ -113,7 +113,7 @@ def test_a_broker_that_never_recovers_is_described(trouble: object, words: str) 
         return trouble if api is ApiKey.DESCRIBE_CLUSTER else None
 
     with TcpBroker(always) as broker, connect(broker.address, QUICK) as cluster:
-        with pytest.raises((RetriesExhausted, HungUp), match=words) as caught:
+        with pytest.raises((RetriesExhausted, ClosedByBroker), match=words) as caught:
             cluster.describe_cluster()
         assert broker.address in str(caught.value)
 

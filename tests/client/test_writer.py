@@ -121,7 +121,7 @@ def test_batches_behind_a_failure_come_back_in_their_order() -> None:
     codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER, 45, 45, 45, 45]
     for shipment, code in zip(sent, codes, strict=True):
         _, parcel = only(shipment)
-        assert new.judge(lane, parcel, code, None).again
+        assert new.judge(lane, parcel, code, None).is_retriable
         new.retry(lane, parcel, "later", not_before_ms=5)
     assert [p.batch.base_sequence for p in lane.waiting] == [1, 2, 3, 4, 5]
     # The oldest alone; when it is through, the others as before.

@@ -88,7 +88,7 @@ def found(findings: Findings) -> dict[str, int]:
 
 def test_nothing_is_found_where_nothing_is_wrong(spark: SparkSession) -> None:
     findings = World().examine(spark, daily_limit=True)
-    assert findings.is_right
+    assert findings.is_clean
     assert findings.rows == {"settlements": 5, "decisions": 5, "refunds": 5}
     assert findings.paid_too_much_paise == 0
 
@@ -216,5 +216,5 @@ def test_the_last_batch_is_the_newest_that_spark_has_logged(tmp_path: Path) -> N
 
 def test_one_wrong_answer_is_enough() -> None:
     fine = Findings(wrong=dict.fromkeys(QUESTIONS, 0))
-    assert fine.is_right
-    assert not replace(fine, wrong=fine.wrong | {next(iter(QUESTIONS)): 1}).is_right
+    assert fine.is_clean
+    assert not replace(fine, wrong=fine.wrong | {next(iter(QUESTIONS)): 1}).is_clean

@@ -56,7 +56,7 @@ def test_the_audit_of_a_run_finds_nothing(
     write_settlements(cluster, place.topics.settlements, SETTLEMENTS)
     run(spark, place)
     findings = examine(spark, place)
-    assert findings.is_right, findings.wrong
+    assert findings.is_clean, findings.wrong
     assert findings.rows["settlements"] == findings.rows["decisions"] == SETTLEMENTS
     assert 0 < findings.rows["refunds"] < SETTLEMENTS
 
@@ -84,7 +84,7 @@ def test_the_daily_limit_holds_across_a_crash_and_a_restart(
             run(spark, place, "--daily-limit")
     run(spark, place, "--daily-limit")
     findings = examine(spark, place, "--daily-limit")
-    assert findings.is_right, findings.wrong
+    assert findings.is_clean, findings.wrong
     assert findings.rows["decisions"] == SETTLEMENTS
     refused = spark.table("audit").where(f"decision = '{ABOVE_DAILY_LIMIT}'").count()
     assert refused > 0, "too few settlements to reach a limit"

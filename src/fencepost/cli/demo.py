@@ -12,7 +12,7 @@ import typer
 from fencepost.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
-    from fencepost.demo.run import Course, Wishes
+    from fencepost.demo.run import DemoOptions, History
 
 
 def demo(
@@ -75,11 +75,11 @@ def demo(
 
         demo_broker()
         return
-    from fencepost.demo.run import Wishes
+    from fencepost.demo.run import DemoOptions
 
     # Now, and not when the run is over and its picture would be lost.
     picture.parent.mkdir(parents=True, exist_ok=True)
-    wishes = Wishes(
+    options = DemoOptions(
         settlements=settlements,
         per_batch=per_batch,
         kills=kills,
@@ -89,38 +89,38 @@ def demo(
         bootstrap_servers=bootstrap_servers,
         keep=keep,
     )
-    course = _run(wishes)
-    _conclude(course, wishes, picture)
+    history = _run(options)
+    _conclude(history, options, picture)
 
 
-def _run(wishes: Wishes) -> Course:
+def _run(options: DemoOptions) -> History:
+    from fencepost.demo.display import Clock, display
     from fencepost.demo.interrupt import Interrupted
     from fencepost.demo.run import require_spark, run_demo
-    from fencepost.demo.show import Clock, display
 
     require_spark()
     clock = Clock()
     try:
         with display(clock) as shown:
             shown.say(
-                f"seed {wishes.seed}: {wishes.settlements:,} settlements, {wishes.kills} x kill -9"
+                f"seed {options.seed}: {options.settlements:,} settlements, {options.kills} x kill -9"
             )
-            return run_demo(wishes, shown, clock)
+            return run_demo(options, shown, clock)
     except Interrupted:
         typer.echo("Stopped; nothing is left running.", err=True)
         sys.exit(INTERRUPTED)
 
 
-def _conclude(course: Course, wishes: Wishes, picture: Path) -> None:
+def _conclude(history: History, options: DemoOptions, picture: Path) -> None:
     from fencepost.demo.picture import draw
-    from fencepost.demo.report import is_right, write_report
+    from fencepost.demo.report import has_passed, write_report
 
     typer.echo("")
-    for line in write_report(course, wishes):
+    for line in write_report(history, options):
         typer.echo(line)
-    picture.write_text(draw(course, wishes), encoding="utf-8")
+    picture.write_text(draw(history, options), encoding="utf-8")
     typer.echo(f"The picture: {picture}")
-    if wishes.keep is not None:
-        typer.echo(f"Everything else: {wishes.keep}")
-    if not is_right(course, wishes):
+    if options.keep is not None:
+        typer.echo(f"Everything else: {options.keep}")
+    if not has_passed(history, options):
         raise typer.Exit(1)

@@ -17,12 +17,12 @@ from fencepost.client.calls import (
     UNKNOWN,
     AnyBroker,
     Attempt,
+    BrokerById,
     Controller,
     Core,
     Outcome,
     Place,
-    TheBroker,
-    call_everyone,
+    call_all_brokers,
     call_leaders,
     call_one,
     error_code,
@@ -196,7 +196,9 @@ def metadata(
                 topic
                 for topic in form.topics
                 if topic.error_code not in UNKNOWN
-                or not (topic.name in known_missing or attempt.believes(topic.error_code))
+                or not (
+                    topic.name in known_missing or attempt.is_missing_for_long(topic.error_code)
+                )
             ]
         verdicts = [
             attempt.judge(ApiKey.METADATA, topic.error_code, about=f"topic {topic.name!r}")
@@ -333,7 +335,7 @@ def describe_configs(
     core: Core, resource: ResourceType, name: str, keys: Collection[str] | None = None
 ) -> Steps[dict[str, ConfigValue]]:
     """The settings of a topic, or of a broker by its id."""
-    place: Place = TheBroker(int(name)) if resource is ResourceType.BROKER else AnyBroker()
+    place: Place = BrokerById(int(name)) if resource is ResourceType.BROKER else AnyBroker()
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -417,7 +419,7 @@ def list_transactions(
         duration_filter=longer_than_ms,
         transactional_id_pattern=pattern,
     )
-    replies = yield from call_everyone(core, ApiKey.LIST_TRANSACTIONS, request, error_code)
+    replies = yield from call_all_brokers(core, ApiKey.LIST_TRANSACTIONS, request, error_code)
     return [
         ListedTransaction(t.transactional_id, t.producer_id, t.transaction_state, node_id)
         for node_id, form in replies.items()

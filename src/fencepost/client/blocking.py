@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from fencepost.base.system import SystemRandomness
 from fencepost.client import admin, groups, reading, transactions
-from fencepost.client import pump as writing
-from fencepost.client.calls import AnyBroker, Core, TheBroker, call_one
+from fencepost.client.calls import AnyBroker, BrokerById, Core, call_one
 from fencepost.client.failures import RetriesExhausted
 from fencepost.client.options import ClientOptions, read_options
+from fencepost.client.pump import new_writer, pump
 from fencepost.client.reading import EARLIEST, LATEST, ListedOffset
 from fencepost.client.sockets import MonotonicClock, Network
-from fencepost.client.steps import Steps, Underway, run
+from fencepost.client.steps import PendingProcedure, Steps, run
 from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
 
@@ -90,16 +90,16 @@ class Cluster:
         with self._lock:
             return run(procedure, self._network)
 
-    def begin(self, procedure: Steps[T]) -> Begun[T]:
+    def begin(self, procedure: Steps[T]) -> PendingCall[T]:
         """Sends the first request of a procedure; the caller does something else meanwhile, and then finishes it."""
         with self._lock:
-            underway = Underway(procedure, self._network)
-            underway.begin()
-        return Begun(underway, self._lock)
+            pending = PendingProcedure(procedure, self._network)
+            pending.begin()
+        return PendingCall(pending, self._lock)
 
-    def ask(self, api: ApiKey, request: Any, node_id: int | None = None) -> Any:
+    def send_request(self, api: ApiKey, request: Any, node_id: int | None = None) -> Any:
         """The bare reply to one request, whatever code it carries; a lost one is sent again until the deadline."""
-        place = AnyBroker() if node_id is None else TheBroker(node_id)
+        place = AnyBroker() if node_id is None else BrokerById(node_id)
         return self.run(call_one(self._core, place, api, request, lambda _: (0, None))).form
 
     # Producers and transactions.
@@ -148,7 +148,7 @@ class Cluster:
         identity: ProducerIdentity,
         group: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
-    ) -> Begun[None]:
+    ) -> PendingCall[None]:
         """The same, without waiting for the answer."""
         return self.begin(transactions.txn_offset_commit(self._core, identity, group, offsets))
 
@@ -274,7 +274,7 @@ class Cluster:
         *,
         missing_ok: bool = False,
         known_missing: Collection[str] = (),
-    ) -> Begun[ClusterView]:
+    ) -> PendingCall[ClusterView]:
         """The same, without waiting for the answer."""
         return self.begin(
             admin.metadata(self._core, topics, missing_ok=missing_ok, known_missing=known_missing)
@@ -334,17 +334,17 @@ class Cluster:
         return self.run(admin.describe_transactions(self._core, transactional_ids))
 
 
-class Begun(Generic[T]):
+class PendingCall(Generic[T]):
     """A call that has been sent. It must be finished, whatever happens meanwhile."""
 
-    def __init__(self, underway: Underway[T], lock: threading.RLock) -> None:
-        self._underway = underway
+    def __init__(self, pending: PendingProcedure[T], lock: threading.RLock) -> None:
+        self._pending = pending
         self._lock = lock
 
     def finish(self) -> T:
         """Waits for the answer, and does all that is to be done because of it."""
         with self._lock:
-            return self._underway.finish()
+            return self._pending.finish()
 
 
 def _standstill(fetched: FetchedPartition) -> str:
@@ -369,7 +369,7 @@ class TransactionalWriter:
         self._cluster = cluster
         self._core = core
         self._network = network
-        self._writer: Writer = writing.new_writer(core, identity)
+        self._writer: Writer = new_writer(core, identity)
         self._codec = Codec[core.options.compression_type.upper()]
 
     def __repr__(self) -> str:
@@ -438,9 +438,9 @@ class TransactionalWriter:
         self.begin_flush().finish()
         return self._writer.results()
 
-    def begin_flush(self) -> Begun[None]:
+    def begin_flush(self) -> PendingCall[None]:
         """Sends what may be sent, without waiting for its acknowledgement: `flush` has to follow."""
-        return self._cluster.begin(writing.pump(self._core, self._writer, 0))
+        return self._cluster.begin(pump(self._core, self._writer, 0))
 
     def close(self) -> None:
         """Gives up what is not acknowledged; it may still arrive, so abort the transaction or fence it."""
@@ -448,4 +448,4 @@ class TransactionalWriter:
         self._writer.shipments.clear()
 
     def _pump(self, until_bytes: int) -> None:
-        self._cluster.run(writing.pump(self._core, self._writer, until_bytes))
+        self._cluster.run(pump(self._core, self._writer, until_bytes))

@@ -4,7 +4,7 @@ Every procedure is built on the three calls here, so that retries are written on
 
     call_one       one request to one place (any broker, a coordinator, the controller, a given broker)
     call_leaders   one item per partition, sent to whoever leads it; each partition is judged by itself
-    call_everyone  the same request to every broker of the cluster
+    call_all_brokers  the same request to every broker of the cluster
 
 `Attempt` is the patience of one call: a deadline, a backoff that doubles with jitter, and the last
 answer, which is what the error says when the deadline has passed.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from fencepost.base.errors import ErrorCode, error_name
 from fencepost.base.ids import NO_NODE, TopicPartition
-from fencepost.client.failures import HungUp, RetriesExhausted, refusal
+from fencepost.client.failures import ClosedByBroker, RetriesExhausted, refusal
 from fencepost.client.options import ClientOptions, Endpoint
 from fencepost.client.reactions import Reaction, reaction
 from fencepost.client.routes import CoordinatorKey, Routes
@@ -45,7 +45,7 @@ CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
 """The markers of the last transaction are being written, which takes milliseconds: librdkafka and
 Java wait this long too before they ask again."""
 
-HANG_UPS: Final = 3
+MAX_CLOSED: Final = 3
 """So often may a broker close the connection instead of answering the same question of an
 administrator. It does that with a request that it cannot read, and a broker that dies or restarts
 refuses a connection in between."""
@@ -94,13 +94,13 @@ class Controller(NamedTuple):
     """The broker that Metadata calls the controller; in KRaft clusters, one that will forward."""
 
 
-class TheBroker(NamedTuple):
+class BrokerById(NamedTuple):
     """One broker by its id."""
 
     node_id: int
 
 
-Place = AnyBroker | Controller | TheBroker | CoordinatorKey
+Place = AnyBroker | Controller | BrokerById | CoordinatorKey
 
 
 class Attempt:
@@ -114,7 +114,7 @@ class Attempt:
         self._core = core
         self._deadline_ms = core.clock.now_ms() + self.timeout_ms
         self._tries = 0
-        self._hang_ups = 0
+        self._times_closed = 0
         self._unknown_since_ms: int | None = None
         self._quick = False
 
@@ -133,9 +133,9 @@ class Attempt:
         self.last = f"{endpoint}: {answer.reason}"
         self._quick = False
         self._core.routes.suspect(endpoint)
-        self._hang_ups = self._hang_ups + 1 if answer.hung_up else 0
-        if self._hang_ups >= HANG_UPS and self.api in ADMINISTRATIVE:
-            raise HungUp(self.what, str(endpoint), self._hang_ups)
+        self._times_closed = self._times_closed + 1 if answer.closed_by_broker else 0
+        if self._times_closed >= MAX_CLOSED and self.api in ADMINISTRATIVE:
+            raise ClosedByBroker(self.what, str(endpoint), self._times_closed)
 
     def judge(
         self,
@@ -151,7 +151,7 @@ class Attempt:
         if verdict is Reaction.SUCCEED:
             return verdict
         about = about or self.about
-        if not verdict.again or self.believes(code):
+        if not verdict.is_retriable or self.is_missing_for_long(code):
             raise refusal(API[api].name, code, about=about, message=message, partition=partition)
         self.last = (
             f"{API[api].name} for {about}: {error_name(code)}" if about else error_name(code)
@@ -159,7 +159,7 @@ class Attempt:
         self._quick = code == ErrorCode.CONCURRENT_TRANSACTIONS
         return verdict
 
-    def believes(self, code: int) -> bool:
+    def is_missing_for_long(self, code: int) -> bool:
         """Whether "there is no such topic" was heard for long enough to be true."""
         if code not in UNKNOWN:
             return False
@@ -242,19 +242,19 @@ def locate(core: Core, place: Place, attempt: Attempt) -> Steps[Endpoint]:
     """Where this place is, asking the cluster when we do not know."""
     match place:
         case AnyBroker():
-            return core.routes.anyone()
+            return core.routes.any_broker()
         case CoordinatorKey():
             return (yield from _locate_coordinator(core, place, attempt))
         case Controller():
             return (yield from _locate_controller(core, attempt))
-        case TheBroker(node_id):
+        case BrokerById(node_id):
             return (yield from _locate_broker(core, node_id, attempt))
 
 
 def _locate_controller(core: Core, attempt: Attempt) -> Steps[Endpoint]:
     if core.routes.controller_id == NO_NODE:
         yield from refresh_metadata(core, (), attempt)
-    return core.routes.broker(core.routes.controller_id) or core.routes.anyone()
+    return core.routes.broker(core.routes.controller_id) or core.routes.any_broker()
 
 
 def _locate_broker(core: Core, node_id: int, attempt: Attempt) -> Steps[Endpoint]:
@@ -270,7 +270,7 @@ def _locate_coordinator(core: Core, key: CoordinatorKey, attempt: Attempt) -> St
     known = core.routes.coordinator(key)
     while known is None:
         request = FindCoordinatorRequest(key_type=int(key.kind), coordinator_keys=[key.name])
-        endpoint = core.routes.anyone()
+        endpoint = core.routes.any_broker()
         answer = yield from exchange(
             Send(endpoint, ApiKey.FIND_COORDINATOR, request, attempt.request_timeout_ms())
         )
@@ -278,13 +278,13 @@ def _locate_coordinator(core: Core, key: CoordinatorKey, attempt: Attempt) -> St
             attempt.lost(endpoint, answer)
         else:
             core.routes.trust(endpoint)
-            known = _heard_coordinator(core, key, answer.form, attempt)
+            known = _learn_coordinator(core, key, answer.form, attempt)
         if known is None:
             yield from attempt.pause()
     return known
 
 
-def _heard_coordinator(
+def _learn_coordinator(
     core: Core, key: CoordinatorKey, form: FindCoordinatorResponse, attempt: Attempt
 ) -> Endpoint | None:
     (found,) = form.coordinators
@@ -310,7 +310,7 @@ def refresh_metadata(
         allow_auto_topic_creation=False,
     )
     while True:
-        endpoint = core.routes.anyone()
+        endpoint = core.routes.any_broker()
         send = Send(endpoint, ApiKey.METADATA, request, attempt.request_timeout_ms())
         answer = yield from exchange(send)
         if isinstance(answer, Reply):
@@ -450,7 +450,7 @@ def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 # The same to everyone.
 
 
-def call_everyone(
+def call_all_brokers(
     core: Core, api: ApiKey, request: Any, code_of: Callable[[Any], tuple[int, str | None]]
 ) -> Steps[dict[int, Any]]:
     """The reply of every broker of the cluster, by its id."""
@@ -459,7 +459,7 @@ def call_everyone(
     replies: dict[int, Any] = {}
     for node_id in sorted(core.routes.brokers):
         reply = yield from call_one(
-            core, TheBroker(node_id), api, request, code_of, attempt=attempt
+            core, BrokerById(node_id), api, request, code_of, attempt=attempt
         )
         replies[node_id] = reply.form
     return replies

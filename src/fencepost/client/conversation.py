@@ -84,10 +84,6 @@ class Conversation:
     def is_open(self) -> bool:
         return self.phase is Phase.OPEN
 
-    @property
-    def unanswered(self) -> int:
-        return len(self._expected)
-
     def greet(self) -> Chunks:
         """The first words on a new connection."""
         assert self.phase is Phase.NEW
@@ -112,9 +108,9 @@ class Conversation:
             )
         match self.phase:
             case Phase.GREETING:
-                return self._heard_versions(form), None
+                return self._on_versions(form), None
             case Phase.LOGIN:
-                return self._heard_login(form), None
+                return self._on_login(form), None
             case _:
                 return [], (correlation_id, Reply(form, expected.version))
 
@@ -134,7 +130,7 @@ class Conversation:
         )
         return self._write(ApiKey.API_VERSIONS, version, request)[1]
 
-    def _heard_versions(self, form: ApiVersionsResponse) -> Chunks:
+    def _on_versions(self, form: ApiVersionsResponse) -> Chunks:
         ranges = {key.api_key: Range(key.min_version, key.max_version) for key in form.api_keys}
         if form.error_code == ErrorCode.UNSUPPORTED_VERSION:
             return self._greet_again(ranges.get(ApiKey.API_VERSIONS))
@@ -166,7 +162,7 @@ class Conversation:
             1
         ]
 
-    def _heard_login(self, form: Any) -> Chunks:
+    def _on_login(self, form: Any) -> Chunks:
         assert self._login is not None
         assert self._exchange is not None
         if hasattr(form, "mechanisms"):

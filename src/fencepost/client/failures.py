@@ -41,7 +41,7 @@ class RetriesExhausted(ClientError, TimeoutError):
         return type(self), (self.what, self.timeout_ms, self.last)
 
 
-class HungUp(ClientError):
+class ClosedByBroker(ClientError):
     """A broker closes the connection whenever it is asked this. It says no without a code."""
 
     def __init__(self, what: str, endpoint: str, times: int) -> None:

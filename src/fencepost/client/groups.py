@@ -133,7 +133,7 @@ def partition_codes(form: Any) -> tuple[int, str | None]:
 def worst_code(codes: Iterable[int]) -> int:
     """The code that decides about the whole request."""
     failed = [code for code in codes if code]
-    final = [code for code in failed if not reaction(ApiKey.TXN_OFFSET_COMMIT, code).again]
+    final = [code for code in failed if not reaction(ApiKey.TXN_OFFSET_COMMIT, code).is_retriable]
     return (final or failed or [0])[0]
 
 

@@ -67,10 +67,10 @@ def pump(core: Core, writer: Writer, until_bytes: int) -> Steps[None]:
     """Sends and hears until at most `until_bytes` are unacknowledged; whatever it raises ends the writer."""
     writer.check()
     try:
-        yield from _hear(core, writer, 0)
+        yield from _receive(core, writer, 0)
         searching = yield from _dispatch(core, writer)
         while writer.unacknowledged_bytes > until_bytes:
-            yield from _hear(core, writer, _patience_ms(core, writer, searching))
+            yield from _receive(core, writer, _patience_ms(core, writer, searching))
             searching = yield from _dispatch(core, writer)
     except ClientError as problem:
         writer.failure = writer.failure or problem
@@ -88,7 +88,7 @@ def _patience_ms(core: Core, writer: Writer, searching: bool) -> int:
     return max(1, event_ms - now_ms)
 
 
-def _hear(core: Core, writer: Writer, timeout_ms: int) -> Steps[None]:
+def _receive(core: Core, writer: Writer, timeout_ms: int) -> Steps[None]:
     """Takes in the answers that come within the time, at least one if any comes."""
     if not writer.shipments:
         if timeout_ms:

@@ -36,12 +36,14 @@ class Reaction(Enum):
     FATAL = "fatal"
 
     @property
-    def again(self) -> bool:
+    def is_retriable(self) -> bool:
         """Whether the same request is sent again."""
-        return self in _AGAIN
+        return self in _RETRIABLE
 
 
-_AGAIN: Final = frozenset({Reaction.RETRY, Reaction.REFRESH_METADATA, Reaction.REFRESH_COORDINATOR})
+_RETRIABLE: Final = frozenset(
+    {Reaction.RETRY, Reaction.REFRESH_METADATA, Reaction.REFRESH_COORDINATOR}
+)
 
 REACTIONS: Final[Mapping[int, Reaction]] = {
     ErrorCode.NONE: Reaction.SUCCEED,

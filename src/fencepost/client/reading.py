@@ -155,7 +155,7 @@ def _fetch_topics(
 def _fetched(
     form: FetchResponse, offsets: Mapping[TopicPartition, int], names: Mapping[bytes, str]
 ) -> Iterable[Outcome[FetchedPartition]]:
-    if form.error_code and not reaction(ApiKey.FETCH, form.error_code).again:
+    if form.error_code and not reaction(ApiKey.FETCH, form.error_code).is_retriable:
         raise refusal("Fetch", form.error_code)
     for topic in form.responses:
         for data in topic.partitions:

@@ -78,7 +78,7 @@ class Routes:
 
     # Whom to ask.
 
-    def anyone(self) -> Endpoint:
+    def any_broker(self) -> Endpoint:
         """A broker that has not failed lately, known ones first; of those that have, the longest ago."""
         candidates = list(dict.fromkeys([*self.brokers.values(), *self._bootstrap]))
         return min(candidates, key=lambda endpoint: self._suspects.get(endpoint, -1))

@@ -269,7 +269,7 @@ class Network:
             # send.
             self._read(link)
             link = self._links.get(endpoint)
-        if link is not None and not self._is_worn_out(link):
+        if link is not None and not self._is_login_ending(link):
             return link
         if link is not None:
             self._retire(link)
@@ -280,7 +280,7 @@ class Network:
         self._links[endpoint] = link
         return link
 
-    def _is_worn_out(self, link: Link) -> bool:
+    def _is_login_ending(self, link: Link) -> bool:
         limit_ms = link.replace_after_ms
         return limit_ms is not None and self._clock.now_ms() >= limit_ms
 
@@ -303,13 +303,13 @@ class Network:
         self._tickets.clear()
         self._owners.clear()
 
-    def _drop(self, link: Link, reason: str, *, hung_up: bool = False) -> None:
+    def _drop(self, link: Link, reason: str, *, closed_by_broker: bool = False) -> None:
         """Closes a link; everything unanswered on it is lost."""
         link.close()
         if self._links.get(link.endpoint) is link:
             del self._links[link.endpoint]
         for correlation_id in list(link.deadlines):
-            self._settle(link, correlation_id, Lost(reason, hung_up=hung_up))
+            self._settle(link, correlation_id, Lost(reason, closed_by_broker=closed_by_broker))
 
     # Tickets.
 
@@ -360,7 +360,9 @@ class Network:
                 assert answered is not None
                 self._settle(link, *answered)
         except (OSError, WireError) as problem:
-            self._drop(link, _reason(problem), hung_up=isinstance(problem, ConnectionError))
+            self._drop(
+                link, _reason(problem), closed_by_broker=isinstance(problem, ConnectionError)
+            )
 
     def _expire(self, now_ms: int) -> None:
         for link in list(self._links.values()):

@@ -47,7 +47,7 @@ class Lost(NamedTuple):
     reason: str
     sent: bool = True
     """False when the request cannot have reached the broker."""
-    hung_up: bool = False
+    closed_by_broker: bool = False
     """True when the broker closed a working connection instead of answering."""
 
 
@@ -87,7 +87,7 @@ class Driver(Protocol):
     def pause(self, pause_ms: int) -> None: ...
 
 
-class Underway(Generic[T]):
+class PendingProcedure(Generic[T]):
     """A procedure on a driver that blocks: begun now and finished later, with other work between.
 
     Whoever begins one finishes it: a request whose answer nobody waits for may still have its
@@ -138,7 +138,7 @@ class Underway(Generic[T]):
 
 def run(procedure: Steps[T], driver: Driver) -> T:
     """Carries a procedure to its end on a driver that blocks."""
-    return Underway(procedure, driver).finish()
+    return PendingProcedure(procedure, driver).finish()
 
 
 def _carry_out(step: Step, driver: Driver) -> object:

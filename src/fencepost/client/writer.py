@@ -312,7 +312,7 @@ class Writer:
     def judge(self, lane: Lane, parcel: Parcel, code: int, message: str | None) -> Reaction:
         """What an error means for this parcel; a fatal one ends the writer."""
         verdict = reaction(ApiKey.PRODUCE, code)
-        if verdict is Reaction.SUCCEED or verdict.again:
+        if verdict is Reaction.SUCCEED or verdict.is_retriable:
             return verdict
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not lane.is_oldest(parcel):
             return Reaction.RETRY

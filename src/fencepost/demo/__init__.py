@@ -9,12 +9,12 @@ and audits them.
 
     plan.py       what is killed, and when: from the seed
     processes.py  programs in sessions of their own (sessions.py), so that nothing they start is left behind
-    warden.py     ... also when the demo itself is killed with SIGKILL
+    reaper.py     ... also when the demo itself is killed with SIGKILL
     interrupt.py  Ctrl-C: at any moment but while a process is being started
     place.py      the folder, and an environment in which Spark leaves its files there
     cluster.py    the broker of our own or a given one, its topics, the settlements
     watch.py      how far the queries are, from their checkpoints
-    run.py        the whole course
+    run.py        the whole history
     show.py       the display; report.py: what is said at the end; picture.py: what is drawn
 
 The moments of the kills are chosen by how much has been decided, not by the clock: so each of them

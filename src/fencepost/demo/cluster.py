@@ -13,14 +13,14 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster, connect
 from fencepost.client.failures import RetriesExhausted
 from fencepost.client.reading import LATEST
-from fencepost.demo.processes import Household, Program, await_line
+from fencepost.demo.processes import Program, Supervisor, await_line
 from fencepost.examples.refunds.spark.fill import PARTITIONS
 from fencepost.examples.refunds.spark.settlements import Topics
 
-IMPATIENT: Final = {"default.api.timeout.ms": 2_000, "request.timeout.ms": 1_000}
+SHORT_TIMEOUTS: Final = {"default.api.timeout.ms": 2_000, "request.timeout.ms": 1_000}
 """For looking on: an answer that comes late is of no use."""
 
-FIRST_ANSWER: Final = {"default.api.timeout.ms": 10_000, "request.timeout.ms": 5_000}
+CONNECT_TIMEOUTS: Final = {"default.api.timeout.ms": 10_000, "request.timeout.ms": 5_000}
 """For brokers that somebody has named and that may not be there."""
 
 READY: Final = "fencepost is ready at "
@@ -29,17 +29,17 @@ READY: Final = "fencepost is ready at "
 class OwnBroker:
     """`fencepost serve` as a process that can be killed and comes back at the same address."""
 
-    def __init__(self, household: Household, data: Path) -> None:
-        self._household = household
+    def __init__(self, supervisor: Supervisor, data: Path) -> None:
+        self._supervisor = supervisor
         self._data = data
         self._program: Program | None = None
         self.address = "127.0.0.1:0"
 
     def start(self) -> None:
         command = [sys.executable, "-m", "fencepost", "serve", "--listen", self.address]
-        log = self._household.log_of("broker")
+        log = self._supervisor.log_of("broker")
         position = log.stat().st_size if log.exists() else 0
-        self._program = self._household.start("broker", [*command, "--data", str(self._data)])
+        self._program = self._supervisor.start("broker", [*command, "--data", str(self._data)])
         self.address = await_line(self._program, READY, position).removeprefix(READY).strip()
 
     def kill(self) -> None:
@@ -50,7 +50,7 @@ class OwnBroker:
 def require_brokers(address: str) -> None:
     """FencepostError when nobody answers there."""
     try:
-        with connect(address, FIRST_ANSWER) as cluster:
+        with connect(address, CONNECT_TIMEOUTS) as cluster:
             cluster.metadata()
     except RetriesExhausted as problem:
         raise FencepostError(
@@ -67,11 +67,11 @@ def delete_topics(cluster: Cluster, topics: Collection[Topics], ledger: str) -> 
     cluster.delete_topics(sorted(names))
 
 
-class Onlooker:
+class TopicWatcher:
     """Sees when a topic is being written to, committed or not."""
 
     def __init__(self, address: str) -> None:
-        self._cluster = connect(address, IMPATIENT)
+        self._cluster = connect(address, SHORT_TIMEOUTS)
 
     def close(self) -> None:
         self._cluster.close()

@@ -23,7 +23,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self._shields = 0
-        self.is_wanted = False
+        self.is_requested = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -43,14 +43,14 @@ class Interruption:
             yield
         finally:
             self._shields -= 1
-        self._raise_if_wanted()
+        self._raise_if_requested()
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        self.is_wanted = True
-        self._raise_if_wanted()
+        self.is_requested = True
+        self._raise_if_requested()
 
-    def _raise_if_wanted(self) -> None:
-        if self.is_wanted and not self._shields:
+    def _raise_if_requested(self) -> None:
+        if self.is_requested and not self._shields:
             # Once: the way out must not be interrupted again.
             self._shields += 1
             raise Interrupted

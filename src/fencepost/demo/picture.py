@@ -15,7 +15,7 @@ from fencepost.demo.svg import MARGIN, document, rectangle, rule, text, text_wid
 from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 if TYPE_CHECKING:
-    from fencepost.demo.run import Course, Wishes
+    from fencepost.demo.run import DemoOptions, History
 
 WIDTH: Final = 900
 HEIGHT: Final = 580
@@ -41,53 +41,58 @@ STEPS_SECONDS: Final = (5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600, 10_800, 
 """Distances between the times that are written beneath."""
 
 
-def draw(course: Course, wishes: Wishes) -> str:
+def draw(history: History, options: DemoOptions) -> str:
     """The whole picture as SVG."""
-    parts = [*_loading(course), *_frame(course, wishes), *_kills(course), *_lines(course, wishes)]
-    parts += [*_legend(wishes), *_results(course, wishes)]
-    return document(WIDTH, HEIGHT, TITLE, " ".join(verdict(course, wishes)), parts)
+    parts = [
+        *_loading(history),
+        *_frame(history, options),
+        *_kills(history),
+        *_lines(history, options),
+    ]
+    parts += [*_legend(options), *_results(history, options)]
+    return document(WIDTH, HEIGHT, TITLE, " ".join(verdict(history, options)), parts)
 
 
-def _across(course: Course, seconds: float) -> float:
-    return LEFT + (RIGHT - LEFT) * seconds / _end(course)
+def _across(history: History, seconds: float) -> float:
+    return LEFT + (RIGHT - LEFT) * seconds / _end(history)
 
 
 def _up(share: float) -> float:
     return BOTTOM - (BOTTOM - TOP) * share
 
 
-def _end(course: Course) -> float:
+def _end(history: History) -> float:
     """When the last question was answered."""
-    return max(1.0, course.seconds)
+    return max(1.0, history.seconds)
 
 
-def _frame(course: Course, wishes: Wishes) -> Iterator[str]:
+def _frame(history: History, options: DemoOptions) -> Iterator[str]:
     yield text(MARGIN, 32, TITLE, "title")
     for share in (0, 0.25, 0.5, 0.75, 1):
         y = _up(share)
         yield rule("grid", LEFT, y, RIGHT, y)
-        yield text(LEFT - 8, y + 4, f"{wishes.settlements * share:,.0f}", anchor="end")
-    step = next(step for step in STEPS_SECONDS if _end(course) / step <= 10)
-    for seconds in range(0, int(_end(course)) + 1, step):
-        x = _across(course, seconds)
+        yield text(LEFT - 8, y + 4, f"{options.settlements * share:,.0f}", anchor="end")
+    step = next(step for step in STEPS_SECONDS if _end(history) / step <= 10)
+    for seconds in range(0, int(_end(history)) + 1, step):
+        x = _across(history, seconds)
         # The last time may stand at the very edge.
         x = min(x, WIDTH - MARGIN - text_width(f"{seconds} s") / 2)
         yield text(x, BOTTOM + 20, f"{seconds} s", anchor="middle")
     yield text(MARGIN, 54, "settlements decided")
 
 
-def _loading(course: Course) -> Iterator[str]:
+def _loading(history: History) -> Iterator[str]:
     """The time after the queries, when topics are loaded and audited."""
-    x = _across(course, course.queries_ended)
+    x = _across(history, history.queries_ended)
     yield rectangle("shade", x, TOP, RIGHT - x, BOTTOM - TOP)
     yield text(RIGHT - 8, BOTTOM - 10, "load and audit", anchor="end")
 
 
-def _kills(course: Course) -> Iterator[str]:
+def _kills(history: History) -> Iterator[str]:
     """A line at the moment of each kill, and above it who was killed."""
     free = float(LEFT)
-    for seconds, victim in course.kills:
-        x = _across(course, seconds)
+    for seconds, victim in history.kills:
+        x = _across(history, seconds)
         yield rule("mark", x, TOP, x, BOTTOM, DASHES[victim])
         # Words of kills that are close together stand side by side, as long as one can tell whose
         # they are.
@@ -97,22 +102,25 @@ def _kills(course: Course) -> Iterator[str]:
             free = place + WORD_WIDTH
 
 
-def _lines(course: Course, wishes: Wishes) -> Iterator[str]:
-    for side in reversed(wishes.sides):
+def _lines(history: History, options: DemoOptions) -> Iterator[str]:
+    for side in reversed(options.sides):
         points, height = "", -1.0
-        for seconds, decided in course.samples:
-            x, y = _across(course, seconds), _up(decided[side] / wishes.settlements)
+        for seconds, decided in history.samples:
+            x, y = _across(history, seconds), _up(decided[side] / options.settlements)
             # A step is drawn where something changed; between changes there is nothing to see.
             if y != height:
                 points += f"M{x:.1f} {y:.1f}" if not points else f"H{x:.1f}V{y:.1f}"
                 height = y
-        points += f"H{_across(course, course.queries_ended):.1f}"
+        points += f"H{_across(history, history.queries_ended):.1f}"
         yield f'<path class="line s{COLOURS[side]}" d="{points}"/>'
 
 
-def _legend(wishes: Wishes) -> Iterator[str]:
+def _legend(options: DemoOptions) -> Iterator[str]:
     """At the right of the title."""
-    words = [*((side.replace("-", " "), COLOURS[side]) for side in wishes.sides), ("kill -9", None)]
+    words = [
+        *((side.replace("-", " "), COLOURS[side]) for side in options.sides),
+        ("kill -9", None),
+    ]
     x = RIGHT - sum(text_width(word) + 48 for word, _ in words) + 16
     for word, colour in words:
         if colour is None:
@@ -123,17 +131,17 @@ def _legend(wishes: Wishes) -> Iterator[str]:
         x += text_width(word) + 48
 
 
-def _results(course: Course, wishes: Wishes) -> Iterator[str]:
+def _results(history: History, options: DemoOptions) -> Iterator[str]:
     """One row per side: refunds paid once, and those paid more than once, as a bar."""
     y = BOTTOM + 62
     yield text(MARGIN, y, "Refunds paid", "strong")
-    paid = {side: course.findings[side].rows["refunds"] for side in wishes.sides}
-    words = {side: _found(course, side) for side in wishes.sides}
+    paid = {side: history.findings[side].rows["refunds"] for side in options.sides}
+    words = {side: _found(history, side) for side in options.sides}
     room = RIGHT - BARS - 12 - max(text_width(each, bold=True) for each in words.values())
     scale = room / (max(paid.values()) or 1)
-    for side in wishes.sides:
+    for side in options.sides:
         y += ROW_HEIGHT
-        doubled = course.findings[side].refunds_too_many
+        doubled = history.findings[side].refunds_too_many
         once, end = (paid[side] - doubled) * scale, paid[side] * scale
         yield text(MARGIN, y, side.replace("-", " "), "")
         yield rectangle(f"f{COLOURS[side]}", BARS, y - 15, once, BAR_HEIGHT)
@@ -142,12 +150,12 @@ def _results(course: Course, wishes: Wishes) -> Iterator[str]:
             yield rectangle("bad", BARS + once, y - 15, end - once, BAR_HEIGHT)
         kind = "strong bad" if doubled else "strong"
         yield text(BARS + end + 12, y, words[side], kind)
-    for number, sentence in enumerate(verdict(course, wishes)):
+    for number, sentence in enumerate(verdict(history, options)):
         yield text(MARGIN, HEIGHT - 36 + 20 * number, sentence, "")
 
 
-def _found(course: Course, side: str) -> str:
-    findings = course.findings[side]
+def _found(history: History, side: str) -> str:
+    findings = history.findings[side]
     if not findings.refunds_too_many:
         return f"{findings.rows['refunds']:,}"
     cost = rupees(findings.paid_too_much_paise)

@@ -1,4 +1,4 @@
-"""Programs in sessions of their own (`sessions.py`), none of which outlives the demo, whatever that dies of (`warden.py`)."""
+"""Programs in sessions of their own (`sessions.py`), none of which outlives the demo, whatever that dies of (`reaper.py`)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final, Self
 
 from fencepost.base.failures import FencepostError
 from fencepost.demo.interrupt import Interruption
+from fencepost.demo.reaper import Reaper
 from fencepost.demo.sessions import kill, kill_session, members
-from fencepost.demo.warden import Warden
 
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 DRIVER_JVM: Final = "org.apache.spark.deploy.SparkSubmit"
 
 READY_SECONDS: Final = 30
 
-WHEN_TOLD: Final = 'read -r told && exec "$@" </dev/null'
-"""A program begins when it is told to: who dies between its start and the warden's knowing of it
+START_ON_LINE: Final = 'read -r told && exec "$@" </dev/null'
+"""A program begins when it is told to: who dies between its start and the reaper's knowing of it
 leaves nothing."""
 
 
@@ -32,12 +32,12 @@ class Program:
         log: Path,
         environment: Mapping[str, str],
         folder: Path,
-        warden: Warden,
+        reaper: Reaper,
     ) -> None:
         self.log = log
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                ["/bin/sh", "-c", WHEN_TOLD, "sh", *command],
+                ["/bin/sh", "-c", START_ON_LINE, "sh", *command],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -45,7 +45,7 @@ class Program:
                 cwd=folder,
                 start_new_session=True,
             )
-        warden.watch(self._process.pid)
+        reaper.watch(self._process.pid)
         assert self._process.stdin is not None
         with self._process.stdin as told:
             told.write(b"begin\n")
@@ -88,7 +88,7 @@ class Program:
         self._process.wait()
 
 
-class Household:
+class Supervisor:
     """Every program of a run. None outlives it."""
 
     def __init__(
@@ -105,13 +105,13 @@ class Household:
         self._environment = environment
         self._programs: list[Program] = []
         with interruption.shield():
-            self._warden = Warden(folder, environment, deletes_folder=deletes_folder)
+            self._reaper = Reaper(folder, environment, deletes_folder=deletes_folder)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._interruption.shield(), self._warden:
+        with self._interruption.shield(), self._reaper:
             for program in self._programs:
                 program.kill_all()
 
@@ -123,7 +123,7 @@ class Household:
         """Starts a program under a name."""
         with self._interruption.shield():
             log = self.log_of(name)
-            program = Program(command, log, self._environment, self._folder, self._warden)
+            program = Program(command, log, self._environment, self._folder, self._reaper)
             self._programs.append(program)
             return program
 
@@ -137,7 +137,7 @@ def await_line(program: Program, beginning: str, position: int) -> str:
             if line.startswith(beginning):
                 return line
         if has_ended or time.monotonic() > deadline:
-            raise FencepostError(f"a process did not start: {last_words(program.log)}")
+            raise FencepostError(f"a process did not start: {last_error_line(program.log)}")
         time.sleep(0.02)
 
 
@@ -148,7 +148,7 @@ def _lines_from(log: Path, position: int) -> list[str]:
     return text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]
 
 
-def last_words(log: Path) -> str:
+def last_error_line(log: Path) -> str:
     """What a program said when it failed: the last line that tells of an error, or the last of all."""
     lines = [line.strip() for line in _lines_from(log, 0) if line.strip()]
     telling = [line for line in lines if "Error:" in line or line.startswith("fencepost.")]

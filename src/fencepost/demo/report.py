@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 if TYPE_CHECKING:
-    from fencepost.demo.run import Course, Wishes
+    from fencepost.demo.run import DemoOptions, History
     from fencepost.examples.refunds.spark.audit import Findings
 
 WIDTHS = (47, 14, 15)
 
 
-def is_right(course: Course, wishes: Wishes) -> bool:
+def has_passed(history: History, options: DemoOptions) -> bool:
     """Whether the exactly-once side is without a fault. The other one is there to be wrong."""
-    findings = course.findings[EXACTLY_ONCE]
-    return findings.is_right and findings.rows["settlements"] == wishes.settlements
+    findings = history.findings[EXACTLY_ONCE]
+    return findings.is_clean and findings.rows["settlements"] == options.settlements
 
 
-def write_report(course: Course, wishes: Wishes) -> list[str]:
+def write_report(history: History, options: DemoOptions) -> list[str]:
     """The lines of the report, few enough for a small terminal; the last ones are the verdict."""
-    sides = [course.findings[side] for side in wishes.sides]
+    sides = [history.findings[side] for side in options.sides]
     lines = [
-        _what_happened(course, wishes),
-        _line("", *(side.replace("-", " ") for side in wishes.sides)),
+        _what_happened(history, options),
+        _line("", *(side.replace("-", " ") for side in options.sides)),
         _line("settlements", *(f"{side.rows['settlements']:,}" for side in sides)),
         _line("decisions in refund-audit", *(f"{side.rows['decisions']:,}" for side in sides)),
         _line("refunds in refunds-emitted", *(f"{side.rows['refunds']:,}" for side in sides)),
@@ -35,15 +35,15 @@ def write_report(course: Course, wishes: Wishes) -> list[str]:
         for question in sides[0].wrong
     ]
     cost = _line("  rupees paid too much", *(rupees(side.paid_too_much_paise) for side in sides))
-    return [*lines, *answers, cost, "", *verdict(course, wishes)]
+    return [*lines, *answers, cost, "", *verdict(history, options)]
 
 
-def verdict(course: Course, wishes: Wishes) -> list[str]:
+def verdict(history: History, options: DemoOptions) -> list[str]:
     """A sentence about the exactly-once side, and one about the other."""
-    if not is_right(course, wishes):
-        return ["WRONG: the exactly-once side does not keep its promise. See the numbers above."]
-    sentences = ["RIGHT: every settlement was decided once, and every refund paid once."]
-    plain = course.findings.get(AT_LEAST_ONCE)
+    if not has_passed(history, options):
+        return ["FAILED: the exactly-once query lost or doubled something. See the numbers above."]
+    sentences = ["PASSED: every settlement was decided once, and every refund was paid once."]
+    plain = history.findings.get(AT_LEAST_ONCE)
     if plain is not None:
         doubled = plain.wrong["refunds paid more than once"]
         sentences.append(
@@ -58,10 +58,10 @@ def rupees(paise: int) -> str:
     return f"{paise // 100:,}.{paise % 100:02}"
 
 
-def _what_happened(course: Course, wishes: Wishes) -> str:
-    killed = course.killed()
+def _what_happened(history: History, options: DemoOptions) -> str:
+    killed = history.killed()
     words = ", ".join(f"{count} x {victim.value}" for victim, count in killed.items())
-    return f"Killed: {words or 'nothing'}. Seed {wishes.seed}, {course.seconds:.0f} s."
+    return f"Killed: {words or 'nothing'}. Seed {options.seed}, {history.seconds:.0f} s."
 
 
 def _count(side: Findings, question: str) -> str:

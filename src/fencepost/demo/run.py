@@ -1,4 +1,4 @@
-"""The whole course of the demo."""
+"""The whole history of the demo."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import Final
 from fencepost.base.failures import FencepostError
 from fencepost.client.blocking import connect
 from fencepost.demo.cluster import (
-    IMPATIENT,
-    Onlooker,
+    SHORT_TIMEOUTS,
     OwnBroker,
+    TopicWatcher,
     delete_topics,
     require_brokers,
     unique_prefix,
 )
+from fencepost.demo.display import Clock, Display
+from fencepost.demo.folder import environment_in, folder_of
 from fencepost.demo.interrupt import Interruption
-from fencepost.demo.place import environment_in, folder_of
 from fencepost.demo.plan import IN_TURN, Kill, Victim, plan_kills, plan_loader_kill, sides_of
-from fencepost.demo.processes import Household, Program, last_words
+from fencepost.demo.processes import Program, Supervisor, last_error_line
+from fencepost.demo.progress import count_decided
 from fencepost.demo.sessions import kill
-from fencepost.demo.show import Clock, Display
-from fencepost.demo.watch import count_decided
 from fencepost.examples.refunds.spark.audit import Findings
 from fencepost.examples.refunds.spark.fill import create_topics, write_settlements
 from fencepost.examples.refunds.spark.loader import UNFINISHED
@@ -43,14 +43,14 @@ EXECUTORS: Final = "local-cluster[2,1,1024]"
 FAILURES_IN_A_ROW: Final = 4
 """A query that fails by itself is started again, as a supervisor would; but not for ever."""
 
-LOOK_SECONDS: Final = 0.1
+SAMPLE_SECONDS: Final = 0.1
 """How often to look how far the queries are."""
 
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DemoOptions:
     """What was asked for."""
 
     settlements: int
@@ -68,7 +68,7 @@ class Wishes:
 
 
 @dataclass(slots=True)
-class Course:
+class History:
     """What happened, for report and picture."""
 
     samples: list[tuple[float, dict[str, int]]] = field(default_factory=list)
@@ -95,18 +95,18 @@ def require_spark() -> None:
     provide_java()
 
 
-def run_demo(wishes: Wishes, display: Display, clock: Clock) -> Course:
+def run_demo(options: DemoOptions, display: Display, clock: Clock) -> History:
     """From the first process to the last answer; leaves no process and no file."""
     require_spark()
     with (
         Interruption() as interruption,
-        folder_of(wishes.keep, interruption) as folder,
-        Household(
-            interruption, folder, environment_in(folder), deletes_folder=wishes.keep is None
-        ) as household,
+        folder_of(options.keep, interruption) as folder,
+        Supervisor(
+            interruption, folder, environment_in(folder), deletes_folder=options.keep is None
+        ) as supervisor,
         contextlib.ExitStack() as stack,
     ):
-        return Demo(wishes, display, clock, household, folder, stack).run()
+        return Demo(options, display, clock, supervisor, folder, stack).run()
 
 
 class Demo:
@@ -114,53 +114,53 @@ class Demo:
 
     def __init__(
         self,
-        wishes: Wishes,
+        options: DemoOptions,
         display: Display,
         clock: Clock,
-        household: Household,
+        supervisor: Supervisor,
         folder: Path,
         stack: contextlib.ExitStack,
     ) -> None:
-        self._wishes = wishes
+        self._options = options
         self._display = display
         self._clock = clock
-        self._household = household
+        self._supervisor = supervisor
         self._folder = folder
         self._stack = stack
         self._broker: OwnBroker | None = None
         self._prefix = ""
         self._address = ""
-        self._rng = random.Random(wishes.seed)
-        self._course = Course()
+        self._rng = random.Random(options.seed)
+        self._history = History()
 
-    def run(self) -> Course:
+    def run(self) -> History:
         self._find_brokers()
         self._write_settlements()
-        onlooker = Onlooker(self._address)
-        self._stack.callback(onlooker.close)
-        self._run_queries(self._plan(), onlooker)
-        self._course.queries_ended = self._clock.seconds
+        watcher = TopicWatcher(self._address)
+        self._stack.callback(watcher.close)
+        self._run_queries(self._plan(), watcher)
+        self._history.queries_ended = self._clock.seconds
         self._audit()
-        self._course.seconds = self._clock.seconds
-        return self._course
+        self._history.seconds = self._clock.seconds
+        return self._history
 
     # Before the queries.
 
     def _find_brokers(self) -> None:
-        given = self._wishes.bootstrap_servers
+        given = self._options.bootstrap_servers
         if given is not None:
             require_brokers(given)
             self._address, self._prefix = given, unique_prefix()
             self._display.say(f"using the brokers at {given}, which will not be killed")
             return
-        self._broker = OwnBroker(self._household, self._folder / "broker")
+        self._broker = OwnBroker(self._supervisor, self._folder / "broker")
         self._broker.start()
         self._address = self._broker.address
         self._display.say(f"a broker serves at {self._address}")
 
     @property
     def _topics(self) -> dict[str, Topics]:
-        return {side: Topics.of(side, self._prefix) for side in self._wishes.sides}
+        return {side: Topics.of(side, self._prefix) for side in self._options.sides}
 
     def _write_settlements(self) -> None:
         topics = self._topics
@@ -168,91 +168,89 @@ class Demo:
             create_topics(cluster, topics.values())
             if self._broker is None:
                 self._stack.callback(self._delete_topics)
-            write_settlements(cluster, topics[EXACTLY_ONCE].settlements, self._wishes.settlements)
-        self._display.say(f"{self._wishes.settlements:,} settlements are written")
+            write_settlements(cluster, topics[EXACTLY_ONCE].settlements, self._options.settlements)
+        self._display.say(f"{self._options.settlements:,} settlements are written")
 
     def _delete_topics(self) -> None:
-        with contextlib.suppress(FencepostError), connect(self._address, IMPATIENT) as cluster:
+        with contextlib.suppress(FencepostError), connect(self._address, SHORT_TIMEOUTS) as cluster:
             delete_topics(cluster, self._topics.values(), ledger_topic(self._prefix))
 
     def _plan(self) -> deque[Kill]:
         victims = [victim for victim in IN_TURN if self._broker or victim is not Victim.BROKER]
-        wishes = self._wishes
-        batch_share = wishes.per_batch / wishes.settlements
-        return deque(plan_kills(wishes.seed, wishes.kills, victims, wishes.sides, batch_share))
+        options = self._options
+        batch_share = options.per_batch / options.settlements
+        return deque(plan_kills(options.seed, options.kills, victims, options.sides, batch_share))
 
     # The queries.
 
-    def _run_queries(self, kills: deque[Kill], onlooker: Onlooker) -> None:
+    def _run_queries(self, kills: deque[Kill], watcher: TopicWatcher) -> None:
         """Starts the application until it has read everything."""
         failures = 0
         while True:
             before = self._decided()
             self._display.phase("Spark starts: a driver and two executors")
             program = self._start_application()
-            code = self._watch(program, kills, onlooker)
+            code = self._watch(program, kills, watcher)
             if code == 0:
                 return
             if code is None:
                 continue
             failures = 1 if self._decided() != before else failures + 1
             if failures == FAILURES_IN_A_ROW:
-                raise FencepostError(f"the query does not get on: {last_words(program.log)}")
-            self._display.say(f"the driver gave up and is started again: {last_words(program.log)}")
+                raise FencepostError(f"the query does not get on: {last_error_line(program.log)}")
+            self._display.say(
+                f"the driver gave up and is started again: {last_error_line(program.log)}"
+            )
 
     def _start_application(self) -> Program:
         options = ["--bootstrap-servers", self._address, "--prefix", self._prefix]
         options += ["--checkpoint", str(self._folder / "checkpoint"), "--master", EXECUTORS]
-        options += ["--per-batch", str(self._wishes.per_batch)]
+        options += ["--per-batch", str(self._options.per_batch)]
         return self._start("pipeline", options)
 
     def _start(self, module: str, options: list[str]) -> Program:
-        sides = [word for side in self._wishes.sides for word in ("--writing", side)]
-        variant = ["--daily-limit"] if self._wishes.daily_limit else []
+        sides = [word for side in self._options.sides for word in ("--writing", side)]
+        variant = ["--daily-limit"] if self._options.daily_limit else []
         command = [sys.executable, "-m", f"fencepost.examples.refunds.spark.{module}"]
-        return self._household.start(module, [*command, *options, *sides, *variant])
+        return self._supervisor.start(module, [*command, *options, *sides, *variant])
 
-    def _watch(self, program: Program, kills: deque[Kill], onlooker: Onlooker) -> int | None:
+    def _watch(self, program: Program, kills: deque[Kill], watcher: TopicWatcher) -> int | None:
         """Kills by plan until the application ends: its exit code, or None when its driver was killed."""
         while (code := program.exit_code) is None:
-            share = self._look()
-            if (
-                kills
-                and share >= kills[0].share
-                and self._await_moment(program, kills[0], onlooker)
-            ):
+            share = self._sample()
+            if kills and share >= kills[0].share and self._await_moment(program, kills[0], watcher):
                 planned = kills.popleft()
-                self._strike(planned.victim, program, planned.outage_ms)
+                self._kill_victim(planned.victim, program, planned.outage_ms)
                 if planned.victim is Victim.DRIVER:
                     return None
-            time.sleep(LOOK_SECONDS)
-        self._look()
+            time.sleep(SAMPLE_SECONDS)
+        self._sample()
         return code
 
     def _decided(self) -> dict[str, int]:
         checkpoint = self._folder / "checkpoint"
-        return {side: count_decided(checkpoint / side) for side in self._wishes.sides}
+        return {side: count_decided(checkpoint / side) for side in self._options.sides}
 
-    def _look(self) -> float:
+    def _sample(self) -> float:
         """Shows and notes how far the queries are; the share of the one that is ahead, so that kills strike both."""
         decided = self._decided()
-        samples = self._course.samples
+        samples = self._history.samples
         if samples and samples[-1][1] != decided:
             self._display.phase("settlements are decided")
-        self._display.progress(decided, self._wishes.settlements)
+        self._display.progress(decided, self._options.settlements)
         samples.append((self._clock.seconds, decided))
-        return max(decided.values()) / self._wishes.settlements
+        return max(decided.values()) / self._options.settlements
 
-    def _await_moment(self, program: Program, planned: Kill, onlooker: Onlooker) -> bool:
+    def _await_moment(self, program: Program, planned: Kill, watcher: TopicWatcher) -> bool:
         """Waits until a batch is being written; False when there is nothing to kill then."""
         topic = self._topics[planned.side].audit
-        before = onlooker.size(topic)
-        next_look = time.monotonic()
-        while program.exit_code is None and onlooker.size(topic) == before:
-            if time.monotonic() >= next_look:
-                next_look = time.monotonic() + LOOK_SECONDS
-                self._look()
-                if self._decided()[planned.side] == self._wishes.settlements:
+        before = watcher.size(topic)
+        next_sample = time.monotonic()
+        while program.exit_code is None and watcher.size(topic) == before:
+            if time.monotonic() >= next_sample:
+                next_sample = time.monotonic() + SAMPLE_SECONDS
+                self._sample()
+                if self._decided()[planned.side] == self._options.settlements:
                     break
             time.sleep(0.005)
         time.sleep(planned.delay_ms / 1000)
@@ -260,8 +258,8 @@ class Demo:
             return False
         return program.exit_code is None
 
-    def _strike(self, victim: Victim, program: Program, outage_ms: int = 0) -> None:
-        self._course.kills.append((self._clock.seconds, victim))
+    def _kill_victim(self, victim: Victim, program: Program, outage_ms: int = 0) -> None:
+        self._history.kills.append((self._clock.seconds, victim))
         match victim:
             case Victim.DRIVER:
                 program.kill_driver()
@@ -288,16 +286,16 @@ class Demo:
         self._display.phase("the topics are loaded into Parquet")
         report = self._folder / "report.json"
         program = self._start_audit(report)
-        if self._wishes.kills and self._await_load(program):
-            self._strike(Victim.LOADER, program)
+        if self._options.kills and self._await_load(program):
+            self._kill_victim(Victim.LOADER, program)
             self._display.phase("the topics are loaded into Parquet, and audited on Spark")
             program = self._start_audit(report)
         while program.exit_code is None:
             time.sleep(0.1)
         if not report.exists():
-            raise FencepostError(f"the audit failed: {last_words(program.log)}")
+            raise FencepostError(f"the audit failed: {last_error_line(program.log)}")
         answers = json.loads(report.read_text())
-        self._course.findings = {side: Findings(**answer) for side, answer in answers.items()}
+        self._history.findings = {side: Findings(**answer) for side, answer in answers.items()}
 
     def _start_audit(self, report: Path) -> Program:
         """Loads what is new, and then audits."""
@@ -309,7 +307,7 @@ class Demo:
     def _await_load(self, program: Program) -> bool:
         """Waits until the load that is to be struck is under way; False when the program has ended before."""
         tables = sorted({topic for topics in self._topics.values() for topic in topics.schemas})
-        planned = plan_loader_kill(self._wishes.seed, len(tables))
+        planned = plan_loader_kill(self._options.seed, len(tables))
         unfinished = self._folder / "warehouse" / tables[planned.load] / UNFINISHED
         while program.exit_code is None and not unfinished.exists():
             time.sleep(0.005)

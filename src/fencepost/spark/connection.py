@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fencepost.client.admin import ClusterView
-from fencepost.client.blocking import Begun, Cluster
+from fencepost.client.blocking import Cluster, PendingCall
 from fencepost.client.failures import UnknownTopicOrPartition
 from fencepost.client.options import ClientOptions
 from fencepost.spark.failures import RowRefused
@@ -40,7 +40,7 @@ def begin_partition_count(options: ClientOptions, topic: str) -> Callable[[], in
     return lambda: _heard_count(begun, topic)
 
 
-def _heard_count(begun: Begun[ClusterView], topic: str) -> int:
+def _heard_count(begun: PendingCall[ClusterView], topic: str) -> int:
     try:
         view = begun.finish()
     except UnknownTopicOrPartition:

@@ -93,7 +93,7 @@ class Home:
             topics=[CreatePartitionsTopic(name=self.topic, count=count, assignments=None)],
             timeout_ms=30_000,
         )
-        reply = self.cluster.ask(ApiKey.CREATE_PARTITIONS, request)
+        reply = self.cluster.send_request(ApiKey.CREATE_PARTITIONS, request)
         assert [result.error_code for result in reply.results] == [0]
         while len(self.cluster.metadata([self.topic]).topics[self.topic].partitions) != count:
             pass

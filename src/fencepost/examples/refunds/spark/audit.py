@@ -86,7 +86,7 @@ class Findings:
     paid_too_much_paise: int = 0
 
     @property
-    def is_right(self) -> bool:
+    def is_clean(self) -> bool:
         return not any(self.wrong.values())
 
 
@@ -243,7 +243,7 @@ def main() -> None:
         options.report.write_text(answers)
     else:
         print(answers)
-    sys.exit(0 if all(findings.is_right for findings in sides.values()) else 1)
+    sys.exit(0 if all(findings.is_clean for findings in sides.values()) else 1)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from fencepost.base.ids import TopicPartition
     from fencepost.client.admin import ClusterView
-    from fencepost.client.blocking import Begun
+    from fencepost.client.blocking import PendingCall
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.sink.ledger.keeper import LedgerKeeper
     from fencepost.spark.sink.ledger.ledger import Page
@@ -76,8 +76,8 @@ class Entering:
         self._use = sources
         self._is_stateful = is_stateful
         self._parts = parts
-        self._asked: Begun[ClusterView] | None = None
-        self._commit: Begun[None] | None = None
+        self._asked: PendingCall[ClusterView] | None = None
+        self._commit: PendingCall[None] | None = None
         self._ids: dict[str, str] | None = None
         """The ids that the sources' topics have now; None before anybody asked."""
         self._is_committed = False

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from fencepost.client.admin import ClusterView
-    from fencepost.client.blocking import Begun, Cluster
+    from fencepost.client.blocking import Cluster, PendingCall
     from fencepost.client.options import ClientOptions
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.sink.micro_batch import MicroBatch
@@ -203,11 +203,11 @@ class LedgerKeeper:
         """The ids that these topics have now."""
         return self.heard_ids(self.begin_ids(topics)) if topics else {}
 
-    def begin_ids(self, topics: AbstractSet[str]) -> Begun[ClusterView]:
+    def begin_ids(self, topics: AbstractSet[str]) -> PendingCall[ClusterView]:
         """The same question, on its way."""
         return self.cluster.begin_metadata(topics, missing_ok=True, known_missing=topics)
 
-    def heard_ids(self, begun: Begun[ClusterView]) -> dict[str, str]:
+    def heard_ids(self, begun: PendingCall[ClusterView]) -> dict[str, str]:
         """The answer. Brokers before Kafka 2.8 know no ids, and some topics we may not see."""
         try:
             found = begun.finish().topics.values()

@@ -1,9 +1,9 @@
 """Ends the demo's programs when the demo itself no longer can, because it was killed with SIGKILL.
 
-    demo --pipe--> warden      one line for each program that is started, and a last one when all of them are gone
+    demo --pipe--> reaper      one line for each program that is started, and a last one when all of them are gone
 
 The kernel closes the pipe whatever the demo dies of. If that happens before the last line, the
-warden kills every session that it was told of and deletes the folder of the run, if it was a
+reaper kills every session that it was told of and deletes the folder of the run, if it was a
 temporary one. It is a small process in a session of its own, so that whoever kills the demo with
 its whole process group does not reach it.
 """
@@ -27,13 +27,13 @@ FORGET_SECONDS: Final = 5.0
 """How often sessions without a member are forgotten: their numbers may be given to others."""
 
 
-class Warden:
-    """The demo's end of the pipe. Where the warden has died, the demo goes on without it."""
+class Reaper:
+    """The demo's end of the pipe. Where the reaper has died, the demo goes on without it."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], *, deletes_folder: bool
     ) -> None:
-        command = [sys.executable, "-m", "fencepost.demo.warden"]
+        command = [sys.executable, "-m", "fencepost.demo.reaper"]
         self._process = subprocess.Popen(
             [*command, str(folder)] if deletes_folder else command,
             stdin=subprocess.PIPE,
@@ -65,7 +65,7 @@ class Warden:
             self._process.stdin.flush()
 
 
-def keep_watch(pipe: int) -> set[int] | None:
+def wait_for_end(pipe: int) -> set[int] | None:
     """The sessions that were left behind when the pipe was closed; None when the demo has come to its end."""
     sessions: set[int] = set()
     rest = ""
@@ -84,7 +84,7 @@ def keep_watch(pipe: int) -> set[int] | None:
 
 def main() -> None:
     folder = sys.argv[1] if len(sys.argv) > 1 else None
-    left_behind = keep_watch(sys.stdin.fileno())
+    left_behind = wait_for_end(sys.stdin.fileno())
     if left_behind is None:
         return
     for session in left_behind:

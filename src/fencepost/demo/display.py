@@ -16,7 +16,7 @@ STANDSTILL_EVERY_SECONDS: Final = 60
 
 
 class Display(Protocol):
-    """Where the course of the demo is shown."""
+    """Where the history of the demo is shown."""
 
     def __enter__(self) -> Self: ...
 
