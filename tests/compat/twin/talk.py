@@ -278,5 +278,5 @@ def compare_transcripts(theirs: Sequence[Step], ours: Sequence[Step]) -> list[st
 @cache
 def listed_differences() -> frozenset[str]:
     """The first column of the table of differences."""
-    _, _, section = COMPATIBILITY.read_text().partition("## Behaviour that differs on purpose")
+    _, _, section = COMPATIBILITY.read_text().partition("## Deliberate differences in behaviour")
     return frozenset(re.findall(r"^\| ([^|]+?) \|", section, re.MULTILINE))

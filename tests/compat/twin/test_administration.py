@@ -158,7 +158,7 @@ def test_topics_are_created(twins: Twins) -> None:
                 ask = create(new_topic(name, -1 if version > 3 else 1, -1 if version > 3 else 1))
                 talk.ask(f"{name}, v{version}", ask, version, see=without_settings)
         both = create(new_topic("c.z"), new_topic("c_z"))
-        row = "two new topics in one request whose names differ in `.` and `_` alone"
+        row = "two new topics in one request whose names differ only in `.` and `_`"
         talk.ask("a dot and an underscore at once", both, see=without_settings, differs=row)
 
     twins.compare(script)
@@ -185,7 +185,7 @@ def test_topics_are_deleted(twins: Twins) -> None:
 def test_internal_topics_are_kept(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("t-internal")
-        row = "a request for more partitions of an internal topic"
+        row = "CreatePartitions for an internal topic"
         ask = grow(("__consumer_offsets", 60), validate_only=True)
         talk.ask("more partitions", ask, differs=row)
 

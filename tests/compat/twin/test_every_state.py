@@ -222,7 +222,7 @@ def overtaken_and_busy(talk: Talk, name: str, topic: str, protocol: Protocol) ->
 STATES = [unknown, empty, ongoing, complete_commit, complete_abort, fenced, overtaken_and_busy]
 
 
-EARLIER_END = "EndTxn v5 at the epoch before that of an owner that speaks TV1"
+EARLIER_END = "EndTxn v5 with the epoch before that of a TV1 owner"
 EARLIER_INIT = "InitProducerId with an earlier epoch while a transaction is open"
 
 

@@ -108,7 +108,7 @@ def test_a_producer_at_its_last_epoch(twins: Twins) -> None:
         come_back(talk, "idle", idle)
         name = asks.transactional_id
         stale = init(name, producer_id=asks.producer_id, epoch=LAST_EPOCH - 1)
-        row = "InitProducerId with an earlier epoch where the last one is in use"
+        row = "InitProducerId with an earlier epoch when the highest epoch is in use"
         talk.ask("an epoch before the last", stale, differs=row)
         look_at_id(talk, "before the last", name)
         come_back(talk, "asks", asks)

@@ -204,7 +204,7 @@ def test_a_subscription_that_cannot_be_read(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         group, odd = "unreadable", {"range": b"\x00\x01meta"}
         member_id = talk.ask("a member", join(group, protocols=odd)).member_id
-        row = "requests without what they are about"
+        row = "incomplete requests"
         talk.ask_in_vain("it joins", join(group, member_id, protocols=odd), differs=row)
 
     twins.compare(script)

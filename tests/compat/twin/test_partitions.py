@@ -113,8 +113,8 @@ def test_somebody_claims_a_later_epoch_of_a_producer(twins: Twins, protocol: Pro
             talk.ask(f"a claim, transactional {transactional}", ask, protocol.produce)
         ask = produce(topic, producer.batch(b"second", sequence=1), transactional_id=topic)
         row = (
-            "a batch of an open transaction, after somebody else claimed a later epoch of its "
-            "producer in vain"
+            "a batch of an open transaction after another client unsuccessfully claimed a later "
+            "epoch of its producer"
         )
         talk.ask("the next", ask, protocol.produce, differs=row)
         finish(talk, producer, protocol, commit=False)
@@ -137,7 +137,7 @@ def test_a_gap_at_the_beginning_after_a_write_of_the_other_protocol_was_refused(
         send("not added", 0, TV1.produce)
         producer.take(talk.ask("the next epoch", init("leftover")))
         row = (
-            "a first batch of TV2 that is not at 0, after one of TV1 was refused at an "
+            "a first TV2 batch with a sequence other than 0, after a TV1 batch was refused at an "
             "earlier epoch"
         )
         send("a gap", 1, TV2.produce, differs=row)
@@ -273,7 +273,7 @@ def test_batches_that_only_one_broker_refuses(twins: Twins) -> None:
         other = spoil(batch(b"a"), ">h", 21, int(Codec.GZIP), seal=True)
         talk.ask("a codec that it is not", produce("odd", other), differs="records in a batch")
         nothing = produce("odd", None)
-        talk.ask_in_vain("no batch", nothing, differs="requests without what they are about")
+        talk.ask_in_vain("no batch", nothing, differs="incomplete requests")
 
     twins.compare(script)
 
@@ -492,7 +492,7 @@ def test_interleaved_transactions_and_their_readers(twins: Twins) -> None:
                 for max_bytes in (1, 200):
                     ask = fetch(topic, offset, max_bytes=max_bytes)
                     talk.ask(f"{moment}: from {offset}, {max_bytes}", ask, see=without_aborted)
-            row = "Fetch of an offset that is not there"
+            row = "Fetch of an offset out of range"
             talk.ask(f"{moment}: beyond", fetch(topic, end + 1), differs=row)
             talk.ask(f"{moment}: before", fetch(topic, -1), differs=row)
 

@@ -208,7 +208,7 @@ def test_an_earlier_owner_of_tv2_is_given_the_epoch_of_an_owner_of_tv1_on_kafka_
     twins: Twins,
 ) -> None:
     """Kafka takes its EndTxn for a retry, because the epoch is the one before."""
-    row = "EndTxn v5 at the epoch before that of an owner that speaks TV1"
+    row = "EndTxn v5 with the epoch before that of a TV1 owner"
 
     def script(talk: Talk) -> None:
         talk.topic("inherited")
@@ -301,7 +301,7 @@ def test_brokers_add_and_verify_for_several_transactions(twins: Twins, version: 
         )
         finish(talk, first, TV2, commit=False)
         look_at_id(talk, "in the end", first.transactional_id)
-        talk.ask_in_vain("none", add_all(), version, differs="requests without what they are about")
+        talk.ask_in_vain("none", add_all(), version, differs="incomplete requests")
 
     twins.compare(script)
 
