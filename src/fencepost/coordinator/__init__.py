@@ -1,8 +1,7 @@
-"""Who decides: transactions, consumer groups, and the metadata of the cluster.
+"""The coordinators: transactions, consumer groups, and the metadata of the cluster.
 
-Each of the three is a state that is a function of a log, and the same two steps: `decide` looks at
-the state and an event and says what is to be written and answered; `apply` takes what was written
-into the state, live and on recovery alike. Nothing here reads a clock, throws randomness, opens a
-file or waits: the time is an argument, and so is everything that an event needs. The shells that
-append, wait and answer are in `broker`.
+Each of the three keeps a state that is a function of a log, in two steps. `decide` maps the state
+and an event to the records to write and the reply. `apply` folds written records into the state,
+live and on recovery alike. Nothing here reads a clock, draws random numbers, opens a file or waits:
+time and every other input is an argument. The shells that append, wait and answer are in `broker`.
 """

@@ -14,6 +14,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
 from fencepost.coordinator.group import commit, join, removal, sessions, sync, views
 from fencepost.coordinator.group.apply import apply_entry, apply_record
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel
 from fencepost.coordinator.group.events import (
     Commit,
@@ -30,8 +31,7 @@ from fencepost.coordinator.group.events import (
     SyncReply,
 )
 from fencepost.coordinator.group.lifecycle import State
-from fencepost.coordinator.group.settings import Settings
-from fencepost.coordinator.group.state import GroupState
+from fencepost.coordinator.group.settings import GroupCoordinatorSettings
 from fencepost.records.control import Marker
 from fencepost.records.entry import Entry
 from fencepost.records.group_log import LogRecord, OffsetKey, encode_record
@@ -61,7 +61,7 @@ class Stage:
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("initial_rebalance_delay_ms", 0)
-        self.state = GroupState(Settings(**settings))
+        self.state = GroupCoordinatorState(GroupCoordinatorSettings(**settings))
         sessions.on_loaded(self.state, START_MS)
         self.log: list[Entry] = []
         self.now_ms = START_MS
@@ -70,7 +70,7 @@ class Stage:
         self.failed_appends = 0
         self._next_ticket = 1
 
-    # -- what the shell does ----------------------------------------------------------------------
+    # -- what the shell does
 
     def run(self, decision: Decision, producer_id: int = -1) -> Any:
         """Appends, applies, answers; the reply, or the error that a failed append makes of it."""
@@ -121,10 +121,10 @@ class Stage:
         first = min(self.state.groups.values(), key=lambda group: group.alarm_ms, default=None)
         return first if first is not None and first.alarm_ms <= until_ms else None
 
-    # -- the log against the living ---------------------------------------------------------------
+    # -- the log against the living
 
-    def fold(self, entries: Iterable[Entry] | None = None) -> GroupState:
-        folded = GroupState(self.state.settings)
+    def fold(self, entries: Iterable[Entry] | None = None) -> GroupCoordinatorState:
+        folded = GroupCoordinatorState(self.state.settings)
         for entry in self.log if entries is None else entries:
             apply_entry(folded, entry)
         return folded
@@ -147,7 +147,7 @@ class Stage:
         sessions.on_loaded(self.state, self.now_ms)
         self.check()
 
-    # -- clients ----------------------------------------------------------------------------------
+    # -- clients
 
     def join(self, member_id: str = "", **fields: Any) -> int:
         """JoinGroup; the ticket under which its reply will be."""
@@ -253,7 +253,7 @@ class Stage:
         view = views.fetch_offset(self.state, key, require_stable=require_stable, **fields)
         return view.error or view.offset
 
-    # -- looking ----------------------------------------------------------------------------------
+    # -- looking
 
     @property
     def group(self) -> Group:
@@ -276,7 +276,7 @@ class Stage:
         self._next_ticket += 1
         return self._next_ticket
 
-    # -- whole flows ------------------------------------------------------------------------------
+    # -- whole flows
 
     def stable(self, count: int, **fields: Any) -> list[str]:
         """A stable group of so many members; their ids, the leader's first."""

@@ -81,7 +81,7 @@ def test_a_new_group_begins_with_a_record_of_its_own() -> None:
     assert stage.group.generation_id == 0
 
 
-# -- ids (KIP-394) --------------------------------------------------------------------------------
+# -- ids (KIP-394)
 
 
 def test_a_member_without_an_id_is_told_one_and_comes_back_with_it() -> None:
@@ -131,7 +131,7 @@ def test_a_member_id_that_left_before_it_joined_is_gone() -> None:
     assert stage.joined(stage.join(told)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# -- bounds ---------------------------------------------------------------------------------------
+# -- bounds
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_the_last_to_join_again_must_go_when_the_limit_was_lowered() -> None:
     assert set(stage.group.members) == {first, second}
 
 
-# -- choosing a protocol --------------------------------------------------------------------------
+# -- choosing a protocol
 
 
 def test_the_protocol_with_the_most_votes_among_the_shared_wins() -> None:
@@ -233,7 +233,7 @@ def test_an_empty_group_may_change_its_type() -> None:
     assert stage.joined(ticket).protocol_type == "connect"
 
 
-# -- joining again --------------------------------------------------------------------------------
+# -- joining again
 
 
 def test_a_follower_that_joins_again_unchanged_hears_its_generation() -> None:
@@ -332,7 +332,7 @@ def test_a_cooperative_rebalance_is_two_generations_in_a_row() -> None:
     assert stage.is_in(State.STABLE)
 
 
-# -- leaving --------------------------------------------------------------------------------------
+# -- leaving
 
 
 def test_when_the_last_member_leaves_the_group_is_empty_and_keeps_counting() -> None:
@@ -382,7 +382,7 @@ def test_the_member_that_held_up_a_rebalance_leaves_and_it_goes_on() -> None:
     assert stage.joined(waiting).generation_id == 2
 
 
-# -- the disk -------------------------------------------------------------------------------------
+# -- the disk
 
 
 def test_a_group_that_cannot_be_written_is_not_there() -> None:

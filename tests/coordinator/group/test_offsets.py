@@ -23,7 +23,7 @@ def committed(stage: Stage, name: str) -> views.OffsetView:
     return views.fetch_offset(stage.state, key, require_stable=False)
 
 
-# -- plain commits --------------------------------------------------------------------------------
+# -- plain commits
 
 
 def test_a_commit_by_nobody_makes_a_simple_group() -> None:
@@ -87,7 +87,6 @@ def test_all_offsets_of_a_group_are_listed_but_not_those_that_are_only_pending()
 
 
 # -- case 78: who may commit in a transaction
-# -------------------------------------------------------
 
 
 def test_case_78_a_transaction_that_says_nothing_of_its_member_may_commit() -> None:
@@ -127,7 +126,6 @@ def test_case_79_a_delayed_commit_joins_whatever_transaction_its_producer_has_op
 
 
 # -- case 80: pending offsets
-# -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -171,7 +169,7 @@ def test_case_80_one_transaction_may_commit_for_several_groups() -> None:
     assert (stage.fetch("foo-1", group_id="a"), stage.fetch("foo-1", group_id="b")) == (1, 2)
 
 
-# -- cases 81 to 85 -------------------------------------------------------------------------------
+# -- cases 81 to 85
 
 
 def test_case_81_a_plain_commit_behind_the_pending_one_stays_when_the_marker_comes() -> None:

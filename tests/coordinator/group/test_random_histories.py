@@ -20,7 +20,7 @@ from tests.coordinator.group.stage import BOTH, GROUP, RANGE, Stage
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fencepost.coordinator.group.state import GroupState
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.records.entry import Entry
 
 PROTOCOLS = (RANGE, BOTH, (BOTH[1], BOTH[0]), (BOTH[1],))
@@ -249,7 +249,7 @@ def is_aborted(entry: Entry, outcomes: dict[int, bool]) -> bool:
     return entry.transactional and not outcomes[entry.offset]
 
 
-def summary(state: GroupState) -> object:
+def summary(state: GroupCoordinatorState) -> object:
     """All that a state says; a simple group without offsets says nothing."""
     offsets = state.offsets
     groups = {

@@ -15,7 +15,7 @@ NONE = ErrorCode.NONE
 DAY_MS = 24 * 60 * 60 * 1000
 
 
-# -- by request -----------------------------------------------------------------------------------
+# -- by request
 
 
 def test_an_empty_group_is_deleted_with_its_offsets() -> None:
@@ -62,7 +62,7 @@ def test_deleting_offsets_needs_a_group() -> None:
     assert stage.delete_offsets("a-0") is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-# -- with the topic -------------------------------------------------------------------------------
+# -- with the topic
 
 
 def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
@@ -79,7 +79,7 @@ def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
     assert len(stage.log) == records
 
 
-# -- by time --------------------------------------------------------------------------------------
+# -- by time
 
 
 def test_offsets_of_a_simple_group_expire_each_by_its_own_commit() -> None:
@@ -189,7 +189,7 @@ def test_a_group_of_an_old_kafka_that_does_not_say_since_when_it_is_empty() -> N
     assert decide_expiry(stage.state, stage.group, stage.now_ms + 1_000).records
 
 
-# -- subscriptions --------------------------------------------------------------------------------
+# -- subscriptions
 
 
 def test_the_topics_of_a_subscription_are_read_whatever_follows_them() -> None:

@@ -21,7 +21,7 @@ def keep_alive(stage: Stage, milliseconds: int, *member_ids: str) -> None:
             stage.heartbeat(member_id, stage.group.generation_id)
 
 
-# -- sessions -------------------------------------------------------------------------------------
+# -- sessions
 
 
 def test_a_silent_member_is_removed_when_its_session_ends() -> None:
@@ -123,7 +123,7 @@ def test_a_new_member_may_not_wait_for_ever() -> None:
     assert set(stage.group.members) == {old}
 
 
-# -- rebalances -----------------------------------------------------------------------------------
+# -- rebalances
 
 
 def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
@@ -178,7 +178,7 @@ def test_all_in_time_leaves_no_deadline_of_the_sync_phase() -> None:
     assert set(stage.group.members) == set(ids)
 
 
-# -- the first rebalance --------------------------------------------------------------------------
+# -- the first rebalance
 
 
 def test_an_empty_group_waits_for_more_members_before_its_first_generation() -> None:
@@ -229,7 +229,7 @@ def test_a_rebalance_of_a_group_with_members_does_not_wait() -> None:
     assert stage.joined(stage.join(old)).generation_id == 2
 
 
-# -- other coordinators ---------------------------------------------------------------------------
+# -- other coordinators
 
 
 def test_loaded_members_get_a_whole_session_to_find_their_coordinator() -> None:

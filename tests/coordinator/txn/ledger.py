@@ -111,7 +111,6 @@ class Ledger:
         return self.txn.producer_id, self.txn.producer_epoch
 
     # -- requests
-    # -------------------------------------------------------------------------------------------
 
     def init(
         self,
@@ -187,7 +186,6 @@ class Ledger:
         self._append(transactional_id, metadata)
 
     # -- what a shell does
-    # ----------------------------------------------------------------------------------
 
     def _take_id(self) -> int:
         self.ids_taken += 1

@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from fencepost.base.ids import MAX_PRODUCER_EPOCH, TopicPartition
-from fencepost.coordinator.txn.reconcile import MissingMarker, Reconciliation, Seen, reconcile
+from fencepost.coordinator.txn.reconcile import (
+    MissingMarker,
+    ProducerSeen,
+    Reconciliation,
+    reconcile,
+)
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import TransactionMetadata, new_metadata
 
@@ -34,15 +39,15 @@ def known(
     )
 
 
-def opened(name: TopicPartition, epoch: int) -> Seen:
-    return Seen(name, P, epoch, is_open=True, coordinator_epoch=2)
+def opened(name: TopicPartition, epoch: int) -> ProducerSeen:
+    return ProducerSeen(name, P, epoch, is_open=True, coordinator_epoch=2)
 
 
-def idle(name: TopicPartition, epoch: int) -> Seen:
-    return Seen(name, P, epoch, is_open=False)
+def idle(name: TopicPartition, epoch: int) -> ProducerSeen:
+    return ProducerSeen(name, P, epoch, is_open=False)
 
 
-def settled(txn: TransactionMetadata, *seen: Seen) -> Reconciliation:
+def settled(txn: TransactionMetadata, *seen: ProducerSeen) -> Reconciliation:
     return reconcile(seen, [("a", txn)], 200)
 
 
@@ -74,7 +79,7 @@ def after(result: Reconciliation) -> tuple[int, int, int]:
         (known(State.PREPARE_COMMIT, 3, T0, version=0), [idle(T0, 3)]),
     ],
 )
-def test_logs_that_agree_are_left_alone(txn: TransactionMetadata, seen: list[Seen]) -> None:
+def test_logs_that_agree_are_left_alone(txn: TransactionMetadata, seen: list[ProducerSeen]) -> None:
     assert settled(txn, *seen) == NOTHING
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.failures import CorruptError, StorageError, WireError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC
 from fencepost.coordinator.metadata.apply import apply, load
-from fencepost.coordinator.metadata.snapshot import snapshot, still
+from fencepost.coordinator.metadata.snapshot import frozen, snapshot
 from fencepost.log.config import NEVER_MS, LogConfig
 from fencepost.records.batch import BatchError
 from fencepost.records.metadata_checkpoint import (
@@ -139,7 +139,7 @@ class MetadataCheckpoints:
         epoch = partition.leader_epoch
         path = f"{self._folder}/{checkpoint_name(offset, epoch)}"
         sync = partition.log.prepare_sync()
-        return Checkpoint(self._disk, path, sync, still(state), now_ms, epoch)
+        return Checkpoint(self._disk, path, sync, frozen(state), now_ms, epoch)
 
     def complete(
         self, checkpoint: Checkpoint, partition: Partition, problem: Exception | None

@@ -34,14 +34,14 @@ from fencepost.coordinator.group.removal import (
     decide_delete_offsets,
 )
 from fencepost.coordinator.group.sessions import on_heartbeat, on_leave
-from fencepost.coordinator.group.settings import Settings
+from fencepost.coordinator.group.settings import GroupCoordinatorSettings
 from fencepost.coordinator.group.sync import on_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from fencepost.broker.node import Node, TimerHandle
-    from fencepost.coordinator.group.state import GroupState
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.partition.partition import Partition
     from fencepost.partition.verification import Guard
     from fencepost.records.entry import Entry
@@ -70,7 +70,7 @@ class GroupCoordinator:
         self._last_ticket = 0
         self._expiry: TimerHandle | None = None
         config = node.config
-        self.settings = Settings(
+        self.settings = GroupCoordinatorSettings(
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -131,7 +131,7 @@ class GroupCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return LOADING if found.state.is_loading else found
 
-    def states(self) -> list[GroupState] | ErrorCode:
+    def states(self) -> list[GroupCoordinatorState] | ErrorCode:
         """What every partition here knows; an error while one of them does not know all.
 
         Damaged partitions are left out: the others would not be seen either until they are mended.

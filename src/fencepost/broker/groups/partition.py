@@ -23,6 +23,7 @@ from fencepost.base.failures import CorruptError, StorageError, WireError
 from fencepost.base.limits import MAX_BATCH_BYTES
 from fencepost.broker.transactions.loading import RETRY_LOAD_MS, not_served
 from fencepost.coordinator.group.apply import apply_entry, apply_record
+from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel
 from fencepost.coordinator.group.decision import Decision
 from fencepost.coordinator.group.events import AssignmentLost, JoinLost
@@ -33,7 +34,6 @@ from fencepost.coordinator.group.removal import (
     decide_topics_deleted,
 )
 from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
-from fencepost.coordinator.group.state import GroupState
 from fencepost.records.batch import BatchError
 from fencepost.records.group_log import encode_record
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fencepost.broker.node import Node, TimerHandle
     from fencepost.coordinator.group.decision import Answer
     from fencepost.coordinator.group.group import Group
-    from fencepost.coordinator.group.settings import Settings
+    from fencepost.coordinator.group.settings import GroupCoordinatorSettings
     from fencepost.partition.partition import Partition
     from fencepost.records.entry import Entry
     from fencepost.records.group_log import LogRecord
@@ -104,7 +104,9 @@ class GroupPartition:
         "state",
     )
 
-    def __init__(self, node: Node, index: int, partition: Partition, settings: Settings) -> None:
+    def __init__(
+        self, node: Node, index: int, partition: Partition, settings: GroupCoordinatorSettings
+    ) -> None:
         self._node = node
         self._alarms: dict[str, Alarm] = {}
         self._deleted_topics: set[str] = set()
@@ -123,7 +125,7 @@ class GroupPartition:
         self._end_offset = partition.log_end_offset
         self.index = index
         self.partition = partition
-        self.state = GroupState(settings)
+        self.state = GroupCoordinatorState(settings)
         self.closed = False
         self.is_refused = False
         """Whether the log has damage, so that nobody can speak for its groups."""
@@ -174,7 +176,7 @@ class GroupPartition:
             log.error("%s", not_served(self._node, self.partition, problem))
             return
         log.error("%s cannot be read, and is tried again: %s", self.partition.name, problem)
-        self.state = GroupState(self.state.settings)
+        self.state = GroupCoordinatorState(self.state.settings)
         self._skipped = 0
         self._unchecked = None
         self._stale = []

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from fencepost.broker.context import Context
     from fencepost.broker.groups.partition import GroupPartition
-    from fencepost.coordinator.group.state import GroupState
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 
 FIRST_VERSION_WITH_GROUP_ERROR: Final = 2
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
@@ -120,7 +120,7 @@ class Reader:
     __slots__ = ("_by_id", "_context", "_group_id", "_require_stable", "_state")
 
     def __init__(
-        self, state: GroupState, group_id: str, require_stable: bool, context: Context
+        self, state: GroupCoordinatorState, group_id: str, require_stable: bool, context: Context
     ) -> None:
         self._state = state
         self._group_id = group_id

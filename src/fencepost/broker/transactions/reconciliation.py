@@ -43,7 +43,7 @@ from fencepost.broker.transactions.markers import EndMarker, append_marker
 from fencepost.coordinator.txn.events import LogRecord
 from fencepost.coordinator.txn.reconcile import (
     MissingMarker,
-    Seen,
+    ProducerSeen,
     before_loss,
     reconcile,
     renewed,
@@ -192,10 +192,12 @@ def _used_ids(node: Node) -> Iterator[int]:
             yield txn.next_producer_id
 
 
-def _seen(node: Node) -> Iterator[Seen]:
+def _seen(node: Node) -> Iterator[ProducerSeen]:
     for name, partition in node.partitions.by_name.items():
         for each in partition.producers:
-            yield Seen(name, each.producer_id, each.epoch, each.in_txn, each.coordinator_epoch)
+            yield ProducerSeen(
+                name, each.producer_id, each.epoch, each.in_txn, each.coordinator_epoch
+            )
 
 
 def _reconcile(node: Node, repaired: set[Partition]) -> None:

@@ -1,35 +1,38 @@
-"""Classic consumer groups: who reads what, and how far each has come.
+"""Classic consumer groups: membership, assignments and committed offsets.
 
-Theory of operation ------------------- A group makes *generations*. Members join; the coordinator
-closes the join phase and tells everybody the generation, and the leader who is in it; the leader
-assigns and everybody syncs. Whatever changes the members starts the next generation. The
-coordinator never looks into what is assigned: protocols and assignments are the clients' bytes.
+A group advances in *generations*. Members join; the coordinator ends the join phase and sends
+everybody the generation, and the leader the list of members; the leader assigns and everybody
+syncs. Every change of membership starts the next generation. The coordinator never interprets
+assignments: protocols and assignments are opaque bytes of the clients.
 
-What the log (one partition of `__consumer_offsets`) holds is the last generation whose assignment
-was written, and the offsets. So only EMPTY and STABLE are ever loaded; the states between them, who
-waits, and all deadlines live in memory and are lost with the process, and clients join again.
+The log (one partition of `__consumer_offsets`) holds the last generation whose assignment was
+written, and the offsets. So only EMPTY and STABLE are ever loaded. The states between them, the
+waiting requests and all deadlines live in memory. They are lost with the process, and clients join
+again.
 
-- `states.py`: the five states, as a table. `group.py`: a group, its members, its deadlines.
-  `offsets.py`: committed offsets and those that open transactions hold.
+- `lifecycle.py`: the five states, as a table. `group.py`: a group, its members, its deadlines.
+  `offsets.py`: committed offsets and those of open transactions. `coordinator_state.py`: the
+  groups and offsets of one partition.
 - `rebalance.py`: the steps of a rebalance; `join.py`, `sync.py`, `sessions.py`: the events that
-  take them.
-- `commit.py`, `removal.py`: what is written of offsets; `views.py`: what is read.
-- `apply.py`: the only way in which what the log holds changes.
+  cause them.
+- `commit.py`, `removal.py`: records that write and delete offsets; `views.py`: queries.
+- `decide.py`: the events that follow an append, by type.
+- `apply.py`: the only code that changes state that the log holds.
 
 Rules:
 
-1. A decision has records, answers, and a sequel. Records are appended and applied first; then, on
-   the state that they made, the sequel is decided: a new group is written before its first member
-   is in it, an assignment before anybody hears it. When the append fails nothing was applied, and
-   the decision says what follows from that.
-2. Functions named `on_` may change the soft state of a group: who waits, who is being waited for,
-   deadlines. Those named `decide_` change nothing but a session. Neither touches what the log
-   holds.
-3. A request that waits is a ticket, a number. Every ticket is answered exactly once: the member
-   syncs or leaves, its session ends, the group starts over, the coordinator moves.
+1. A decision has records, answers and a sequel. The broker appends and applies the records, then
+   decides the sequel on the resulting state: a new group is written before its first member joins,
+   an assignment before anybody receives it. If the append fails, nothing was applied, and the
+   decision says what follows.
+2. Functions named `on_` may change the soft state of a group: waiting requests, awaited members,
+   deadlines. Those named `decide_` change nothing but a session. Neither changes state that the
+   log holds.
+3. A waiting request is a ticket, a number. Every ticket is answered exactly once: when the member
+   syncs or leaves, its session ends, the group rebalances, or the coordinator moves.
 4. There is one clock, `now_ms`, and it may jump. `Group.alarm_ms` is never later than the next
    deadline.
-5. Of two offsets for one partition the one whose record stands later in the log counts, also when
-   it became visible earlier. So the state does not depend on whether the log was compacted before
-   it was read.
+5. Of two offsets for one partition, the one whose record is later in the log wins, even if it
+   became visible earlier. So the state does not depend on whether the log was compacted before it
+   was read.
 """

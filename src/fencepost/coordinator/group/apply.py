@@ -1,7 +1,7 @@
-"""The only way in which what the log holds changes: live, right after an append, and at load.
+"""The only code that changes state that the log holds: right after an append, and at load.
 
-A record is the whole truth about its key, so the state is a function of the last record per key;
-only pending offsets also need the markers behind them, and Kafka's cleaner never compacts past an
+A record is the complete value of its key, so the state is a function of the last record per key.
+Only pending offsets also need the markers after them, and Kafka's cleaner never compacts past an
 open transaction.
 """
 
@@ -22,12 +22,12 @@ from fencepost.records.group_log import (
 )
 
 if TYPE_CHECKING:
-    from fencepost.coordinator.group.state import GroupState
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.records.entry import Entry
 
 
-def apply_entry(state: GroupState, entry: Entry) -> None:
-    """Applies one entry of the log; what another Kafka wrote for other kinds of groups is passed over."""
+def apply_entry(state: GroupCoordinatorState, entry: Entry) -> None:
+    """Apply one entry of the log; records of other kinds of groups are skipped."""
     if entry.marker is not None:
         state.offsets.end_transaction(entry.producer_id, commit=entry.marker.commit)
         return
@@ -39,9 +39,9 @@ def apply_entry(state: GroupState, entry: Entry) -> None:
 
 
 def apply_record(
-    state: GroupState, record: LogRecord, record_offset: int, producer_id: int = -1
+    state: GroupCoordinatorState, record: LogRecord, record_offset: int, producer_id: int = -1
 ) -> None:
-    """Applies a record that stands at `record_offset`; a producer id makes an offset a pending one."""
+    """Apply the record at `record_offset`; with a producer id, an offset becomes pending."""
     if isinstance(record, OffsetRecord):
         _apply_offset(state, record, record_offset, producer_id)
     else:
@@ -49,15 +49,14 @@ def apply_record(
 
 
 def _apply_offset(
-    state: GroupState, record: OffsetRecord, record_offset: int, producer_id: int
+    state: GroupCoordinatorState, record: OffsetRecord, record_offset: int, producer_id: int
 ) -> None:
     key, value = record
     if value is None:
         state.offsets.clear(key)
         return
     if key.group_id not in state.groups:
-        # Offsets without a group are those of a "simple" one, which assigns its partitions by
-        # itself.
+        # Offsets without a group belong to a "simple" one, which assigns its partitions itself.
         state.groups[key.group_id] = Group(key.group_id, NO_TIMESTAMP)
     stored = Stored(value, record_offset)
     if producer_id < 0:
@@ -66,7 +65,7 @@ def _apply_offset(
         state.offsets.hold(producer_id, key, stored)
 
 
-def _apply_group(state: GroupState, record: GroupRecord) -> None:
+def _apply_group(state: GroupCoordinatorState, record: GroupRecord) -> None:
     group_id, value = record.key.group_id, record.value
     group = state.groups.get(group_id)
     if value is None:

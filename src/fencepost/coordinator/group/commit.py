@@ -1,6 +1,6 @@
-"""OffsetCommit and TxnOffsetCommit: who may commit for a group, and what is written.
+"""OffsetCommit and TxnOffsetCommit: authorization by membership, and the records to write.
 
-These decide and change nothing but the session of the member who commits.
+These functions change nothing but the session of the committing member.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fencepost.records.group_log import (
 )
 
 if TYPE_CHECKING:
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.coordinator.group.group import Group
-    from fencepost.coordinator.group.state import GroupState
 
 _MAX_LONG: Final = 2**63 - 1
 
 
-def decide_commit(state: GroupState, event: Commit, now_ms: int) -> Decision:
-    """One record per partition, unless the whole commit is refused or a partition's metadata is too long."""
+def decide_commit(state: GroupCoordinatorState, event: Commit, now_ms: int) -> Decision:
+    """Write one record per partition whose metadata is short enough, unless the commit is refused."""
     if error := _refuse(state.groups.get(event.group_id), event):
         return Decision(reply=CommitReply(error))
     if not event.transactional:
@@ -47,8 +47,8 @@ def decide_commit(state: GroupState, event: Commit, now_ms: int) -> Decision:
 
 
 def _refuse(group: Group | None, event: Commit) -> ErrorCode | None:
-    # A consumer that does not use group management, and an administrator, send generation -1. They
-    # may commit where nobody is in the group, and create it by that.
+    # Consumers without group management, and administrators, send generation -1. They may commit to
+    # a group without members, which creates the group if needed.
     is_standalone = event.generation_id < 0
     if group is None:
         return None if is_standalone else event.unknown_group_error
@@ -62,13 +62,13 @@ def _refuse(group: Group | None, event: Commit) -> ErrorCode | None:
     elif not event.transactional:
         return ErrorCode.UNKNOWN_MEMBER_ID
     # A transaction is fenced by its producer. It may commit its offsets while the group rebalances,
-    # and old clients do so without saying who they are (KIP-447).
+    # and old clients do so without a member id (KIP-447).
     if not event.transactional and group.state is State.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return None
 
 
-def _keep_session(state: GroupState, event: Commit, now_ms: int) -> None:
+def _keep_session(state: GroupCoordinatorState, event: Commit, now_ms: int) -> None:
     group = state.groups.get(event.group_id)
     if group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
         member = group.members[event.member_id]
@@ -77,7 +77,8 @@ def _keep_session(state: GroupState, event: Commit, now_ms: int) -> None:
 
 def _value(offset: OffsetToCommit, retention_ms: int, now_ms: int) -> OffsetValue:
     if retention_ms >= 0:
-        # v2 to v4 let the client choose. The record of that time knows neither epoch nor topic id.
+        # In v2 to v4 the client chooses. The record version of that time has no epoch and no topic
+        # id.
         expire_ms = min(now_ms + retention_ms, _MAX_LONG)
         return OffsetValue(offset.offset, NO_LEADER_EPOCH, offset.metadata, now_ms, expire_ms)
     return OffsetValue(

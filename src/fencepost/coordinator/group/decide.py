@@ -1,4 +1,4 @@
-"""The sequels of decisions, by their type: what the broker feeds back after an append."""
+"""Decides the sequels of decisions, by type: the broker feeds them back after an append."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fencepost.coordinator.group.join import on_join, on_join_lost, on_static_me
 from fencepost.coordinator.group.sync import on_assignment_lost, on_assignment_written
 
 if TYPE_CHECKING:
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.coordinator.group.decision import Decision, Sequel
-    from fencepost.coordinator.group.state import GroupState
 
 
-def on_sequel(state: GroupState, event: Sequel, now_ms: int) -> Decision:
-    """Decides what a decision left to be decided."""
+def on_sequel(state: GroupCoordinatorState, event: Sequel, now_ms: int) -> Decision:
+    """Decide the event that follows an append."""
     if isinstance(event, Join):
         return on_join(state, event, now_ms)
     if isinstance(event, AssignmentWritten):

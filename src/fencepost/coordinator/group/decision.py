@@ -1,4 +1,4 @@
-"""What an event leads to."""
+"""The result of deciding an event."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from fencepost.records.group_log import LogRecord
 
 Sequel = Join | AssignmentWritten | AssignmentLost | StaticMemberReplaced | JoinLost
-"""Events that only a decision brings about."""
+"""Events that only a decision causes."""
 
 
 class Answer(NamedTuple):
-    """A reply to a request that waited under a ticket."""
+    """A reply to a request that waits under a ticket."""
 
     ticket: int
     reply: JoinReply | SyncReply
@@ -31,11 +31,11 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Decision:
-    """Records to append as one batch, and what may be said once they are durable.
+    """Records to append as one batch, and the replies to send once they are durable.
 
-    When the append succeeds, `then` is decided next, on the state to which the records were
-    applied; when it fails, `otherwise` is, and nothing was applied. `reply` is for whoever caused
-    the event and does not wait under a ticket.
+    If the append succeeds, `then` is decided next, on the state after the records; if it fails,
+    nothing was applied and `otherwise` is decided. `reply` is for the caller that caused the event
+    and does not wait under a ticket.
     """
 
     records: list[LogRecord] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""What can happen to a group, and what is said back.
+"""The events that groups receive, and the replies.
 
-Events carry all that a decision needs: a member id that may be handed out, the ticket under which
-an answer can wait. Replies are values; the broker's handlers turn them into messages of the
-client's version.
+Events carry all inputs of a decision: a member id that may be handed out, the ticket under which an
+answer can wait. Replies are values; the broker's handlers turn them into messages of the client's
+version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fencepost.coordinator.group.group import Protocols
 
-# -- membership -----------------------------------------------------------------------------------
+# -- membership
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Join:
     client_id: str = ""
     client_host: str = ""
     must_know_its_id: bool = True
-    """KIP-394, v4 on: a member without an id is told one and asked to come back with it."""
+    """KIP-394, v4 on: a member without an id receives one and must join again with it."""
     can_skip_assignment: bool = True
-    """KIP-814, v9 on: a leader can be told that nothing needs to be assigned."""
+    """KIP-814, v9 on: the reply can tell a leader that no assignment is needed."""
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told of each member."""
+    """A member as the leader receives it."""
 
     member_id: str
     group_instance_id: str | None
@@ -102,7 +102,7 @@ class Heartbeat:
 
 
 class Leaver(NamedTuple):
-    """Who leaves: a member id, or with "" a static member by its instance."""
+    """A leaving member: its member id, or "" and the instance id of a static member."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -125,7 +125,7 @@ class LeaveReply:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentWritten:
-    """The assignment of a generation is in the log: whoever waits for it may have it."""
+    """The assignment of a generation is in the log: waiting members may receive it."""
 
     group_id: str
     generation_id: int
@@ -142,7 +142,7 @@ class AssignmentLost:
 
 @dataclass(frozen=True, slots=True)
 class StaticMemberReplaced:
-    """A static member's new id is in the log: it may go on. `old_leader` is who led before."""
+    """A static member's new id is in the log. `old_leader` is the leader before."""
 
     join: Join
     old_leader: str
@@ -150,13 +150,13 @@ class StaticMemberReplaced:
 
 @dataclass(frozen=True, slots=True)
 class JoinLost:
-    """What a join had to write could not be written."""
+    """The records of a join could not be written."""
 
     join: Join
     error: ErrorCode = ErrorCode.NOT_COORDINATOR
 
 
-# -- offsets --------------------------------------------------------------------------------------
+# -- offsets
 
 
 class OffsetToCommit(NamedTuple):
@@ -181,7 +181,7 @@ class Commit:
     retention_ms: int = -1
     transactional: bool = False
     unknown_group_error: ErrorCode = ErrorCode.ILLEGAL_GENERATION
-    """OffsetCommit v9 on says GROUP_ID_NOT_FOUND."""
+    """From v9 on, OffsetCommit returns GROUP_ID_NOT_FOUND."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""A group and its members: what they are, and the few rules that every change must keep.
+"""A group and its members, and the rules that every change must keep.
 
-Three kinds of facts live here. The generation with its members and assignments is what the log
-holds (`value`, `from_value`, `install`). Who waits for an answer is a *ticket*, a number that means
-something to the broker alone. And there are the deadlines: of sessions, of the join and of the sync
-phase. Nobody runs a timer here; `alarm_ms` says when something could be due at the earliest, and
-the broker calls `on_tick` then. An alarm may come too early, because a heartbeat moves its deadline
-without moving the alarm; it never comes too late.
+A group holds three kinds of state. The generation with its members and assignments is in the log
+(`value`, `from_value`, `install`). A request that waits for an answer is a *ticket*, a number that
+has a meaning for the broker only. Deadlines end sessions, the join phase and the sync phase. There
+are no timers here: `alarm_ms` is the earliest time at which something could be due, and the broker
+calls `on_tick` then. An alarm may come too early, because a heartbeat moves its deadline without
+moving the alarm; it never comes too late.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 NEVER: Final = 1 << 62
-"""A deadline that does not come."""
+"""A deadline that never comes."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Names and metadata of the protocols that a member supports, the preferred one first."""
@@ -77,21 +77,22 @@ class Member:
 
     @property
     def is_static(self) -> bool:
+        """Whether the member has a group instance id (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
     def is_satisfied(self) -> bool:
-        """Whether silence is fine: who waits for our answer cannot send heartbeats.
+        """Whether the member may be silent: while it waits for our answer it sends no heartbeats.
 
-        A member that never was in a generation has no such excuse: its client may be gone, and a
-        join that nobody waits for must not hold a place for ever.
+        A member that has never been in a generation is not exempt: its client may be gone, and an
+        abandoned join must not hold a place forever.
         """
         if self.is_new:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member said for that protocol."""
+        """The member's metadata for that protocol."""
         return next(data for name, data in self.protocols if name == protocol_name)
 
     def value(self, protocol_name: str | None) -> MemberValue:
@@ -151,11 +152,10 @@ class Group:
         """Member ids that were handed out (KIP-394) and have not joined yet, each with its
         deadline."""
         self.pending_sync: dict[str, None] = {}
-        """Members of this generation that have not asked for their assignment yet; an empty dict is
-        small."""
+        """Members of this generation that have not requested their assignment yet, in order."""
         self.subscribed_topics: frozenset[str] | None = None
         self.support: dict[str, int] = {}
-        """How many members support each protocol."""
+        """The number of members that support each protocol."""
         self.awaiting_join_count = 0
         self.new_member_added = False
         self.join_deadline_ms = NEVER
@@ -170,7 +170,7 @@ class Group:
             f"{len(self.members)} members)"
         )
 
-    # -- the log ----------------------------------------------------------------------------------
+    # -- the log
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupValue) -> Group:
@@ -187,7 +187,7 @@ class Group:
         return group
 
     def value(self) -> GroupValue:
-        """The group as the log would hold it."""
+        """The group as a log value."""
         return GroupValue(
             self.protocol_type,
             self.generation_id,
@@ -198,10 +198,11 @@ class Group:
         )
 
     def record(self, value: GroupValue) -> GroupRecord:
+        """The log record with this value."""
         return GroupRecord(GroupKey(self.group_id), value)
 
     def install(self, value: GroupValue) -> None:
-        """Takes over what was just written of this living group, and keeps who waits."""
+        """Take over a value that was just written for this live group; waiting requests stay."""
         state = State.STABLE if value.members else State.EMPTY
         if state is not self.state:
             self.become(state, value.state_timestamp_ms)
@@ -224,10 +225,10 @@ class Group:
             assert self.protocol_name is not None
             self.replace_protocols(member, ((self.protocol_name, written.subscription),))
 
-    # -- states -----------------------------------------------------------------------------------
+    # -- states
 
     def become(self, state: State, now_ms: int) -> None:
-        """The one place where the state changes."""
+        """Change the state; nothing else does."""
         assert state in TRANSITIONS[self.state], f"{self} cannot become {state.value}"
         self.previous_state = self.state
         self.state = state
@@ -235,17 +236,18 @@ class Group:
 
     @property
     def can_rebalance(self) -> bool:
+        """Whether a rebalance can start in this state."""
         return State.PREPARING_REBALANCE in TRANSITIONS[self.state]
 
     @property
     def is_initial_rebalance(self) -> bool:
-        """Whether the first members of an empty group are gathering (group.initial.rebalance.delay.ms)."""
+        """Whether an empty group waits for its first members (group.initial.rebalance.delay.ms)."""
         return self.state is State.PREPARING_REBALANCE and self.previous_state is State.EMPTY
 
-    # -- members ----------------------------------------------------------------------------------
+    # -- members
 
     def add(self, member: Member, protocol_type: str | None) -> None:
-        """Takes a member in; the first one is the leader and says of what type the group is."""
+        """Add a member; the first one becomes leader and sets the protocol type."""
         assert member.member_id not in self.members, f"{member} is in {self} already"
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members, f"{member} is in {self}"
@@ -259,7 +261,7 @@ class Group:
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forgets a member, or an id that was handed out. Whoever waited was answered before."""
+        """Forget a member, or an id that was handed out. Its waiting requests were answered before."""
         self.pending_members.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
@@ -279,9 +281,9 @@ class Group:
             self.replace_static(group_instance_id, new_member_id)
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> Member:
-        """A restarted static member goes on under another id, with the assignment of the old one."""
+        """Give a restarted static member a new id; it keeps its assignment."""
         old_member_id = self.static_members[group_instance_id]
-        # Its place in the order of members is kept, so that live and loaded groups list them alike.
+        # The order of members is kept, so that live and loaded groups list them alike.
         self.members = {
             new_member_id if member_id == old_member_id else member_id: member
             for member_id, member in self.members.items()
@@ -295,12 +297,13 @@ class Group:
         return member
 
     def replace_protocols(self, member: Member, protocols: Protocols) -> None:
+        """Replace the protocols that a member supports."""
         self._count_support(member.protocols, -1)
         member.protocols = protocols
         self._count_support(protocols, 1)
 
     def _count_support(self, protocols: Protocols, change: int) -> None:
-        # By a set, because a client may name a protocol twice and must not count twice for it.
+        # As a set, because a client may name a protocol twice, and it must count once.
         for name in {name for name, _ in protocols}:
             count = self.support.get(name, 0) + change
             if count:
@@ -309,7 +312,7 @@ class Group:
                 del self.support[name]
 
     def park_join(self, member: Member, ticket: int) -> int | None:
-        """The member waits for the next generation; returns the ticket of an older wait of its own."""
+        """Let a join wait for the next generation; return the ticket of the member's older join."""
         older = member.awaiting_join
         if older is None:
             self.awaiting_join_count += 1
@@ -317,7 +320,7 @@ class Group:
         return older
 
     def unpark_join(self, member: Member) -> int | None:
-        """Takes the ticket of a waiting join, if there is one."""
+        """Take the ticket of a waiting join, if there is one."""
         ticket = member.awaiting_join
         if ticket is not None:
             member.awaiting_join = None
@@ -326,15 +329,16 @@ class Group:
 
     @property
     def has_all_members_joined(self) -> bool:
+        """Whether no member, and no id that was handed out, is missing from the join phase."""
         return len(self.members) == self.awaiting_join_count and not self.pending_members
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The patience of the most patient member."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def refuse_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
-        """Why a request that names this member is refused; None when it is a member."""
+        """The error for a request that names this member; None if it is a member."""
         if group_instance_id is not None:
             existing = self.static_members.get(group_instance_id)
             if existing is None:
@@ -343,10 +347,10 @@ class Group:
                 return ErrorCode.FENCED_INSTANCE_ID
         return None if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    # -- protocols --------------------------------------------------------------------------------
+    # -- protocols
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols could be in the group."""
+        """Whether a member with these protocols could join the group."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
         size = len(self.members)
@@ -355,16 +359,16 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """The protocol of the next generation: each member votes for the first it likes among the shared."""
+        """The protocol of the next generation: each member votes for its first shared one."""
         size = len(self.members)
         votes: Counter[str] = Counter()
         for member in self.members.values():
             votes[next(name for name, _ in member.protocols if self.support[name] == size)] += 1
-        # Of equals Kafka takes the one that comes first in Java's hash table; any choice would do.
+        # Kafka breaks ties by the order of a Java hash table; any choice would do.
         return min(votes, key=lambda name: (-votes[name], _java_bucket(name)))
 
     def learn_topics(self) -> None:
-        """Reads what the members of this generation subscribe to."""
+        """Read the topics that the members of this generation subscribe to."""
         self.subscribed_topics = self._read_topics()
 
     def _read_topics(self) -> frozenset[str] | None:
@@ -379,24 +383,24 @@ class Group:
         return frozenset(topics)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member reads the topic; where a consumer's topics are not known, it may."""
+        """Whether a member may read the topic; True for a consumer group with unknown topics."""
         if self.subscribed_topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
-    # -- deadlines --------------------------------------------------------------------------------
+    # -- deadlines
 
     def arm(self, deadline_ms: int) -> int:
-        """Notes that something will be due then."""
+        """Make sure that the alarm is not later than this deadline."""
         self.alarm_ms = min(self.alarm_ms, deadline_ms)
         return deadline_ms
 
     def touch(self, member: Member, timeout_ms: int, now_ms: int) -> None:
-        """The member was heard of: its session starts anew."""
+        """Restart the session of a member."""
         member.deadline_ms = self.arm(now_ms + timeout_ms)
 
     def rearm(self) -> None:
-        """Finds the next deadline exactly."""
+        """Set the alarm to the next deadline exactly."""
         self.alarm_ms = min(
             self.join_deadline_ms,
             self.sync_deadline_ms,
@@ -411,8 +415,8 @@ def _java_bucket(name: str) -> int:
 
 
 def _member_from(written: MemberValue, protocol_name: str | None) -> Member:
-    # The log has the metadata of the chosen protocol alone. A member that joins again with all of
-    # its protocols will look changed, and that costs one rebalance; so it is with Kafka.
+    # The log has the metadata of the selected protocol only. A member that joins again with all of
+    # its protocols looks changed, which costs one rebalance, as in Kafka.
     assert protocol_name is not None, f"{written.member_id} is in a group without a protocol"
     return Member(
         written.member_id,

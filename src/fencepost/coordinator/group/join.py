@@ -1,4 +1,4 @@
-"""JoinGroup: who may come in, and when a join makes everybody join again."""
+"""JoinGroup: which members are admitted, and when a join starts a rebalance."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from fencepost.coordinator.group.events import Join, JoinLost, JoinReply, Static
 from fencepost.coordinator.group.group import Group, Member
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn, joined_reply
-from fencepost.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, Settings
+from fencepost.coordinator.group.settings import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    GroupCoordinatorSettings,
+)
 
 if TYPE_CHECKING:
-    from fencepost.coordinator.group.state import GroupState
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 
 
-def on_join(state: GroupState, event: Join, now_ms: int) -> Decision:
-    """Takes a member in, or tells it why not; most answers wait for the generation."""
+def on_join(state: GroupCoordinatorState, event: Join, now_ms: int) -> Decision:
+    """Admit a member or refuse it; most answers wait for the generation."""
     error = refuse_join(event, state.settings)
     if error is None and event.member_id and event.group_id not in state.groups:
         error = ErrorCode.UNKNOWN_MEMBER_ID
@@ -26,7 +29,7 @@ def on_join(state: GroupState, event: Join, now_ms: int) -> Decision:
         return Decision(answers=[Answer(event.ticket, JoinReply(error, event.member_id))])
     group = state.groups.get(event.group_id)
     if group is None:
-        return _found_group(event, now_ms)
+        return _create_group(event, now_ms)
     turn = Turn(group, state.settings, now_ms)
     if not _has_room(group, event.member_id, state.settings):
         _forget(turn, event.member_id)
@@ -41,8 +44,8 @@ def on_join(state: GroupState, event: Join, now_ms: int) -> Decision:
     return turn.decision
 
 
-def refuse_join(event: Join, settings: Settings) -> ErrorCode | None:
-    """What is wrong with a join whatever the group, and is told before anybody looks for the group."""
+def refuse_join(event: Join, settings: GroupCoordinatorSettings) -> ErrorCode | None:
+    """The error of a join that is invalid for any group, checked before the group is looked up."""
     if not event.group_id:
         return ErrorCode.INVALID_GROUP_ID
     timeout_ms = event.session_timeout_ms
@@ -51,14 +54,14 @@ def refuse_join(event: Join, settings: Settings) -> ErrorCode | None:
     return None
 
 
-def _found_group(event: Join, now_ms: int) -> Decision:
-    """A new group begins with a record of its own; then the join is decided again."""
+def _create_group(event: Join, now_ms: int) -> Decision:
+    """Write the record of a new group; then the join is decided again."""
     group = Group(event.group_id, now_ms)
     return Decision(records=[group.record(group.value())], then=event, otherwise=JoinLost(event))
 
 
-def _has_room(group: Group, member_id: str, settings: Settings) -> bool:
-    """Whether group.max.size lets this member in; the last to join again are the ones who must go."""
+def _has_room(group: Group, member_id: str, settings: GroupCoordinatorSettings) -> bool:
+    """Whether group.max.size admits this member; in a rebalance the last to join are refused."""
     if group.state in (State.EMPTY, State.DEAD):
         return True
     member = group.members.get(member_id)
@@ -78,7 +81,6 @@ def _forget(turn: Turn, member_id: str) -> None:
 
 
 # -- members without an id
-# --------------------------------------------------------------------------
 
 
 def _join_unknown(turn: Turn, event: Join) -> None:
@@ -119,7 +121,7 @@ def _add(turn: Turn, event: Join, member_id: str) -> None:
 
 
 def _replace_static(turn: Turn, event: Join, group_instance_id: str) -> None:
-    """A static member came back without its id: it gets another, and its assignment (KIP-345)."""
+    """A static member returned without its id: it gets a new id and its old assignment (KIP-345)."""
     group = turn.group
     member = group.members[group.static_members[group_instance_id]]
     if group.state is State.STABLE and _keeps_protocol(group, member, event):
@@ -129,12 +131,12 @@ def _replace_static(turn: Turn, event: Join, group_instance_id: str) -> None:
     group.replace_static(group_instance_id, event.new_member_id)
     turn.touch(member)
     _update(turn, member, event)
-    # While a leader assigns it knows the old id, so even then the group must start over.
+    # A leader that is assigning has the old id, so the group must rebalance in that state too.
     turn.rebalance_or_complete()
 
 
 def _keeps_protocol(group: Group, member: Member, event: Join) -> bool:
-    """Whether the group would still choose the protocol that it has, with what this member now supports."""
+    """Whether the group would select the same protocol with this member's new list."""
     protocols = member.protocols
     group.replace_protocols(member, event.protocols)
     chosen = group.select_protocol()
@@ -161,9 +163,9 @@ def _write_replacement(turn: Turn, event: Join, member: Member) -> None:
 
 
 def on_static_member_replaced(
-    state: GroupState, event: StaticMemberReplaced, now_ms: int
+    state: GroupCoordinatorState, event: StaticMemberReplaced, now_ms: int
 ) -> Decision:
-    """The new id is written: the member goes on without a rebalance."""
+    """The new id is written: the member continues without a rebalance."""
     join = event.join
     group = state.groups[join.group_id]
     turn = Turn(group, state.settings, now_ms)
@@ -174,7 +176,8 @@ def on_static_member_replaced(
     if join.can_skip_assignment:
         turn.answer(join.ticket, joined_reply(group, member, skip_assignment=True))
     else:
-        # An older client that heard it is the leader would assign anew. So it hears the old name.
+        # An older client that receives itself as leader would assign again. It receives the old
+        # leader.
         reply = JoinReply(
             member_id=member.member_id,
             generation_id=group.generation_id,
@@ -187,13 +190,12 @@ def on_static_member_replaced(
 
 
 def on_join_lost(event: JoinLost) -> Decision:
-    """What the join had to write was refused by the disk; nothing has changed."""
+    """The disk refused the records of the join; nothing has changed."""
     reply = JoinReply(event.error, event.join.member_id)
     return Decision(answers=[Answer(event.join.ticket, reply)])
 
 
 # -- members with an id
-# -----------------------------------------------------------------------------
 
 
 def _join_known(turn: Turn, event: Join) -> None:
@@ -207,7 +209,7 @@ def _join_known(turn: Turn, event: Join) -> None:
         return
     member = group.members[member_id]
     if _changes_nothing(group, member, event):
-        # It may have missed our answer: it hears the generation again.
+        # It may have missed our answer, so it receives the generation again.
         turn.answer(event.ticket, joined_reply(group, member))
     else:
         _update(turn, member, event)
@@ -218,7 +220,7 @@ def _changes_nothing(group: Group, member: Member, event: Join) -> bool:
     if group.state is State.COMPLETING_REBALANCE:
         return member.protocols == event.protocols
     if group.state is State.STABLE:
-        # A leader that joins again wants a rebalance, for reasons that its metadata need not show.
+        # A leader that joins again wants a rebalance, for reasons that its metadata may not show.
         return group.leader != member.member_id and member.protocols == event.protocols
     return False
 

@@ -1,12 +1,13 @@
-"""The life of a consumer group, as one table.
+"""The states of a consumer group, and which may follow which.
 
-Rule 1: whatever decides which state may follow which stands here and nowhere else.
-Rule 2: this file knows neither members nor log; it speaks of groups in the abstract.
+Rule 1: the order of states is defined here and nowhere else.
 
-A pair that TRANSITIONS does not list is a bug of ours, never a client's mistake: what a client may
-not do is refused before the table is asked. Only EMPTY and STABLE are ever in the log; the states
-between them live in memory, and a coordinator that loads a group takes up the last generation that
-was written.
+Rule 2: this file does not depend on members or the log.
+
+A pair that TRANSITIONS does not list is a bug of ours, never a client's mistake: a client's
+mistakes are refused before the table is consulted. Only EMPTY and STABLE are ever in the log; the
+states between them live in memory, and a coordinator that loads a group resumes the last generation
+that was written.
 """
 
 from __future__ import annotations
@@ -19,20 +20,19 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """Where a group stands; the values are what Kafka's tools print."""
+    """The state of a group; the values are those that Kafka's tools print."""
 
     EMPTY = "Empty"
     """No members. Offsets may remain, and expire in time."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Members are asked to join again: JoinGroup requests wait until all have, or until time is
-    up."""
+    """Members must join again: JoinGroup requests wait until all have, or the timeout passes."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """The members of the next generation are known; SyncGroup requests wait for the leader's
+    """The next generation's members are known; SyncGroup requests wait for the leader's
     assignment."""
     STABLE = "Stable"
-    """Every member knows its assignment, or may have it by SyncGroup."""
+    """Every member has its assignment, or can get it by SyncGroup."""
     DEAD = "Dead"
-    """Deleted, or handed to another coordinator. Nobody finds the group any more."""
+    """Deleted, or moved to another coordinator."""
 
 
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
@@ -44,7 +44,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     ),
     State.PREPARING_REBALANCE: frozenset(
         {
-            State.COMPLETING_REBALANCE,  # the members have joined, or the rebalance timeout has passed
+            State.COMPLETING_REBALANCE,  # all have joined, or the rebalance timeout has passed
             State.EMPTY,  # every member has left
             State.DEAD,
         }

@@ -1,12 +1,13 @@
-"""The steps of a rebalance, taken on one group in one turn.
+"""The steps of a rebalance, taken on one group for one event.
 
-A rebalance goes: *prepare* (everybody is asked to join again), *complete the join* (a generation is
-made of those who came), *sync* (the leader's assignment is written and handed out). A `Turn` is one
-event being decided: it changes the soft state of its group as it goes and gathers what is to be
-written and who is to be answered.
+A rebalance has three steps: *prepare* (every member must join again), *complete the join* (the
+members that came form a generation), *sync* (the leader's assignment is written and distributed). A
+`Turn` decides one event: it changes the soft state of its group and collects the records to write
+and the requests to answer.
 
-Where Kafka leaves a request without any answer, as when a member asks again while its first request
-waits, we answer it with an error: an unanswered request would block its connection.
+Kafka leaves some requests without an answer, for example when a member sends a second request while
+its first one waits. We answer those with an error, because an unanswered request would block its
+connection.
 """
 
 from __future__ import annotations
@@ -16,40 +17,43 @@ from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import JoinedMember, JoinReply, SyncReply
 from fencepost.coordinator.group.group import NEVER, Group, Member
 from fencepost.coordinator.group.lifecycle import State
-from fencepost.coordinator.group.settings import RETRY_MS, Settings
+from fencepost.coordinator.group.settings import RETRY_MS, GroupCoordinatorSettings
 
 
 class Turn:
-    """One event being decided."""
+    """Decides one event of one group."""
 
     __slots__ = ("decision", "group", "now_ms", "settings")
 
-    def __init__(self, group: Group, settings: Settings, now_ms: int) -> None:
+    def __init__(self, group: Group, settings: GroupCoordinatorSettings, now_ms: int) -> None:
         self.group = group
         self.settings = settings
         self.now_ms = now_ms
         self.decision = Decision()
 
-    # -- answering --------------------------------------------------------------------------------
+    # -- answering
 
     def answer(self, ticket: int | None, reply: JoinReply | SyncReply) -> None:
-        """Answers whoever waits under the ticket; without one nobody does."""
+        """Answer the request that waits under the ticket, if there is one."""
         if ticket is not None:
             self.decision.answers.append(Answer(ticket, reply))
 
     def park_join(self, member: Member, ticket: int) -> None:
+        """Let a join wait for the next generation; an older join of the member is answered."""
         older = self.group.park_join(member, ticket)
         self.answer(older, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
     def park_sync(self, member: Member, ticket: int) -> None:
+        """Let a sync wait for the assignment; an older sync of the member is answered."""
         self.answer(member.awaiting_sync, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = ticket
 
     def touch(self, member: Member) -> None:
+        """Restart the session of a member."""
         self.group.touch(member, member.session_timeout_ms, self.now_ms)
 
     def remove(self, member: Member) -> None:
-        """Takes a member out; what it waits for will not come."""
+        """Remove a member and answer its waiting requests."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         self.answer(self.group.unpark_join(member), JoinReply(unknown))
         self.answer(member.awaiting_sync, SyncReply(unknown))
@@ -57,23 +61,23 @@ class Turn:
         self.group.remove(member.member_id)
 
     def fence(self, member: Member) -> None:
-        """Another process took over the instance of this member."""
+        """Answer the waiting requests of a member whose instance id another process now uses."""
         fenced = ErrorCode.FENCED_INSTANCE_ID
         self.answer(self.group.unpark_join(member), JoinReply(fenced, member.member_id))
         self.answer(member.awaiting_sync, SyncReply(fenced))
         member.awaiting_sync = None
 
-    # -- preparing --------------------------------------------------------------------------------
+    # -- preparing
 
     def rebalance_or_complete(self) -> None:
-        """Something about the members has changed."""
+        """React to a change of the members."""
         if self.group.can_rebalance:
             self.prepare()
         else:
             self.complete_if_all_joined()
 
     def prepare(self) -> None:
-        """Asks every member to join again."""
+        """Start a rebalance: every member must join again."""
         group = self.group
         if group.state is State.COMPLETING_REBALANCE:
             self.refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -89,7 +93,7 @@ class Turn:
             self._wait_for_joins(group.rebalance_timeout_ms)
 
     def refuse_syncs(self, error: ErrorCode) -> None:
-        """This generation will have no assignment."""
+        """Answer waiting syncs: this generation gets no assignment."""
         for member in self.group.members.values():
             member.assignment = b""
             if member.awaiting_sync is not None:
@@ -98,7 +102,7 @@ class Turn:
                 self.touch(member)
 
     def _gather(self) -> None:
-        """The group was empty: gives the other members of a starting application time to come."""
+        """Wait for the other members of a starting application; the group was empty."""
         group = self.group
         delay_ms = self.settings.initial_rebalance_delay_ms
         group.new_member_added = False
@@ -107,7 +111,7 @@ class Turn:
         self._wait_for_joins(delay_ms)
 
     def gather_on_or_complete(self) -> None:
-        """The time to gather is over, unless more members came and there is some left."""
+        """End the initial delay, or extend it if more members came and time is left."""
         group = self.group
         if not group.new_member_added or group.initial_remaining_ms == 0:
             self.complete()
@@ -122,10 +126,10 @@ class Turn:
     def _wait_for_joins(self, delay_ms: int) -> None:
         self.group.join_deadline_ms = self.group.arm(self.now_ms + delay_ms)
 
-    # -- completing -------------------------------------------------------------------------------
+    # -- completing
 
     def complete_if_all_joined(self) -> None:
-        """Ends the join phase early; the first one of an empty group takes its time."""
+        """End the join phase early, except the initial one of an empty group."""
         group = self.group
         if (
             group.state is State.PREPARING_REBALANCE
@@ -135,7 +139,7 @@ class Turn:
             self.complete()
 
     def complete(self) -> None:
-        """Makes the next generation of those who have joined, and of static members, who are trusted to come."""
+        """Form the next generation from the members that joined and all static members."""
         group = self.group
         group.join_deadline_ms = NEVER
         for member in tuple(group.members.values()):
@@ -146,11 +150,11 @@ class Turn:
         elif self._elect_leader():
             self._begin_generation()
         else:
-            # Only static members are left and none has come. Their sessions will end, or they come.
+            # Only static members are left and none has joined. They join, or their sessions expire.
             self._wait_for_joins(max(group.rebalance_timeout_ms, RETRY_MS))
 
     def _elect_leader(self) -> bool:
-        """The leader must be one who has joined: only who gets an answer can assign."""
+        """Make sure that the leader has joined: only a member that gets an answer can assign."""
         group = self.group
         assert group.leader is not None, f"{group} has members and no leader"
         if group.members[group.leader].awaiting_join is not None:
@@ -169,7 +173,7 @@ class Turn:
             state_timestamp_ms=self.now_ms,
         )
         self.decision.records.append(group.record(value))
-        # The record makes the group empty. Should it not be written, we try again.
+        # Applying the record makes the group empty. If it cannot be written, we retry.
         self._wait_for_joins(RETRY_MS)
 
     def _begin_generation(self) -> None:
@@ -187,7 +191,7 @@ class Turn:
 
 
 def joined_reply(group: Group, member: Member, *, skip_assignment: bool = False) -> JoinReply:
-    """The generation as a member is told it; only the leader learns of the others."""
+    """The JoinGroup reply for a member; only the leader's lists the members."""
     is_leader = group.leader == member.member_id
     return JoinReply(
         member_id=member.member_id,
@@ -201,6 +205,7 @@ def joined_reply(group: Group, member: Member, *, skip_assignment: bool = False)
 
 
 def joined_members(group: Group) -> tuple[JoinedMember, ...]:
+    """The members of a generation, as the leader receives them."""
     return tuple(
         JoinedMember(
             member.member_id, member.group_instance_id, member.metadata(group.protocol_name)

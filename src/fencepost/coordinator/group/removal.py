@@ -1,8 +1,8 @@
-"""Taking offsets and groups away: by request, with their topic, or because nobody came back for them.
+"""Deletes offsets and groups: by request, with their topic, or by retention.
 
-All of it is tombstones. An offset that an open transaction holds is not expired, and its group is
-not deleted by time, or the marker would bring half a group back (KAFKA-19163). A request may delete
-them; the tombstone clears what is held.
+All deletions are tombstones. Offsets of an open transaction do not expire, and their group is not
+deleted by retention; otherwise the marker would bring half a group back (KAFKA-19163). A request
+may delete them; the tombstone clears pending offsets too.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from fencepost.records.group_log import GroupKey, GroupRecord, LogRecord, Offset
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.coordinator.group.group import Group
     from fencepost.coordinator.group.offsets import Stored
-    from fencepost.coordinator.group.state import GroupState
 
-# -- by request -----------------------------------------------------------------------------------
+# -- by request
 
 
-def decide_delete_offsets(state: GroupState, event: DeleteOffsets) -> Decision:
-    """OffsetDelete: topics that a member reads are spared."""
+def decide_delete_offsets(state: GroupCoordinatorState, event: DeleteOffsets) -> Decision:
+    """OffsetDelete; topics that a member reads are skipped."""
     if not event.group_id:
         return Decision(reply=CommitReply(ErrorCode.INVALID_GROUP_ID))
     group = state.groups.get(event.group_id)
     if group is None:
         return Decision(reply=CommitReply(ErrorCode.GROUP_ID_NOT_FOUND))
     if group.state is not State.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        # Nobody can tell what these members read.
+        # The topics of these members are unknown.
         return Decision(reply=CommitReply(ErrorCode.NON_EMPTY_GROUP))
     decision = Decision()
     errors = []
@@ -52,7 +52,7 @@ def decide_delete_offsets(state: GroupState, event: DeleteOffsets) -> Decision:
     return decision
 
 
-def decide_delete_group(state: GroupState, group_id: str) -> Decision:
+def decide_delete_group(state: GroupCoordinatorState, group_id: str) -> Decision:
     """DeleteGroups for one group; the reply is an ErrorCode."""
     group = state.groups.get(group_id)
     if group is None:
@@ -65,11 +65,11 @@ def decide_delete_group(state: GroupState, group_id: str) -> Decision:
     return Decision(records=records, reply=ErrorCode.NONE)
 
 
-# -- with the topic -------------------------------------------------------------------------------
+# -- with the topic
 
 
-def decide_topics_deleted(state: GroupState, topics: Collection[str]) -> Decision:
-    """Offsets in topics that are no more."""
+def decide_topics_deleted(state: GroupCoordinatorState, topics: Collection[str]) -> Decision:
+    """Delete the offsets of deleted topics."""
     group_ids: Iterable[str] = {*state.offsets.committed, *state.offsets.writers}
     return Decision(
         records=[
@@ -82,13 +82,13 @@ def decide_topics_deleted(state: GroupState, topics: Collection[str]) -> Decisio
 
 
 def decide_stale(
-    state: GroupState, group_id: str, id_of: Callable[[str], bytes | None]
+    state: GroupCoordinatorState, group_id: str, id_of: Callable[[str], bytes | None]
 ) -> Decision:
-    """Offsets of a group in topics that do not exist, or that are not those which they were committed for.
+    """Delete a group's offsets in topics that are gone or were created again since.
 
-    A crash, or a disk that refuses, may come between the deletion of a topic and the tombstones of
-    its offsets. A tombstone takes what is committed and what is pending, so it waits until both are
-    stale.
+    A crash or a failed write may come between the deletion of a topic and the tombstones of its
+    offsets. A tombstone removes both the committed and the pending offset, so it waits until both
+    are stale.
     """
     offsets = state.offsets
     decision = Decision()
@@ -102,11 +102,11 @@ def decide_stale(
     return decision
 
 
-# -- by time --------------------------------------------------------------------------------------
+# -- by time
 
 
-def decide_expiry(state: GroupState, group: Group, now_ms: int) -> Decision:
-    """Offsets of one group that have outlived offsets.retention.minutes, and the group if it has nothing left."""
+def decide_expiry(state: GroupCoordinatorState, group: Group, now_ms: int) -> Decision:
+    """Delete offsets past offsets.retention.minutes, and the group if nothing is left."""
     decision = Decision()
     offsets = state.offsets.of_group(group.group_id)
     if offsets and not _may_expire(group):
@@ -127,14 +127,18 @@ def decide_expiry(state: GroupState, group: Group, now_ms: int) -> Decision:
 
 
 def _may_expire(group: Group) -> bool:
-    """A group that rebalances, or whose topics we cannot read, keeps all of its offsets."""
+    """Return False for a group that rebalances or whose topics are unknown: it keeps its offsets."""
     if group.protocol_type is None or group.state is State.EMPTY:
         return True
     return group.state is State.STABLE and group.subscribed_topics is not None
 
 
 def _is_expired(
-    state: GroupState, group: Group, partition: TopicPartition, stored: Stored, now_ms: int
+    state: GroupCoordinatorState,
+    group: Group,
+    partition: TopicPartition,
+    stored: Stored,
+    now_ms: int,
 ) -> bool:
     if state.offsets.is_pending(OffsetKey(group.group_id, partition)):
         return False
@@ -145,7 +149,7 @@ def _is_expired(
     if (
         group.protocol_type is not None
         and group.state is State.EMPTY
-        # A record of an old Kafka does not say when the last member left.
+        # Records of old Kafka versions do not say when the last member left.
         and group.state_timestamp_ms != NO_TIMESTAMP
     ):
         since_ms = group.state_timestamp_ms

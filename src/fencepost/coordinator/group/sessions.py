@@ -1,4 +1,4 @@
-"""Members that are heard of, members that leave, and members that fall silent."""
+"""Heartbeats, members that leave, and members whose session expires."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn
 
 if TYPE_CHECKING:
-    from fencepost.coordinator.group.state import GroupState
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 
 
-def on_heartbeat(state: GroupState, event: Heartbeat, now_ms: int) -> ErrorCode:
-    """Keeps a session alive; REBALANCE_IN_PROGRESS asks the member to join again."""
+def on_heartbeat(state: GroupCoordinatorState, event: Heartbeat, now_ms: int) -> ErrorCode:
+    """Keep a session alive; REBALANCE_IN_PROGRESS makes the member join again."""
     if not event.group_id:
         return ErrorCode.INVALID_GROUP_ID
     group = state.groups.get(event.group_id)
@@ -40,11 +40,11 @@ def on_heartbeat(state: GroupState, event: Heartbeat, now_ms: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-# -- leaving --------------------------------------------------------------------------------------
+# -- leaving
 
 
-def on_leave(state: GroupState, event: Leave, now_ms: int) -> Decision:
-    """Takes members out; the rest of the group rebalances."""
+def on_leave(state: GroupCoordinatorState, event: Leave, now_ms: int) -> Decision:
+    """Remove members; the rest of the group rebalances."""
     group = state.groups.get(event.group_id)
     if group is None:
         unknown = tuple(ErrorCode.UNKNOWN_MEMBER_ID for _ in event.leavers)
@@ -61,7 +61,7 @@ def _leave(turn: Turn, leaver: Leaver) -> ErrorCode:
     group = turn.group
     member_id, group_instance_id = leaver
     if not member_id:
-        # An administrator removes static members by their instance.
+        # An administrator removes static members by their instance id.
         found = group.static_members.get(group_instance_id or "")
         if found is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -75,11 +75,14 @@ def _leave(turn: Turn, leaver: Leaver) -> ErrorCode:
     return ErrorCode.NONE
 
 
-# -- time -----------------------------------------------------------------------------------------
+# -- time
 
 
-def on_tick(state: GroupState, group: Group, now_ms: int) -> Decision:
-    """Does what is due, one kind of thing at a time: the caller comes again while `alarm_ms` is not past `now_ms`."""
+def on_tick(state: GroupCoordinatorState, group: Group, now_ms: int) -> Decision:
+    """Handle one kind of deadline that is due.
+
+    The caller repeats this while `alarm_ms` is not past `now_ms`.
+    """
     turn = Turn(group, state.settings, now_ms)
     if not _expire_sessions(turn):
         if group.join_deadline_ms <= now_ms:
@@ -91,7 +94,7 @@ def on_tick(state: GroupState, group: Group, now_ms: int) -> Decision:
 
 
 def _expire_sessions(turn: Turn) -> bool:
-    """Removes the silent; whether there were any."""
+    """Remove members whose session has expired; return whether there were any."""
     group, now_ms = turn.group, turn.now_ms
     expired = [name for name, due_ms in group.pending_members.items() if due_ms <= now_ms]
     for member_id in expired:
@@ -99,7 +102,7 @@ def _expire_sessions(turn: Turn) -> bool:
     silent = [member for member in group.members.values() if member.deadline_ms <= now_ms]
     for member in silent:
         if member.is_satisfied:
-            member.deadline_ms = NEVER  # Its session begins again with our answer.
+            member.deadline_ms = NEVER  # Our answer starts its session again.
         else:
             turn.remove(member)
             expired.append(member.member_id)
@@ -123,7 +126,7 @@ def _end_join_phase(turn: Turn) -> None:
 
 
 def _end_sync_phase(turn: Turn) -> None:
-    """Members that heard of their generation and never asked for their assignment are taken for dead."""
+    """Remove members that never requested the assignment of this generation."""
     group = turn.group
     group.sync_deadline_ms = NEVER
     if not group.pending_sync:
@@ -133,24 +136,24 @@ def _end_sync_phase(turn: Turn) -> None:
     turn.prepare()
 
 
-# -- loading and unloading ------------------------------------------------------------------------
+# -- loading and unloading
 
 
-def on_loaded(state: GroupState, now_ms: int) -> None:
-    """The log has been read: every member gets a whole session to find its coordinator."""
+def on_loaded(state: GroupCoordinatorState, now_ms: int) -> None:
+    """The log has been read: every member gets a full session to find its coordinator."""
     state.is_loading = False
     for group in state.groups.values():
         turn = Turn(group, state.settings, now_ms)
         for member in group.members.values():
             turn.touch(member)
         if len(group.members) > state.settings.max_size:
-            # The limit was lowered. Who joins again too late will be refused.
+            # The limit was lowered. The last members to join again will be refused.
             turn.prepare()
             assert not turn.decision.records, f"{group} has members"
 
 
-def on_unloaded(state: GroupState, now_ms: int) -> list[Answer]:
-    """Another coordinator will own these groups: whoever waits is sent there."""
+def on_unloaded(state: GroupCoordinatorState, now_ms: int) -> list[Answer]:
+    """Another coordinator will own these groups: redirect all waiting requests."""
     moved = ErrorCode.NOT_COORDINATOR
     answers = []
     for group in state.groups.values():

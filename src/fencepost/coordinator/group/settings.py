@@ -1,4 +1,4 @@
-"""What a user may change about groups, with Kafka's defaults."""
+"""The settings of the group coordinator, with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Final
 from fencepost.base import limits
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a member that never was in a generation may wait in the join phase. Its client may have
-given up and tried again without knowing its id, and each try would leave a member behind. Fixed in
-Kafka too."""
+"""How long a member that has never been in a generation may wait in the join phase. Its client may
+have given up and retried without its id, and each retry would leave a member behind. Fixed in Kafka
+too."""
 
 RETRY_MS: Final = 1000
-"""When to look again at a join phase that could not be ended: nobody had joined, or the disk
-refused. A member may say that its rebalance timeout is 0, and must not make us look again and again
-without a pause."""
+"""When to retry ending a join phase that could not be ended, because no member had joined or the
+disk refused. A member may send a rebalance timeout of 0, which must not cause a busy loop."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of the group coordinator; the comment names each one's config."""
+class GroupCoordinatorSettings:
+    """The settings of the group coordinator; the comments name Kafka's settings."""
 
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms

@@ -1,9 +1,9 @@
-"""The one thing the coordinator looks up in a consumer's metadata: the topics it subscribes to.
+"""Reads the only part of a consumer's metadata that the coordinator uses: its topics.
 
-The bytes of a protocol belong to the clients. Of protocol type "consumer" Kafka reads the prefix
+The bytes of a protocol belong to the clients. For protocol type "consumer" Kafka reads the prefix
 that every version shares: int16 version, then an array (int32 count) of topic names (STRING). It
-guards the offsets of subscribed topics from deletion and expiry; bytes that do not fit are no
-error, the topics are just not known.
+protects the offsets of subscribed topics from deletion and expiry. Malformed bytes are not an
+error; the topics are then unknown.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
 
 def read_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of one member's subscription; None for bytes that are no subscription."""
+    """The topics of one member's subscription; None for bytes that are not a subscription."""
     count = int.from_bytes(metadata[2:6], "big", signed=True)
-    # A name takes at least its two bytes of length: a lying count is seen before anything is built.
+    # A name needs at least its two bytes of length, so a false count is detected before allocating.
     if len(metadata) < 6 or not 0 <= count <= (len(metadata) - 6) // 2:
         return None
     topics = set()

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader brings the assignment, everybody takes its own."""
+"""SyncGroup: the leader sends the assignment, every member receives its own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn
 
 if TYPE_CHECKING:
-    from fencepost.coordinator.group.state import GroupState
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 
 
-def on_sync(state: GroupState, event: Sync, now_ms: int) -> Decision:
-    """Answers with the assignment, at once where there is one; else the answer waits for the leader."""
+def on_sync(state: GroupCoordinatorState, event: Sync, now_ms: int) -> Decision:
+    """Answer with the assignment if there is one; otherwise the answer waits for the leader."""
     group = state.groups.get(event.group_id)
     error = _refuse(group, event)
     if error is not None:
@@ -67,8 +67,10 @@ def _write_assignment(turn: Turn, event: Sync) -> None:
     turn.decision.otherwise = AssignmentLost(group.group_id, group.generation_id)
 
 
-def on_assignment_written(state: GroupState, event: AssignmentWritten, now_ms: int) -> Decision:
-    """The group is stable: whoever waited has its assignment, and its session begins."""
+def on_assignment_written(
+    state: GroupCoordinatorState, event: AssignmentWritten, now_ms: int
+) -> Decision:
+    """The group is stable: waiting members get their assignments, and their sessions start."""
     group = state.groups[event.group_id]
     assert group.state is State.STABLE, f"{group} was assigned"
     assert group.generation_id == event.generation_id, f"{group} was assigned"
@@ -81,8 +83,10 @@ def on_assignment_written(state: GroupState, event: AssignmentWritten, now_ms: i
     return turn.decision
 
 
-def on_assignment_lost(state: GroupState, event: AssignmentLost, now_ms: int) -> Decision:
-    """The disk refused the assignment: who waited hears it, and the group starts over."""
+def on_assignment_lost(
+    state: GroupCoordinatorState, event: AssignmentLost, now_ms: int
+) -> Decision:
+    """The disk refused the assignment: waiting members get an error, and the group rebalances."""
     group = state.groups[event.group_id]
     turn = Turn(group, state.settings, now_ms)
     turn.refuse_syncs(event.error)

@@ -1,4 +1,4 @@
-"""What may be seen of groups: OffsetFetch, DescribeGroups, ListGroups."""
+"""Queries: OffsetFetch, DescribeGroups, ListGroups."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fencepost.records.group_log import NO_LEADER_EPOCH, OffsetKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
     from fencepost.coordinator.group.group import Group, Member
     from fencepost.coordinator.group.offsets import Stored
-    from fencepost.coordinator.group.state import GroupState
 
     IdOf = Callable[[str], bytes | None]
 
@@ -22,7 +22,7 @@ GROUP_TYPE: Final = "classic"
 
 
 class OffsetView(NamedTuple):
-    """A committed offset as OffsetFetch tells it; -1 where there is none, or none that is stable."""
+    """A committed offset for OffsetFetch; -1 if there is none, or none that is stable."""
 
     partition: TopicPartition
     offset: int = -1
@@ -32,7 +32,7 @@ class OffsetView(NamedTuple):
 
 
 def fetch_offset(
-    state: GroupState,
+    state: GroupCoordinatorState,
     key: OffsetKey,
     *,
     require_stable: bool,
@@ -49,15 +49,18 @@ def fetch_offset(
 
 
 def is_of_another_topic(stored: Stored, topic_id: bytes) -> bool:
-    """Whether an offset belongs to an older topic of the same name; one without an id is taken for this topic's."""
+    """Whether an offset belongs to an older topic of the same name.
+
+    An offset without a topic id counts as an offset of this topic.
+    """
     known = stored.value.topic_id
     return known != topic_id and ZERO_TOPIC_ID not in (known, topic_id)
 
 
 def fetch_all_offsets(
-    state: GroupState, group_id: str, id_of: IdOf, *, require_stable: bool
+    state: GroupCoordinatorState, group_id: str, id_of: IdOf, *, require_stable: bool
 ) -> list[OffsetView]:
-    """Every committed offset of a group; partitions with nothing but pending offsets are not among them."""
+    """Every committed offset of a group; partitions that have only pending ones are left out."""
     return [
         fetch_offset(state, OffsetKey(group_id, partition), require_stable=require_stable)
         for partition, stored in state.offsets.of_group(group_id).items()
@@ -66,7 +69,7 @@ def fetch_all_offsets(
 
 
 class MemberView(NamedTuple):
-    """A member as DescribeGroups tells it. Its metadata is shown of a stable group alone."""
+    """A member for DescribeGroups; its metadata is shown only while the group is stable."""
 
     member_id: str
     group_instance_id: str | None
@@ -77,7 +80,7 @@ class MemberView(NamedTuple):
 
 
 class GroupView(NamedTuple):
-    """A group as DescribeGroups and ListGroups tell it."""
+    """A group for DescribeGroups and ListGroups."""
 
     group_id: str
     state: str
@@ -86,8 +89,8 @@ class GroupView(NamedTuple):
     members: tuple[MemberView, ...] = ()
 
 
-def describe_group(state: GroupState, group_id: str) -> GroupView | None:
-    """None when there is no such group."""
+def describe_group(state: GroupCoordinatorState, group_id: str) -> GroupView | None:
+    """Describe a group; None if there is no such group."""
     group = state.groups.get(group_id)
     if group is None:
         return None
@@ -113,9 +116,9 @@ def _member_view(member: Member, protocol_name: str | None) -> MemberView:
 
 
 def list_groups(
-    state: GroupState, states: Collection[str] = (), types: Collection[str] = ()
+    state: GroupCoordinatorState, states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupView]:
-    """The groups in these states and of these types, in whatever case they are written; empty means all."""
+    """The groups in these states and of these types, ignoring case; empty means all."""
     if types and GROUP_TYPE not in {name.strip().lower() for name in types}:
         return []
     wanted = {name.strip().lower() for name in states}

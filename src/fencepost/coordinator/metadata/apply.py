@@ -1,7 +1,7 @@
 """The only mutation of the metadata state: one record at a time, live and at load alike.
 
-A record that contradicts the state is a bug of whoever decided it, never a client's mistake, so it
-is an assertion.
+A record that contradicts the state is a bug of the code that decided it, never a client's mistake,
+so these checks are assertions.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 
 def apply(state: MetadataState, record: MetadataRecord) -> None:
-    """Takes over a record that is in the log."""
+    """Apply a record that is in the log."""
     _APPLY[type(record)](state, record)
     state.version += 1
 
 
 def load(state: MetadataState, entries: Iterable[Entry]) -> int:
-    """Folds a log into the state; the number of records.
+    """Fold a log into the state and return the number of records.
 
-    CorruptError for one that cannot be read.
+    CorruptError for a record that cannot be read.
     """
     count = 0
     for entry in entries:
@@ -63,7 +63,6 @@ def load(state: MetadataState, entries: Iterable[Entry]) -> int:
 
 
 # -- brokers
-# --------------------------------------------------------------------------------------------------
 
 
 def _register_broker(state: MetadataState, record: RegisterBrokerRecord) -> None:
@@ -89,7 +88,6 @@ def _unregister_broker(state: MetadataState, record: UnregisterBrokerRecord) -> 
 
 
 # -- topics
-# ---------------------------------------------------------------------------------------------------
 
 
 def _add_topic(state: MetadataState, record: TopicRecord) -> None:
@@ -140,12 +138,11 @@ def _remove_topic(state: MetadataState, record: RemoveTopicRecord) -> None:
 
 
 # -- the rest
-# -------------------------------------------------------------------------------------------------
 
 
 def _change_setting(state: MetadataState, record: ConfigRecord) -> None:
     resource = (record.resource_type, record.resource_name)
-    # A new dict each time: whoever holds the old one keeps what it saw.
+    # A new dict each time, so that holders of the old one keep a consistent view.
     settings = dict(state.settings.get(resource, ()))
     if record.value is None:
         settings.pop(record.name, None)
@@ -172,7 +169,7 @@ def _reserve_producer_ids(state: MetadataState, record: ProducerIdsRecord) -> No
 
 
 def _nothing(state: MetadataState, record: NoOpRecord) -> None:
-    """Kafka's controller says that it lives."""
+    """A sign of life of Kafka's controller."""
 
 
 _APPLY: Final[dict[type[MetadataRecord], Callable[[MetadataState, Any], None]]] = {

@@ -1,7 +1,4 @@
-"""Topics and partitions: what is asked, and the records that make it so.
-
-Nothing here changes anything.
-"""
+"""Decides requests about topics and partitions, without changing anything."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.coordinator.metadata.placement import (
     order_assignments,
     place,
-    place_as_told,
-    refuse_copies,
+    place_manually,
+    refuse_replication_factor,
 )
 from fencepost.records.metadata_log import (
     TOPIC_RESOURCE,
@@ -39,24 +36,25 @@ if TYPE_CHECKING:
 
 
 def refuse_new_name(state: MetadataState, name: str) -> Decision | None:
-    """Why no topic of this name can be made now."""
+    """The refusal if no topic of this name can be created now."""
     if problem := refuse_name(name):
         return refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
     if name == CLUSTER_METADATA_TOPIC:
-        return refuse(ErrorCode.INVALID_REQUEST, f"{name} is the broker's own log, not a topic.")
+        return refuse(
+            ErrorCode.INVALID_REQUEST, f"{name} is the broker's metadata log, not a topic."
+        )
     if name in state.topics:
         return refuse(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {name!r} already exists.")
     if other := state.colliding_name(name):
         return refuse(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic {name!r} could not be told from {other!r} in metrics: '.' and '_' are alike "
-            "there.",
+            f"Topic {name!r} collides with {other!r} in metrics, where '.' becomes '_'.",
         )
     return None
 
 
 def decide_create_topic(state: MetadataState, event: CreateTopic) -> Decision:
-    """A topic, its partitions and its settings, all in one batch of the log: there or not there."""
+    """Create a topic, its partitions and its settings in one batch of the log, so all or nothing."""
     if refused := refuse_new_name(state, event.name):
         return refused
     leaders = _choose_leaders(state, event)
@@ -75,7 +73,9 @@ def decide_create_topic(state: MetadataState, event: CreateTopic) -> Decision:
 
 def _choose_leaders(state: MetadataState, event: CreateTopic) -> list[int] | Decision:
     if not event.assignments:
-        return refuse_copies(event.replication_factor) or place(state, event.partition_count)
+        return refuse_replication_factor(event.replication_factor) or place(
+            state, event.partition_count
+        )
     if event.partition_count != -1 or event.replication_factor != -1:
         return refuse(
             ErrorCode.INVALID_REQUEST,
@@ -83,7 +83,7 @@ def _choose_leaders(state: MetadataState, event: CreateTopic) -> list[int] | Dec
             "be -1.",
         )
     ordered = order_assignments(event.assignments)
-    return ordered if isinstance(ordered, Decision) else place_as_told(state, ordered)
+    return ordered if isinstance(ordered, Decision) else place_manually(state, ordered)
 
 
 def _partition_records(
@@ -104,14 +104,14 @@ def _partition_records(
 
 
 def decide_delete_topic(state: MetadataState, event: DeleteTopic) -> Decision:
-    """The topic goes, with its partitions and settings; its id is never used again."""
+    """Delete a topic with its partitions and settings; its id is never used again."""
     topic = state.topics.get(event.name)
     if topic is None:
         return refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name!r}.")
     if topic.is_internal:
         return refuse(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{event.name} holds what the broker itself needs and cannot be deleted.",
+            f"{event.name} is used by the broker itself and cannot be deleted.",
         )
     return Decision(
         (RemoveTopicRecord(topic_id=topic.topic_id),),
@@ -120,7 +120,7 @@ def decide_delete_topic(state: MetadataState, event: DeleteTopic) -> Decision:
 
 
 def decide_create_partitions(state: MetadataState, event: CreatePartitions) -> Decision:
-    """More partitions behind those that are there; keys may hash elsewhere from then on."""
+    """Add partitions after the existing ones; keys may map to other partitions from then on."""
     topic = state.topics.get(event.name)
     if topic is None:
         return refuse(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {event.name!r}.")
@@ -135,8 +135,8 @@ def decide_create_partitions(state: MetadataState, event: CreatePartitions) -> D
     if added <= 0:
         return refuse(
             ErrorCode.INVALID_PARTITIONS,
-            f"Topic {event.name!r} has {present} partitions; {event.partition_count} would not "
-            "be more.",
+            f"Topic {event.name!r} has {present} partitions; the new count, "
+            f"{event.partition_count}, must be higher.",
         )
     leaders = _choose_more_leaders(state, added, event.assignments)
     if isinstance(leaders, Decision):
@@ -155,6 +155,6 @@ def _choose_more_leaders(
     if len(assignments) != added:
         return refuse(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{added} partitions are new, but the manual assignment has {len(assignments)}.",
+            f"There are {added} new partitions, but the manual assignment has {len(assignments)}.",
         )
-    return place_as_told(state, assignments)
+    return place_manually(state, assignments)

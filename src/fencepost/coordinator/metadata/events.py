@@ -1,7 +1,7 @@
-"""What the controller is told, what follows from it, and the decision that joins both to records.
+"""The controller's events and effects, and the decision that has records and effects.
 
-An event carries all that is needed to decide: a topic id that nobody has used, settings that were
-checked against the table of the broker. So deciding stays a function of the state and the event.
+An event carries all inputs of a decision: an unused topic id, settings that the broker has
+validated. So deciding stays a function of the state and the event.
 """
 
 from __future__ import annotations
@@ -18,41 +18,39 @@ if TYPE_CHECKING:
     from fencepost.records.metadata_log import MetadataRecord
 
 # -- events
-# ---------------------------------------------------------------------------------------------------
 
 
 class CreateTopic(NamedTuple):
-    """Somebody wants a topic."""
+    """Create a topic."""
 
     name: str
     topic_id: bytes
     partition_count: int
-    """-1 where `assignments` says it."""
+    """-1 if `assignments` decides it."""
     replication_factor: int = -1
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    """Pairs of a partition's index and the nodes for its copies; empty to let the controller
-    choose."""
+    """Pairs of a partition's index and the nodes for its copies; empty for automatic placement."""
     settings: Mapping[str, str] = {}
 
 
 class DeleteTopic(NamedTuple):
-    """Somebody wants a topic to be gone."""
+    """Delete a topic."""
 
     name: str
 
 
 class CreatePartitions(NamedTuple):
-    """Somebody wants a topic to have more partitions."""
+    """Add partitions to a topic."""
 
     name: str
     partition_count: int
-    """Of all partitions, old and new."""
+    """The new total."""
     assignments: Sequence[Sequence[int]] | None = None
-    """The nodes for the copies of each new partition; None to let the controller choose."""
+    """The nodes for the copies of each new partition; None for automatic placement."""
 
 
 class AlterSettings(NamedTuple):
-    """Somebody changes settings of a resource; None takes one away."""
+    """Change settings of a resource; None removes one."""
 
     resource_type: int
     resource_name: str
@@ -69,17 +67,16 @@ class RegisterBroker(NamedTuple):
     endpoints: Sequence[Endpoint]
     rack: str | None = None
     features: Mapping[str, int] = {}
-    """What a new cluster shall have; an old one keeps what it has."""
+    """The features of a new cluster; an existing one keeps its own."""
 
 
 # -- effects
-# --------------------------------------------------------------------------------------------------
 
 
 class PartitionsCreated(NamedTuple):
-    """Partitions of a topic are there, from the first index on, and want logs.
+    """Partitions of a topic exist, from the first index on, and need logs.
 
-    By the time they get them, another topic may have the name, so the id says which topic is meant.
+    Another topic may have the name by the time they get them, so the id identifies the topic.
     """
 
     topic: str
@@ -89,14 +86,14 @@ class PartitionsCreated(NamedTuple):
 
 
 class TopicRemoved(NamedTuple):
-    """The logs of a topic are to go."""
+    """The logs of a topic must be deleted."""
 
     topic: str
     partition_count: int
 
 
 class SettingsChanged(NamedTuple):
-    """Whoever reads settings of this resource must look again."""
+    """Readers of this resource's settings must read them again."""
 
     resource_type: int
     resource_name: str
@@ -112,7 +109,7 @@ Effect = PartitionsCreated | TopicRemoved | SettingsChanged | LeadersChanged
 
 
 class Decision(NamedTuple):
-    """Records to append as one batch, and what to do once they are durable; or an error, and neither."""
+    """Records to append as one batch and effects to do once they are durable, or an error."""
 
     records: tuple[MetadataRecord, ...] = ()
     effects: tuple[Effect, ...] = ()
@@ -121,6 +118,6 @@ class Decision(NamedTuple):
 
 
 def refuse(error: ErrorCode, message: str) -> Decision:
-    """Nothing happens, and the client is told why."""
+    """Refuse a request: no records, an error and a message for the client."""
     assert error is not ErrorCode.NONE, "a refusal needs a reason"
     return Decision(error=error, message=message)

@@ -1,4 +1,4 @@
-"""Where partitions go: onto brokers that live, one copy each, the least loaded first."""
+"""Places partitions on live brokers: one copy each, the least loaded broker first."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 MAX_NEW_PARTITIONS: Final = 10_000
-"""Partitions that one request may make, as in Kafka: a mistyped count must not fill the disk with
+"""Partitions that one request may create, as in Kafka: a typo must not fill the disk with
 folders."""
 
 
 def place(state: MetadataState, count: int) -> list[int] | Decision:
-    """A leader for each of so many new partitions."""
+    """Choose a leader for each of `count` new partitions."""
     if count <= 0:
         return refuse(
             ErrorCode.INVALID_PARTITIONS, f"A topic has at least one partition, not {count}."
@@ -29,11 +29,11 @@ def place(state: MetadataState, count: int) -> list[int] | Decision:
     if count > MAX_NEW_PARTITIONS:
         return refuse(
             ErrorCode.POLICY_VIOLATION,
-            f"{count} partitions are more than the {MAX_NEW_PARTITIONS} that are made at once.",
+            f"A request may create {MAX_NEW_PARTITIONS} partitions at most, not {count}.",
         )
     nodes = [broker.node_id for broker in state.live_brokers()]
     if not nodes:
-        return refuse(ErrorCode.BROKER_NOT_AVAILABLE, "No broker is there to take a partition.")
+        return refuse(ErrorCode.BROKER_NOT_AVAILABLE, "No broker is available.")
     if len(nodes) > 1:
         load = Counter(
             partition.leader for topic in state.topics.values() for partition in topic.partitions
@@ -42,8 +42,8 @@ def place(state: MetadataState, count: int) -> list[int] | Decision:
     return [nodes[index % len(nodes)] for index in range(count)]
 
 
-def refuse_copies(replication_factor: int) -> Decision | None:
-    """One copy, or the default (-1), which is one as well."""
+def refuse_replication_factor(replication_factor: int) -> Decision | None:
+    """The refusal of a replication factor other than 1 or the default (-1)."""
     if replication_factor in (-1, 1):
         return None
     if replication_factor <= 0:
@@ -53,15 +53,15 @@ def refuse_copies(replication_factor: int) -> Decision | None:
         )
     return refuse(
         ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"The replication factor is {replication_factor}, but there is one copy of every "
+        f"The replication factor is {replication_factor}, but fencepost keeps one copy of every "
         "partition.",
     )
 
 
-def place_as_told(
+def place_manually(
     state: MetadataState, assignments: Sequence[Sequence[int]]
 ) -> list[int] | Decision:
-    """The leaders that somebody chose: each a broker that is there, one for each partition."""
+    """The leaders of a manual assignment: one registered broker for each partition."""
     if len(assignments) > MAX_NEW_PARTITIONS:
         return place(state, len(assignments))
     for nodes in assignments:
@@ -72,21 +72,21 @@ def place_as_told(
 
 def _refuse_assignment(state: MetadataState, nodes: Sequence[int]) -> str | None:
     if not nodes:
-        return "The manual assignment has a partition without any broker."
+        return "The manual assignment has a partition without a broker."
     if len(set(nodes)) != len(nodes):
         return f"The manual assignment {list(nodes)} names a broker twice."
     unknown = [node for node in nodes if node not in state.brokers]
     if unknown:
-        return f"The manual assignment names broker {unknown[0]}, which is not there."
+        return f"The manual assignment names broker {unknown[0]}, which does not exist."
     if len(nodes) > 1:
-        return f"The manual assignment {list(nodes)} wants {len(nodes)} copies, but there is one."
+        return f"The manual assignment {list(nodes)} has {len(nodes)} copies; fencepost keeps one."
     return None
 
 
 def order_assignments(
     assignments: Sequence[tuple[int, Sequence[int]]],
 ) -> list[Sequence[int]] | Decision:
-    """Pairs of an index and its nodes as a list by index: every index from 0 on, each once."""
+    """Sort (index, nodes) pairs by index; every index from 0 on must be there once."""
     by_index = dict(assignments)
     if len(by_index) != len(assignments):
         return refuse(

@@ -1,4 +1,4 @@
-"""Brokers, leaders, settings and producer ids: what is asked, and the records that make it so."""
+"""Decides changes of brokers, leaders, settings and producer ids."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
 
 def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decision:
-    """A broker is there from now on.
-
-    The first one ever also says which features the cluster has.
-    """
+    """Register a broker; the first one also sets the features of the cluster."""
     records: list[MetadataRecord] = []
     if not state.features:
         records += [
@@ -42,7 +39,7 @@ def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decis
         RegisterBrokerRecord(
             broker_id=event.node_id,
             incarnation_id=event.incarnation_id,
-            # Kafka's epoch is the offset of the record itself, which stands behind the features.
+            # Kafka's epoch is the offset of this record, which follows those of the features.
             broker_epoch=event.epoch + len(records),
             end_points=[
                 BrokerEndpoint(name=each.name, host=each.host, port=each.port)
@@ -56,7 +53,7 @@ def decide_register_broker(state: MetadataState, event: RegisterBroker) -> Decis
 
 
 def decide_fence_broker(state: MetadataState, node_id: int, *, fenced: bool) -> Decision:
-    """A broker is not to be used any more, or may be used again."""
+    """Fence or unfence a broker."""
     broker = state.brokers.get(node_id)
     if broker is None or broker.fenced == fenced:
         return Decision()
@@ -74,14 +71,14 @@ def decide_fence_broker(state: MetadataState, node_id: int, *, fenced: bool) -> 
 def decide_bump_leader_epochs(
     state: MetadataState, partitions: Iterable[TopicPartition]
 ) -> Decision:
-    """The leaders stay, and their epochs grow by one: clients look again at what they have read."""
+    """Keep the leaders and raise their epochs by one, so that clients validate their positions."""
     return decide_change_leaders(
         state, {name: state.leader(name.topic, name.partition) for name in partitions}
     )
 
 
 def decide_change_leaders(state: MetadataState, leaders: Mapping[TopicPartition, int]) -> Decision:
-    """Each partition gets this leader, in a new epoch; its one copy is where its leader is."""
+    """Set the leaders of partitions, in a new epoch; the one copy is at the leader."""
     records = []
     for name, leader in leaders.items():
         partition = state.partition(name.topic, name.partition)
@@ -102,7 +99,7 @@ def decide_change_leaders(state: MetadataState, leaders: Mapping[TopicPartition,
 
 
 def decide_alter_settings(state: MetadataState, event: AlterSettings) -> Decision:
-    """One record for each setting that really changes."""
+    """Write one record for each setting that really changes."""
     present = state.settings_of(event.resource_type, event.resource_name)
     records = tuple(
         ConfigRecord(
@@ -120,12 +117,12 @@ def decide_alter_settings(state: MetadataState, event: AlterSettings) -> Decisio
 
 
 def decide_allocate_block(state: MetadataState, node_id: int) -> Decision:
-    """The next producer ids are this node's: those from `next_producer_id` on, a whole block."""
+    """Allocate the next block of producer ids to a node."""
     return decide_reserve_ids(state, node_id, state.next_producer_id + PRODUCER_ID_BLOCK_SIZE)
 
 
 def decide_reserve_ids(state: MetadataState, node_id: int, next_producer_id: int) -> Decision:
-    """All producer ids below this one are this node's; nothing where they have been handed out already."""
+    """Reserve all producer ids below this one for a node, unless they have been handed out."""
     if next_producer_id <= state.next_producer_id:
         return Decision()
     broker = state.brokers.get(node_id)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fencepost.records.metadata_log import MetadataRecord
 
 
-def still(state: MetadataState) -> MetadataState:
-    """What a snapshot shows of a state, copied: records that are applied meanwhile change nothing in it."""
+def frozen(state: MetadataState) -> MetadataState:
+    """Copy a state for a snapshot; records that are applied later do not change the copy."""
     copy = MetadataState()
     copy.features.update(state.features)
     copy.brokers.update(state.brokers)
@@ -37,7 +37,7 @@ def still(state: MetadataState) -> MetadataState:
 
 
 def snapshot(state: MetadataState) -> Iterator[MetadataRecord]:
-    """The records to fold into an empty state."""
+    """The records that lead from an empty state to this one."""
     for name, level in state.features.items():
         yield FeatureLevelRecord(name=name, feature_level=level)
     for broker in state.brokers.values():

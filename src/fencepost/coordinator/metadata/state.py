@@ -1,4 +1,4 @@
-"""What the metadata log says, and how it is looked up. Changed by `apply.py` alone."""
+"""The state of the metadata log, and its lookups. Only `apply.py` changes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_SETTINGS: Mapping[str, str] = {}
 
 
 class Endpoint(NamedTuple):
-    """Where clients reach a broker."""
+    """The address of a broker for clients."""
 
     name: str
     host: str
@@ -22,11 +22,11 @@ class Endpoint(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A broker that has registered."""
+    """A registered broker."""
 
     node_id: int
     epoch: int
-    """The offset of its registration: a later start has a larger one."""
+    """The offset of its registration, so every restart has a larger one."""
     incarnation_id: bytes
     endpoints: tuple[Endpoint, ...]
     rack: str | None
@@ -34,7 +34,7 @@ class Broker(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """One partition: where its copy is, who leads it and since which change."""
+    """One partition: its replicas, its leader and their epochs."""
 
     leader: int
     leader_epoch: int
@@ -44,7 +44,7 @@ class PartitionState(NamedTuple):
 
 
 class Topic:
-    """A topic and its partitions; the index of a partition is its place in the list."""
+    """A topic and its partitions, by index."""
 
     __slots__ = ("name", "partitions", "topic_id")
 
@@ -69,11 +69,12 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
+        """Whether the broker itself uses the topic."""
         return self.name in INTERNAL_TOPICS
 
 
 class MetadataState:
-    """The whole cluster as the metadata log has it."""
+    """The cluster as the metadata log describes it."""
 
     __slots__ = (
         "brokers",
@@ -95,13 +96,12 @@ class MetadataState:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.names_by_collision_key: dict[str, list[str]] = {}
-        """An index over `topics`: names that differ in '.' and '_' alone meet here."""
+        """An index over `topics`: names that differ only in '.' and '_' share an entry."""
         self.version = 0
-        """Grows with every record: whoever keeps something that follows from the state compares
-        it."""
+        """Grows with every record; caches of derived data compare it."""
 
     def __eq__(self, other: object) -> bool:
-        """Equal when two logs say the same, however long they took to say it."""
+        """Equal if two logs lead to the same state, whatever their length."""
         if not isinstance(other, MetadataState):
             return NotImplemented
         return all(
@@ -118,32 +118,31 @@ class MetadataState:
         )
 
     # -- topics
-    # -------------------------------------------------------------------------------------------
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name behind an id."""
+        """The name of a topic id."""
         topic = self.topics_by_id.get(topic_id)
         return None if topic is None else topic.name
 
     def topic_id(self, name: str) -> bytes | None:
-        """The id behind a name."""
+        """The id of a topic name."""
         topic = self.topics.get(name)
         return None if topic is None else topic.topic_id
 
     def partition_count(self, name: str) -> int:
-        """How many partitions a topic has; 0 when there is no such topic."""
+        """The number of partitions of a topic; 0 if there is no such topic."""
         topic = self.topics.get(name)
         return 0 if topic is None else len(topic.partitions)
 
     def partition(self, name: str, index: int) -> PartitionState | None:
-        """One partition; None when there is no such topic or index."""
+        """One partition; None if there is no such topic or index."""
         topic = self.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         return topic.partitions[index]
 
     def leader(self, name: str, index: int) -> int:
-        """The node that leads a partition; -1 when nobody does."""
+        """The leader of a partition; -1 if it has none."""
         partition = self.partition(name, index)
         return NO_NODE if partition is None else partition.leader
 
@@ -155,26 +154,25 @@ class MetadataState:
                     yield topic, index, partition
 
     def colliding_name(self, name: str) -> str | None:
-        """Another topic whose metrics could not be told from those of `name`."""
+        """Another topic that has the same name in metrics."""
         for other in self.names_by_collision_key.get(collision_key(name), ()):
             if other != name:
                 return other
         return None
 
     # -- brokers and settings
-    # -----------------------------------------------------------------------------
 
     def live_brokers(self) -> list[Broker]:
-        """Brokers that may be used, by their number."""
+        """Brokers that are not fenced, by id."""
         return [broker for _, broker in sorted(self.brokers.items()) if not broker.fenced]
 
     def endpoint(self, node_id: int) -> Endpoint | None:
-        """Where clients reach a broker; None when it is not there."""
+        """The address of a broker for clients; None if it is fenced or unknown."""
         broker = self.brokers.get(node_id)
         if broker is None or broker.fenced or not broker.endpoints:
             return None
         return broker.endpoints[0]
 
     def settings_of(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """The settings that a topic or broker has for itself."""
+        """The settings that were set for a topic or broker."""
         return self.settings.get((resource_type, name), NO_SETTINGS)

@@ -1,11 +1,10 @@
-"""The state of one coordinator partition, and the only way in which it changes.
+"""The state of one coordinator partition, and its only mutation.
 
-The state is the last record of every transactional id: `apply` puts it there, a tombstone takes it
-away. Nothing else is remembered that a log could tell, so fold(log) == fold(compacted log) == the
-live state.
+The state is the last record of every transactional id: `apply` sets it, a tombstone removes it.
+Everything else can be derived from the log, so fold(log) == fold(compacted log) == the live state.
 
-`open` is an index over the state, also kept by `apply`. What is in flight is not part of the state:
-the shell keeps it, and passes it to `decide` as `pending`.
+`open` is an index over the state, also maintained by `apply`. Requests in flight are not part of
+the state: the shell keeps them, and passes them to `decide` as `pending`.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ OPEN_STATES: Final = frozenset({State.ONGOING, State.PREPARE_COMMIT, State.PREPA
 
 
 class CoordinatorState:
-    """What one partition of `__transaction_state` says."""
+    """The state of one partition of `__transaction_state`."""
 
     __slots__ = ("open", "transactions")
 
     def __init__(self) -> None:
         self.transactions: dict[str, TransactionMetadata] = {}
         self.open: dict[str, None] = {}
-        """Ids with an open transaction, in no order; the timeout scan looks at these alone."""
+        """Ids with an open transaction, in no order; the timeout scan reads only these."""
 
     def __eq__(self, other: object) -> bool:
-        """Equal when the logs say the same."""
+        """Equal if two logs lead to the same state."""
         if not isinstance(other, CoordinatorState):
             return NotImplemented
         return self.transactions == other.transactions and self.open.keys() == other.open.keys()
@@ -49,7 +48,7 @@ class CoordinatorState:
 
 
 def apply(state: CoordinatorState, record: LogRecord) -> None:
-    """Takes over a record that is in the log."""
+    """Apply a record that is in the log."""
     transactional_id = record.transactional_id
     metadata = record.metadata
     if metadata is None:
@@ -64,11 +63,11 @@ def apply(state: CoordinatorState, record: LogRecord) -> None:
 
 
 def read_entry(entry: Entry) -> LogRecord | None:
-    """The record that an entry of the log holds.
+    """Decode an entry of the log.
 
-    None for what is not ours to understand: a key or a value of a later Kafka, bytes that cannot be
-    read. One bad record must not keep the other ids from being served, so the caller says so and
-    goes on.
+    None for an entry that cannot be decoded: a key or value of a later Kafka version, damaged
+    bytes. One bad record must not keep other ids from being served, so the caller reports it and
+    continues.
     """
     if entry.key is None:
         return None
@@ -88,7 +87,7 @@ def read_entry(entry: Entry) -> LogRecord | None:
 
 
 def fold(entries: Iterable[Entry], state: CoordinatorState | None = None) -> CoordinatorState:
-    """The state after these entries; what cannot be read is passed over."""
+    """The state after these entries; undecodable entries are skipped."""
     state = CoordinatorState() if state is None else state
     for entry in entries:
         record = read_entry(entry)

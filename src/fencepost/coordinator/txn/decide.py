@@ -1,22 +1,21 @@
-"""What becomes of a request: the whole two-phase commit without a socket, a clock or a disk.
+"""Decides requests: the whole two-phase commit without a socket, a clock or a disk.
 
 Every `decide_*` is a function of (state, pending, event, now); `pending` has the ids whose last
-record is not durable or whose markers are being written. It changes nothing: it names the records to
-append, what to do once they are durable, and the answer. Each check stands in Kafka's order,
-because clients act on which of two errors comes first.
+record is not durable or whose markers are being written. It changes nothing: it returns the records
+to append, the effects once they are durable, and the reply. The checks are in Kafka's order,
+because clients react to the first of two errors.
 
-The two protocols. TV1 keeps the epoch through a transaction; an EndTxn that arrives late can
-therefore decide the next transaction (KAFKA-17754). TV2 (KIP-890) raises the epoch with each
-EndTxn, so whatever is late carries an old epoch. The request's version says which one a client
-speaks, and a client may mix them.
+The two protocols. TV1 keeps the epoch through a transaction; a late EndTxn can therefore decide the
+next transaction (KAFKA-17754). TV2 (KIP-890) raises the epoch with each EndTxn, so late requests
+carry an old epoch. The request's version selects the protocol, and a client may mix them.
 
 Epochs end at 32767. No client ever holds that one: a producer at 32766 is *exhausted* and gets a
 fresh producer id. In TV2 the Prepare record keeps the old id at 32767 for the markers and names the
 next id; the Complete record takes it over with epoch 0.
 
-Where Kafka keeps a failed fence in memory so as not to raise the epoch twice (KAFKA-9666,
-KAFKA-19367), there is nothing here: an append that failed was never applied, so the next attempt
-starts from the same epoch.
+Kafka keeps a failed fence in memory so as not to raise the epoch twice (KAFKA-9666, KAFKA-19367).
+That is not needed here: a failed append was never applied, so the next attempt starts from the same
+epoch.
 """
 
 from __future__ import annotations
@@ -76,13 +75,12 @@ _TOMBSTONE_OVERHEAD_BYTES: Final = 32
 
 
 # -- InitProducerId
-# -------------------------------------------------------------------------------------------
 
 
 def refuse_init_producer_id(
     event: InitProducerId, *, max_timeout_ms: int, two_phase_commit_enabled: bool
 ) -> ErrorCode:
-    """What can be said without looking at any state, and is said before the coordinator is looked for."""
+    """The error of a request that is invalid in any state, checked before the coordinator is found."""
     if not event.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if event.enable_two_phase_commit and not two_phase_commit_enabled:
@@ -97,7 +95,7 @@ def refuse_init_producer_id(
 def decide_init_producer_id(
     state: CoordinatorState, pending: Container[str], event: InitProducerId, now_ms: int
 ) -> Decision:
-    """A producer starts, or goes on after an error: whoever held the id before is fenced."""
+    """A producer starts, or recovers from an error; the previous owner of the id is fenced."""
     transactional_id = event.transactional_id
     if transactional_id in pending:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -113,23 +111,22 @@ def decide_init_producer_id(
     if txn.state == ONGOING:
         if event.producer_id != NO_PRODUCER_ID and event.producer_epoch < txn.producer_epoch:
             return refuse(ErrorCode.PRODUCER_FENCED)
-        # The abort's epoch is never given to anybody: the client comes again, and gets the one
-        # after it.
+        # No client gets the epoch of the abort: the client retries, and gets the one after it.
         return fence(transactional_id, txn, event, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
     return _give_epoch(txn, event, now_ms)
 
 
 def _may_reinitialise(txn: TransactionMetadata, event: InitProducerId) -> bool:
-    """KIP-360: whether a producer that names its id and epoch may be the one we know.
+    """KIP-360: whether a producer that sends its id and epoch may be the current one.
 
-    In Ongoing an earlier epoch is refused too. Kafka looks at the producer id alone there: an
-    earlier owner can abort the transaction of the present one, and is fenced on its next attempt.
+    In Ongoing an earlier epoch is refused too. Kafka compares only the producer id there: an
+    earlier owner can abort the transaction of the current one, and is fenced on its next attempt.
     """
     if event.producer_id == NO_PRODUCER_ID or txn.producer_epoch == NO_PRODUCER_EPOCH:
         return True
     if event.producer_id == txn.producer_id:
         return True
-    # The answer that moved it to the present producer id may have been lost.
+    # The reply that moved it to the current producer id may have been lost.
     return event.producer_id == txn.previous_producer_id and event.producer_epoch >= EXHAUSTED_EPOCH
 
 
@@ -146,8 +143,8 @@ def _give_epoch(txn: TransactionMetadata, event: InitProducerId, now_ms: int) ->
     if current in (NO_PRODUCER_EPOCH, expected):
         return _initialised(txn, event, now_ms, txn.producer_id, current + 1, current)
     if expected == txn.last_producer_epoch:
-        # A retry whose first answer was lost. Nobody else came in between: that would have erased
-        # the last epoch.
+        # A retry whose first reply was lost. No other producer came in between: that would have
+        # erased the last epoch.
         return _initialised(txn, event, now_ms, txn.producer_id, current, expected)
     return refuse(ErrorCode.PRODUCER_FENCED)
 
@@ -183,13 +180,12 @@ def _initialised(
 
 
 # -- AddPartitionsToTxn, AddOffsetsToTxn, the first write of a transaction
-# ------------------------------------
 
 
 def decide_add_partitions(
     state: CoordinatorState, pending: Container[str], event: AddPartitions, now_ms: int
 ) -> Decision:
-    """Partitions join the transaction; the first one begins it."""
+    """Add partitions to the transaction; the first one begins it."""
     transactional_id = event.transactional_id
     txn = state.transactions.get(transactional_id)
     if transactional_id in pending and not _joins_pending_add(txn, event):
@@ -221,11 +217,11 @@ def decide_add_partitions(
 
 
 def _joins_pending_add(txn: TransactionMetadata | None, event: AddPartitions) -> bool:
-    """Whether an add may go ahead behind one that is not durable yet.
+    """Whether an add may proceed behind one that is not durable yet.
 
-    The writes of a TV2 producer add their partitions by themselves, several at a time, and nobody
-    could tell the client to wait between them. We decide on the newest state, so they need not:
-    they share one sync. Kafka makes them wait and try again.
+    The writes of a TV2 producer add their partitions implicitly, several at a time, and the client
+    cannot be made to wait between them. We decide on the newest state, so they share one sync.
+    Kafka makes them wait and retry.
     """
     return txn is not None and txn.state == ONGOING and event.transaction_version >= 2
 
@@ -242,10 +238,10 @@ def verify_partition(
     topic: str,
     partition: int,
 ) -> ErrorCode:
-    """Whether a first write may go ahead without adding anything (TV1, verifyOnly).
+    """Whether a first write may proceed without adding anything (TV1, verifyOnly).
 
-    What is pending does not matter here (KAFKA-14904); the shell waits for an add that is not
-    durable yet.
+    Pending ids do not matter here (KAFKA-14904); the shell waits for an add that is not durable
+    yet.
     """
     txn = state.transactions.get(transactional_id)
     if txn is None or txn.producer_id != producer_id:
@@ -271,7 +267,7 @@ def contains_all(known: Partitions, wanted: Partitions) -> bool:
 
 
 def merged(known: Partitions, added: Partitions) -> Partitions:
-    """Both together, as a new mapping."""
+    """The union of both, as a new mapping."""
     result = dict(known)
     for topic, indexes in added.items():
         have = result.get(topic)
@@ -280,7 +276,6 @@ def merged(known: Partitions, added: Partitions) -> Partitions:
 
 
 # -- EndTxn
-# ---------------------------------------------------------------------------------------------------
 
 
 def decide_end_txn(
@@ -312,7 +307,7 @@ def decide_end_txn(
 
 
 _ENDED: Final = Reply(NONE)
-"""TV1 returns no identity: the producer keeps the one it has."""
+"""TV1 returns no identity: the producer keeps its own."""
 
 
 def _decide_end_txn_tv2(
@@ -320,8 +315,8 @@ def _decide_end_txn_tv2(
 ) -> Decision:
     txn = state.transactions.get(event.transactional_id)
     if event.transactional_id in pending:
-        # Before the epoch: an abort that follows a commit at once carries the epoch that the
-        # commit's completion is about to make valid (KAFKA-18464).
+        # Before the epoch check: an abort right after a commit carries the epoch that becomes valid
+        # when the commit completes (KAFKA-18464).
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if txn is None:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -332,9 +327,9 @@ def _decide_end_txn_tv2(
     )
     if txn.producer_id != event.producer_id and not retry_over_new_id:
         return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    # The epoch before ours is that of a retry only if EndTxn has raised it. With TV1 the epoch was
-    # raised by InitProducerId, and the sender is an earlier owner; Kafka answers it with the epoch
-    # of the present one.
+    # The epoch before ours belongs to a retry only if EndTxn raised it. With TV1 InitProducerId
+    # raised it, and the sender is an earlier owner; Kafka answers it with the epoch of the current
+    # owner.
     retry = retry_over_new_id or (
         txn.producer_epoch == event.producer_epoch + 1 and txn.client_transaction_version >= 2
     )
@@ -359,20 +354,19 @@ def _end_without_record(end: End, success: Reply) -> Decision:
 
 
 def _refuse_unknown(pending: Container[str], transactional_id: str) -> Decision:
-    """An id that is being tombstoned is still pending; one that nobody knows has no producer."""
+    """Refuse an id without a record; one that is being tombstoned is still pending."""
     if transactional_id in pending:
         return refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     return refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
 # -- expiry
-# ---------------------------------------------------------------------------------------------------
 
 
 def decide_expiration(
     state: CoordinatorState, pending: Container[str], event: ExpirationDue, now_ms: int
 ) -> Decision:
-    """Tombstones for ids that were idle for long: one batch of them, none when there are no more."""
+    """One batch of tombstones for ids that have been idle too long; empty when none are left."""
     oldest_ms = now_ms - event.expiration_ms
     room_bytes = event.max_bytes
     records: list[LogRecord] = []

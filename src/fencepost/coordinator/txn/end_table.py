@@ -1,8 +1,8 @@
-"""What EndTxn does in which state: one table per protocol.
+"""The effect of EndTxn in each state: one table per protocol.
 
-TV1 knows a retry by the state alone: the epoch is the same before and after. TV2 raises the epoch
-with every EndTxn, so an equal epoch means the next transaction, and the epoch before it a retry of
-the last one.
+TV1 recognizes a retry by the state alone: the epoch is the same before and after. TV2 raises the
+epoch with every EndTxn, so an equal epoch means the next transaction, and the epoch before it a
+retry of the last one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class End(Enum):
-    """What an EndTxn leads to."""
+    """The effect of an EndTxn."""
 
     PREPARE = auto()
-    """The decision is written."""
+    """Write the decision."""
     PREPARE_WITHOUT_PARTITIONS = auto()
-    """TV2 may abort what it has not begun: only the epoch moves."""
+    """Raise the epoch only: TV2 may abort a transaction that it has not begun."""
     DONE_ALREADY = auto()
-    """A retry of what was finished: the same answer again, nothing is written."""
+    """A retry of a finished end: the same answer again, without a record."""
     RUNNING = auto()
-    """Its markers are on their way: CONCURRENT_TRANSACTIONS."""
+    """Its markers are being written: CONCURRENT_TRANSACTIONS."""
     ILLEGAL = auto()
     """INVALID_TXN_STATE."""
 
@@ -46,11 +46,11 @@ END_TXN_TV1: Final[Mapping[tuple[int, bool], End]] = {
     (State.COMPLETE_ABORT, True): End.ILLEGAL,
     (State.COMPLETE_ABORT, False): End.DONE_ALREADY,
 }
-"""TV1: the epoch has been found equal before this table is asked."""
+"""TV1: the epoch has been compared before this lookup."""
 
 END_TXN_TV2: Final[Mapping[tuple[int, bool, bool], End]] = {
-    # (state, commit, retry). A retry carries the epoch before the one we hold; pairs that are
-    # absent are fenced.
+    # (state, commit, retry). A retry carries the epoch before ours; pairs that are absent are
+    # fenced.
     (State.EMPTY, True, False): End.ILLEGAL,
     (State.EMPTY, False, False): End.PREPARE_WITHOUT_PARTITIONS,
     (State.ONGOING, True, False): End.PREPARE,

@@ -1,12 +1,12 @@
-"""What a coordinator is told, and what it says: events, replies, effects, and the decision that joins them.
+"""The coordinator's events, replies and effects, and the decision that combines them.
 
-An event carries all that is needed to decide: where a fresh producer id may be called for, the
-event has a `new_producer_id`. It is -1 at first; a decision that cannot do without answers with the
-effect `ReserveProducerId`, and the same event comes again with an id in it. So deciding stays a
-function.
+An event carries all inputs of a decision. Events that may need a fresh producer id have a field
+`new_producer_id`, -1 at first. A decision that needs the id returns the effect `ReserveProducerId`,
+and the same event comes again with an id. So deciding stays a function.
 
-What every transaction needs has an `__init__` of its own: mypyc makes a call without a frame of it,
-and of the fields a struct (docs/decisions/0007). None of these values is changed once it is made.
+The classes that every transaction uses define `__init__` by hand: mypyc then compiles a call
+without a frame, and the fields into a struct (docs/decisions/0007). None of these values is changed
+after construction.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from fencepost.base.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from fencepost.records.transaction_log import Partitions, TransactionMetadata
 
 # -- events
-# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class InitProducerId:
-    """A producer wants the id: anew (-1, -1), or to go on after an error (KIP-360)."""
+    """A producer requests the id: a new instance (-1, -1), or one that recovers (KIP-360)."""
 
     transactional_id: str
     timeout_ms: int
@@ -33,7 +32,7 @@ class InitProducerId:
     enable_two_phase_commit: bool = False
     keep_prepared_txn: bool = False
     transaction_version: int = 2
-    """Of the cluster: a fence is the coordinator's own abort, not the client's."""
+    """Of the cluster: a fence is an abort by the coordinator, not by the client."""
     new_producer_id: int = NO_PRODUCER_ID
 
 
@@ -46,7 +45,7 @@ class AddPartitions:
     producer_epoch: int
     partitions: Partitions
     transaction_version: int
-    """2 from the implicit add of TV2, else 0."""
+    """2 for the implicit add of TV2, otherwise 0."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class EndTxn:
     producer_epoch: int
     commit: bool
     transaction_version: int
-    """2 from EndTxn v5 on, else 0."""
+    """2 from EndTxn v5 on, otherwise 0."""
     new_producer_id: int
 
     def __init__(
@@ -94,7 +93,7 @@ class EndTxn:
 
 @dataclass(slots=True)
 class TimedOut:
-    """A transaction has been open for longer than its producer allowed."""
+    """A transaction has been open longer than its timeout."""
 
     transactional_id: str
     producer_id: int
@@ -104,7 +103,7 @@ class TimedOut:
 
 @dataclass(slots=True, init=False)
 class MarkersWritten:
-    """Every partition of a prepared transaction has its marker, durably."""
+    """Every partition of a prepared transaction has a durable marker."""
 
     transactional_id: str
     producer_id: int
@@ -118,20 +117,19 @@ class MarkersWritten:
 
 @dataclass(slots=True)
 class ExpirationDue:
-    """Time to look for ids that nobody has used for long."""
+    """A scan for ids past transactional.id.expiration.ms is due."""
 
     expiration_ms: int
     max_bytes: int
-    """Of one batch of tombstones."""
+    """The size of one batch of tombstones."""
 
 
 # -- decisions
-# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, init=False)
 class Reply:
-    """What the client is told, once the records are durable."""
+    """The reply to the client, sent once the records are durable."""
 
     error: ErrorCode
     producer_id: int
@@ -150,7 +148,7 @@ class Reply:
 
 @dataclass(slots=True, init=False)
 class LogRecord:
-    """One record for the coordinator's log; no metadata is a tombstone."""
+    """One record of the coordinator's log; without metadata it is a tombstone."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
@@ -162,7 +160,7 @@ class LogRecord:
 
 @dataclass(slots=True, init=False)
 class WriteMarkers:
-    """To be done once the records are durable: end the transaction on each of its partitions."""
+    """Once the records are durable: end the transaction on each of its partitions."""
 
     transactional_id: str
     producer_id: int
@@ -189,7 +187,7 @@ class WriteMarkers:
 
 
 class ReserveProducerId:
-    """Nothing is decided yet: come again with a fresh producer id."""
+    """Nothing is decided yet: repeat the event with a fresh producer id."""
 
 
 Effect = WriteMarkers | ReserveProducerId
@@ -197,7 +195,7 @@ Effect = WriteMarkers | ReserveProducerId
 
 @dataclass(slots=True, init=False)
 class Decision:
-    """Records to append and apply, what follows when they are durable, and the answer."""
+    """Records to append and apply, the effects once they are durable, and the reply."""
 
     records: tuple[LogRecord, ...]
     effects: tuple[Effect, ...]
@@ -218,5 +216,5 @@ RESERVE_PRODUCER_ID: Final = Decision(effects=(ReserveProducerId(),))
 
 
 def refuse(error: ErrorCode) -> Decision:
-    """Nothing happens, and the client is told why."""
+    """Refuse a request: no records, an error for the client."""
     return Decision(reply=Reply(error))

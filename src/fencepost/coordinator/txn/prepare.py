@@ -1,9 +1,9 @@
-"""From an open transaction to its end: the Prepare record, the markers it asks for, the Complete record.
+"""Ends an open transaction: the Prepare record, its markers, the Complete record.
 
-Who ends it: its producer (EndTxn, in decide.py), another producer that takes the id over, or the
-clock. The last two are fences: the coordinator aborts at the next epoch, so that the old producer
-can write no more. TV1 forgets the epoch before the fence; TV2 keeps it, and the fenced producer may
-recover by aborting at the epoch that it knows.
+A transaction is ended by its producer (EndTxn, in decide.py), by another producer that takes over
+the id, or by the timeout. The last two are fences: the coordinator aborts at the next epoch, so
+that the old producer cannot write any more. TV1 forgets the epoch before the fence; TV2 keeps it,
+and the fenced producer may recover by aborting at its epoch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from fencepost.coordinator.txn.apply import CoordinatorState
 
-# By themselves: to look a member up in its enum is a search of the class, and a commit asks for a
+# Module constants, because an enum member is an attribute search of its class, and a commit needs a
 # dozen of them.
 NONE: Final = ErrorCode.NONE
 ONGOING: Final = State.ONGOING
@@ -46,7 +46,7 @@ EXHAUSTED_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
 """The last epoch that a client may hold."""
 
 TWO_PHASE_COMMIT_TIMEOUT_MS: Final = 2**31 - 1
-"""How a transaction without a timeout is stored (KIP-939)."""
+"""The stored timeout of a transaction without one (KIP-939)."""
 
 PREPARED_STATES: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 
@@ -57,13 +57,12 @@ def legal(before: int, after: int) -> bool:
 
 
 # -- fences: InitProducerId of another, and the timeout
-# -------------------------------------------------------
 
 
 def timed_out_ids(
     state: CoordinatorState, pending: Container[str], now_ms: int
 ) -> list[tuple[str, int]]:
-    """(transactional id, producer id) of open transactions whose time is over."""
+    """(transactional id, producer id) of open transactions past their timeout."""
     late = []
     for transactional_id in state.open:
         txn = state.transactions[transactional_id]
@@ -80,10 +79,10 @@ def timed_out_ids(
 def decide_timeout(
     state: CoordinatorState, pending: Container[str], event: TimedOut, now_ms: int
 ) -> Decision:
-    """The coordinator aborts what its producer did not end, and fences that producer.
+    """Abort a transaction that its producer did not end, and fence that producer.
 
-    Also how an open transaction is aborted at load (transaction.recovery.ongoing=abort). What is
-    not open any more, or is about to change, is left alone: the next scan looks again.
+    This is also how open transactions are aborted at load (transaction.recovery.ongoing=abort). A
+    transaction that is no longer open, or about to change, is left for the next scan.
     """
     transactional_id = event.transactional_id
     txn = state.transactions.get(transactional_id)
@@ -101,7 +100,7 @@ def fence(
     now_ms: int,
     answer: ErrorCode,
 ) -> Decision:
-    """Aborts an open transaction at the next epoch, so that its producer can write no more."""
+    """Abort an open transaction at the next epoch, so that its producer cannot write any more."""
     assert legal(txn.state, State.PREPARE_EPOCH_FENCE)
     if event.transaction_version >= 2:
         decision = prepare_tv2(event, txn, PREPARE_ABORT, now_ms, begun=True)
@@ -111,15 +110,13 @@ def fence(
         PREPARE_ABORT,
         now_ms,
         producer_epoch=min(txn.producer_epoch + 1, MAX_PRODUCER_EPOCH),
-        # TV1 forgets the epoch before the fence: InitProducerId with it is answered
-        # PRODUCER_FENCED.
+        # TV1 forgets the epoch before the fence: InitProducerId with it gets PRODUCER_FENCED.
         last_producer_epoch=NO_PRODUCER_EPOCH,
     )
     return prepare(transactional_id, fenced, Reply(answer))
 
 
 # -- Prepare and Complete
-# -------------------------------------------------------------------------------------
 
 
 def prepare_tv2(
@@ -130,7 +127,7 @@ def prepare_tv2(
     *,
     begun: bool,
 ) -> Decision:
-    """The Prepare record of TV2: the epoch goes up with it, and past its end a fresh producer id is named."""
+    """The Prepare record of TV2: it raises the epoch, or names a new producer id after the last."""
     exhausted = txn.producer_epoch >= EXHAUSTED_EPOCH
     if exhausted and event.new_producer_id == NO_PRODUCER_ID:
         return RESERVE_PRODUCER_ID
@@ -162,6 +159,7 @@ def prepared_metadata(
     start_ms: int | None = None,
     transaction_version: int = 0,
 ) -> TransactionMetadata:
+    """The transaction's metadata in a Prepare state."""
     assert target in PREPARED_STATES
     assert legal(txn.state, target)
     assert txn.state == ONGOING or not txn.partitions
@@ -181,6 +179,7 @@ def prepared_metadata(
 
 
 def prepare(transactional_id: str, prepared: TransactionMetadata, reply: Reply) -> Decision:
+    """Write a Prepare record, then its markers."""
     return Decision(
         (LogRecord(transactional_id, prepared),),
         (markers_of(transactional_id, prepared),),
@@ -189,7 +188,7 @@ def prepare(transactional_id: str, prepared: TransactionMetadata, reply: Reply) 
 
 
 def markers_of(transactional_id: str, prepared: TransactionMetadata) -> WriteMarkers:
-    """What a Prepare record asks for: after it was written, and again after every restart until it is done."""
+    """The markers of a Prepare record: written after it, and again after every restart until done."""
     assert prepared.state in PREPARED_STATES
     return WriteMarkers(
         transactional_id,
@@ -202,7 +201,7 @@ def markers_of(transactional_id: str, prepared: TransactionMetadata) -> WriteMar
 
 
 def decide_markers_written(state: CoordinatorState, event: MarkersWritten, now_ms: int) -> Decision:
-    """The end: every partition knows the outcome."""
+    """Complete a transaction: every partition has its marker."""
     txn = state.transactions[event.transactional_id]
     assert txn.state in PREPARED_STATES, f"markers were written for a transaction in {txn.state!r}"
     assert txn.producer_id == event.producer_id

@@ -1,30 +1,28 @@
-"""Logs that lost different tails: which transactions are ended, how, and which ids get a new epoch.
+"""Makes coordinator and partition logs agree after each lost a different tail.
 
-Theory of operation ------------------- In `os` mode a loss of power takes from each log what was
-not synced, from one more than from the other. What is left of a log was true once, but coordinator
-and partitions speak of different times. `reconcile` compares what the partitions know of each
-producer (its epoch, and whether it has a transaction open) with the last record of each
-transactional id, and says which markers and records make them agree again:
+In `os` mode a loss of power removes the unsynced tail of each log, and the tails differ. What is
+left of each log was true once, but the coordinator and the partitions describe different times.
+`reconcile` compares the producers of the partitions (their epochs and open transactions) with the
+last record of each transactional id, and returns the markers and records that make them agree:
 
-- Committed is only what certainly was. With TV2 each transaction has an epoch of its own: records
-  at epoch e belong to the transaction that a record of state PrepareCommit or CompleteCommit at
-  epoch e+1 speaks of. With TV1 several transactions have the same epoch, so records that are open
-  may be those of a later one, which was aborted.
-- Everything else that is open is aborted. That holds for Ongoing transactions too: some of their
-  records may be gone, though they were acknowledged, and a commit would show the rest.
-- An id whose transaction is aborted so gets an epoch above all that any partition knows, else its
-  producer could go on in the middle of a transaction and commit the second half. Its record says
-  CompleteAbort and keeps the epoch before, so that a producer of TV2 that aborts is told that all
-  is well.
-- An id whose partitions know a higher epoch than its record, and have nothing open, takes over that
-  epoch. Its markers would be refused for ever otherwise.
-- What is prepared and agrees with the partitions is left to the usual end.
+- A transaction is committed only if it certainly was. With TV2 each transaction has a different
+  epoch: records at epoch e belong to the transaction that a PrepareCommit or CompleteCommit record
+  at epoch e+1 describes. With TV1 several transactions share an epoch, so open records may belong
+  to a later transaction that was aborted.
+- Everything else that is open is aborted, Ongoing transactions included: some of their records may
+  be gone although they were acknowledged, and a commit would expose the rest.
+- An id whose transaction is aborted this way gets an epoch above all that any partition has seen.
+  Otherwise its producer could continue in the middle of a transaction and commit the second half.
+  Its record is CompleteAbort and keeps the epoch before, so that the abort of a TV2 producer
+  succeeds.
+- An id whose partitions have a higher epoch than its record, and nothing open, takes over that
+  epoch. Otherwise its markers would be refused forever.
+- A prepared transaction that agrees with the partitions is left to the usual end.
 
 The records do not follow the table of states: PrepareCommit may become CompleteAbort here, if the
 partitions show that the commit was over long ago and a later transaction is open.
 
-Nothing depends on whether it was done before: all or part of it may have been, by a start that was
-interrupted.
+The result does not depend on earlier runs: an interrupted start may have done all or part of it.
 """
 
 from __future__ import annotations
@@ -55,14 +53,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Seen(NamedTuple):
-    """What one partition knows of one producer."""
+class ProducerSeen(NamedTuple):
+    """The state of one producer on one partition."""
 
     name: TopicPartition
     producer_id: int
     epoch: int
     is_open: bool
-    """Whether a transaction is open there."""
+    """Whether it has an open transaction there."""
     coordinator_epoch: int = -1
 
 
@@ -77,17 +75,17 @@ class MissingMarker(NamedTuple):
 
 
 class Reconciliation(NamedTuple):
-    """What makes the logs agree; the markers come first."""
+    """The repair; the markers come first."""
 
     markers: list[MissingMarker]
     records: list[LogRecord]
 
 
 def reconcile(
-    seen: Iterable[Seen], known: Iterable[tuple[str, TransactionMetadata]], now_ms: int
+    seen: Iterable[ProducerSeen], known: Iterable[tuple[str, TransactionMetadata]], now_ms: int
 ) -> Reconciliation:
-    """Compares all that partitions and coordinators know."""
-    by_producer: dict[int, list[Seen]] = {}
+    """Compare the producers of all partitions with the records of all coordinators."""
+    by_producer: dict[int, list[ProducerSeen]] = {}
     for each in seen:
         by_producer.setdefault(each.producer_id, []).append(each)
     result = Reconciliation([], [])
@@ -108,11 +106,11 @@ def reconcile(
 def _settle(
     transactional_id: str,
     txn: TransactionMetadata,
-    found: list[Seen],
+    found: list[ProducerSeen],
     now_ms: int,
     result: Reconciliation,
 ) -> None:
-    """One transactional id and the partitions that know its producer."""
+    """Reconcile one transactional id with the partitions that have seen its producer."""
     current = txn.producer_epoch
     highest = max((each.epoch for each in found), default=NO_PRODUCER_EPOCH)
     open_there = [each for each in found if each.is_open]
@@ -123,14 +121,14 @@ def _settle(
         or any(not _is_being_aborted(txn, each) for each in to_abort)
         or (txn.state in PREPARED_STATES and highest > current)
     )
-    if is_doubtful or txn.state == COMPLETE_COMMIT:  # Else the usual end writes it.
+    if is_doubtful or txn.state == COMPLETE_COMMIT:  # Otherwise the usual end writes it.
         result.markers.extend(_marker(each, current, commit=True) for each in to_commit)
     if is_doubtful:
         last = max(highest, current)
         epoch = _after(last)
         result.markers.extend(_marker(each, epoch, commit=False) for each in to_abort)
         record = _idle(txn, epoch, COMPLETE_ABORT, now_ms)
-        if epoch != MAX_PRODUCER_EPOCH:  # Which no client may be given.
+        if epoch != MAX_PRODUCER_EPOCH:  # No client may hold that epoch.
             record.last_producer_epoch = last
         result.records.append(LogRecord(transactional_id, record))
     elif highest > current:
@@ -138,8 +136,8 @@ def _settle(
         result.records.append(LogRecord(transactional_id, record))
 
 
-def _was_committed(txn: TransactionMetadata, each: Seen) -> bool:
-    """Whether the transaction that is open there is certainly the one that was committed."""
+def _was_committed(txn: TransactionMetadata, each: ProducerSeen) -> bool:
+    """Whether the transaction that is open there is certainly the committed one."""
     if txn.client_transaction_version < 2:
         return False
     if each.epoch != txn.last_producer_epoch or each.epoch + 1 != txn.producer_epoch:
@@ -147,12 +145,12 @@ def _was_committed(txn: TransactionMetadata, each: Seen) -> bool:
     return txn.state == COMPLETE_COMMIT or (txn.state == PREPARE_COMMIT and _lists(txn, each))
 
 
-def _is_being_aborted(txn: TransactionMetadata, each: Seen) -> bool:
-    """Whether the usual end aborts it, at an epoch that its producer does not have."""
+def _is_being_aborted(txn: TransactionMetadata, each: ProducerSeen) -> bool:
+    """Whether the usual end aborts it, at an epoch above the producer's."""
     return txn.state == PREPARE_ABORT and _lists(txn, each) and each.epoch < txn.producer_epoch
 
 
-def _lists(txn: TransactionMetadata, each: Seen) -> bool:
+def _lists(txn: TransactionMetadata, each: ProducerSeen) -> bool:
     return each.name.partition in txn.partitions.get(each.name.topic, ())
 
 
@@ -160,17 +158,16 @@ def _after(epoch: int) -> int:
     return min(epoch + 1, MAX_PRODUCER_EPOCH)
 
 
-def _marker(each: Seen, epoch: int, *, commit: bool) -> MissingMarker:
+def _marker(each: ProducerSeen, epoch: int, *, commit: bool) -> MissingMarker:
     # Not the epoch of the coordinator itself: this one is certainly not too low for the partition.
     coordinator_epoch = max(each.coordinator_epoch, 0)
     return MissingMarker(each.name, each.producer_id, epoch, commit, coordinator_epoch)
 
 
 def before_loss(txn: TransactionMetadata) -> TransactionMetadata:
-    """The record of an id whose later records may be lost, so that nothing of it is left to the usual end.
+    """The record of an id whose later records may be lost, with nothing left to the usual end.
 
-    A commit that was decided is written where it is certain; everything else that is open is
-    aborted.
+    A decided commit is written where it is certain; everything else that is open is aborted.
     """
     if txn.state not in PREPARED_STATES:
         return txn
@@ -179,7 +176,7 @@ def before_loss(txn: TransactionMetadata) -> TransactionMetadata:
 
 
 def renewed(txn: TransactionMetadata, producer_id: int, now_ms: int) -> TransactionMetadata:
-    """The record of an id that begins again with a producer id of its own: nobody from before fits it."""
+    """The record of an id that restarts with a new producer id, which fences all earlier producers."""
     record = _idle(txn, 0, State.EMPTY, now_ms)
     record.producer_id, record.previous_producer_id = producer_id, NO_PRODUCER_ID
     return record

@@ -1,10 +1,11 @@
-"""The life of a transaction, as one table.
+"""The states of a transaction, and which may follow which.
 
-Rule 1: whatever decides which state may follow which stands here and nowhere else.
-Rule 2: this file knows neither clock nor log; it speaks of transactions in the abstract.
+Rule 1: the order of states is defined here and nowhere else.
 
-A pair that TRANSITIONS does not list is a bug of ours, never a client's mistake: what a client may
-not do is refused in decide.py, before the table is asked. The numbers are the status bytes of
+Rule 2: this file does not depend on the clock or the log.
+
+A pair that TRANSITIONS does not list is a bug of ours, never a client's mistake: `decide.py`
+refuses a client's mistakes before the table is consulted. The numbers are the status bytes of
 `__transaction_state`.
 """
 
@@ -18,25 +19,25 @@ if TYPE_CHECKING:
 
 
 class State(IntEnum):
-    """Where the one transaction of a transactional id stands; the names are Kafka's."""
+    """The state of a transactional id's one transaction; the names are Kafka's."""
 
     EMPTY = 0
     """InitProducerId has been answered; no partition has been added since."""
     ONGOING = 1
-    """At least one partition or group has been added. Lives until EndTxn, a fence or its
+    """At least one partition or group has been added. Lasts until EndTxn, a fence or the
     timeout."""
     PREPARE_COMMIT = 2
-    """The decision to commit is in the log: the point of no return. Markers are on their way."""
+    """The decision to commit is in the log: the point of no return. Markers are being written."""
     PREPARE_ABORT = 3
-    """The decision to abort is in the log. Markers are on their way."""
+    """The decision to abort is in the log. Markers are being written."""
     COMPLETE_COMMIT = 4
     """Every partition has its COMMIT marker."""
     COMPLETE_ABORT = 5
     """Every partition has its ABORT marker."""
     DEAD = 6
-    """The id has expired and is being tombstoned. Never written: the tombstone stands for it."""
+    """The id has expired and is being tombstoned. Never written: the tombstone replaces it."""
     PREPARE_EPOCH_FENCE = 7
-    """A new producer fences the old one. Kafka's name for the moment before PREPARE_ABORT; never
+    """A new producer fences the old one. Kafka's name for the step before PREPARE_ABORT; never
     written."""
 
 

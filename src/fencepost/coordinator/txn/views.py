@@ -1,4 +1,4 @@
-"""What a coordinator tells about its transactions: DescribeTransactions and ListTransactions."""
+"""Queries: DescribeTransactions and ListTransactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Description(NamedTuple):
-    """One transactional id as DescribeTransactions shows it."""
+    """One transactional id for DescribeTransactions."""
 
     error: ErrorCode
     transactional_id: str
@@ -34,13 +34,13 @@ class Description(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """Which transactions a list is to have; empty means all."""
+    """The filters of ListTransactions; empty means all."""
 
     states: Collection[int] | None = None
-    """None for all; empty when none of the names that were asked for is a state."""
+    """None for all; empty if none of the requested names is a state."""
     producer_ids: Collection[int] = ()
     duration_ms: int = -1
-    """Only those that began longer ago than this; negative for all."""
+    """Only transactions older than this; negative for all."""
     pattern: Pattern | None = None
     """The whole id must match."""
 
@@ -48,9 +48,9 @@ class Filters(NamedTuple):
 def describe_transaction(
     state: CoordinatorState, transactional_id: str, unmarked: Partitions | None = None
 ) -> Description:
-    """Everything known of one id.
+    """Describe one transactional id.
 
-    While markers are being written, `unmarked` is where they are missing still.
+    While markers are being written, `unmarked` has the partitions that still lack theirs.
     """
     txn = state.transactions.get(transactional_id)
     if txn is None:
@@ -68,7 +68,7 @@ def describe_transaction(
 
 
 def parse_state_filters(names: Collection[str]) -> tuple[Collection[int] | None, list[str]]:
-    """The states that are meant, and the names that no state has."""
+    """The requested states, and the names that are not states."""
     if not names:
         return None, []
     unknown = [name for name in names if name not in STATE_NAMES]
@@ -78,13 +78,13 @@ def parse_state_filters(names: Collection[str]) -> tuple[Collection[int] | None,
 def list_transactions(
     state: CoordinatorState, filters: Filters, now_ms: int
 ) -> Iterator[tuple[str, TransactionMetadata]]:
-    """The ids that pass every filter. What is expiring (Dead) is not in the state any more."""
+    """The ids that pass every filter. Expiring (Dead) ids are no longer in the state."""
     for transactional_id, txn in state.transactions.items():
         if filters.states is not None and txn.state not in filters.states:
             continue
         if filters.producer_ids and txn.producer_id not in filters.producer_ids:
             continue
-        # As in Kafka an id that never began a transaction counts from the epoch, and so passes any
+        # As in Kafka, an id that never began a transaction counts from the epoch, and so passes any
         # duration.
         if filters.duration_ms >= 0 and now_ms - txn.start_ms <= filters.duration_ms:
             continue
