@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from fencepost.base.failures import StorageError
 from fencepost.base.seams import Disk
 from fencepost.log import Log, LogConfig
+from fencepost.log.cleaning import LastRecord
+from fencepost.log.compaction import Compacted, compaction
+from fencepost.log.durability import PendingSync
+from fencepost.log.segment import Segment
 from fencepost.records.batch import SealedBatch, read_header, split_batches
 from fencepost.records.builder import build_batch, build_pairs
 from fencepost.records.control import Marker, build_marker
@@ -129,3 +135,58 @@ def apply_pair(table: Table, pair: Pair) -> None:
         table.pop(key, None)
     else:
         table[key] = value
+
+
+def retain(log: Log, now_ms: int, upper_offset: int) -> list[Segment]:
+    """Removes what is past its retention, as the partition does; returns it."""
+    expired = log.expired(now_ms, upper_offset)
+    if len(expired) == len(log.segments):
+        log.roll(now_ms)
+    return log.remove_oldest(len(expired))
+
+
+def round_of(
+    log: Log,
+    *,
+    upper_offset: int,
+    now_ms: int,
+    last_records: Mapping[int, LastRecord] | None = None,
+    force: bool = False,
+) -> Generator[PendingSync | None, None, Compacted | None]:
+    """A round of compaction in steps; `force` cleans however clean the log is."""
+    if force:
+        log.config = replace(log.config, min_cleanable_dirty_ratio=0.0)
+    if last_records is None:
+        last_records = last_records_of(log)
+    return compaction(log, upper_offset=upper_offset, now_ms=now_ms, last_records=last_records)
+
+
+def compact(log: Log, **more: Any) -> Compacted | None:
+    """Runs a whole round of compaction; None when the log is not dirty enough."""
+    steps = round_of(log, **more)
+    sync: PendingSync | None = None
+    while True:
+        try:
+            if sync is not None:
+                sync.run()
+        except StorageError as problem:
+            steps.throw(problem)
+        try:
+            sync = next(steps)
+        except StopIteration as done:
+            result: Compacted | None = done.value
+            return result
+
+
+def last_records_of(log: Log) -> dict[int, LastRecord]:
+    """The last record of every producer in the log, as if all of them were active."""
+    found: dict[int, LastRecord] = {}
+    for batch in log.scan(log.log_start_offset, headers_only=True):
+        if not batch.has_producer_id:
+            continue
+        known = found.get(batch.producer_id)
+        offset = known.last_data_offset if known is not None else None
+        if not batch.is_control:
+            offset = batch.last_offset
+        found[batch.producer_id] = LastRecord(offset, batch.producer_epoch)
+    return found

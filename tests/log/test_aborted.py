@@ -69,11 +69,6 @@ def test_no_file_is_made_without_an_aborted_transaction(log: Log, disk: Unsynced
     assert not [name for name in disk.list_dir(FOLDER) if name.endswith(".txnindex")]
 
 
-def test_a_truncation_forgets_markers_that_are_gone(log: Log) -> None:
-    noted(log).truncate_to(74)
-    assert log.aborted_between(0, 100) == [FIRST]
-
-
 def test_retention_forgets_with_the_segment(log: Log) -> None:
     noted(log).delete_before(30)
     assert log.aborted_between(30, 100) == [SECOND, THIRD]

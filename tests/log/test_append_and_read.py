@@ -219,17 +219,6 @@ def test_entries_are_opened_records_and_markers_from_an_offset_on(log: Log) -> N
     assert [entry.offset for entry in entries] == [1, 2, 3]
 
 
-def test_a_scan_survives_a_truncation_and_an_append_between_two_batches(log: Log) -> None:
-    for _ in range(4):
-        append(log)
-    scan = log.scan(0)
-    assert next(scan).base_offset == 0
-    log.truncate_to(2)
-    append(log, 5)
-    assert list(log.scan(0))[-1].base_offset == 2
-    assert all(batch.next_offset <= 7 for batch in scan)
-
-
 def test_a_log_tells_what_it_is(log: Log) -> None:
     append(log)
     assert repr(log).startswith("<log data/topic-0 0..1, 1 segments, ")

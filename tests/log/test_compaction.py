@@ -10,7 +10,7 @@ import pytest
 from fencepost.base.failures import StorageError
 from fencepost.log import Log, LogConfig
 from fencepost.log.cleaning import LastRecord
-from fencepost.log.compaction import Compacted, compact, compaction, plan_round
+from fencepost.log.compaction import Compacted, plan_round
 from fencepost.log.config import COMPACT
 from fencepost.records.batch import read_header
 from fencepost.records.builder import build_batch
@@ -23,9 +23,12 @@ from tests.log.batches import (
     all_batches,
     append_marker,
     append_pairs,
+    compact,
     fold,
     open_log,
     put,
+    retain,
+    round_of,
 )
 
 NOW = 1_000_000
@@ -354,7 +357,7 @@ def test_readers_and_writers_go_on_between_the_steps(log: Log) -> None:
     for number in range(100):
         append_pairs(log, (b"k%d" % (number % 7), b"v" * 100_000))
     log.roll(NOW)
-    steps = compaction(log, upper_offset=log.log_end_offset, now_ms=NOW)
+    steps = round_of(log, upper_offset=log.log_end_offset, now_ms=NOW)
     scan = log.scan(0)
     seen = {}
     count = 0
@@ -373,14 +376,13 @@ def test_readers_and_writers_go_on_between_the_steps(log: Log) -> None:
 
 def interruptions(log: Log) -> list[Any]:
     return [
-        lambda: log.truncate_to(5),
         lambda: log.delete_before(30),
         lambda: log.close(clean=False),
-        lambda: log.retain(NOW + 10**9, upper_offset=log.log_end_offset),
+        lambda: retain(log, NOW + 10**9, upper_offset=log.log_end_offset),
     ]
 
 
-@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize("kind", range(3))
 def test_what_changes_the_log_under_a_round_ends_it_without_harm(
     disk: UnsyncedDisk, kind: int
 ) -> None:
@@ -390,13 +392,13 @@ def test_what_changes_the_log_under_a_round_ends_it_without_harm(
     log = open_log(disk, config)
     for number in range(40):
         append_pairs(log, (b"k%d" % (number % 7), b"v" * 200_000))
-    steps = compaction(log, upper_offset=40, now_ms=NOW, force=True)
+    steps = round_of(log, upper_offset=40, now_ms=NOW, force=True)
     next(steps)
     next(steps)
     interruptions(log)[kind]()
     for _ in steps:
         pass
-    if kind != 2:
+    if kind != 1:
         all_batches(log)
         log.close(clean=True)
     left = [name for name in disk.list_dir(FOLDER) if name.endswith((".cleaned", ".swap"))]
@@ -409,7 +411,7 @@ def test_a_round_that_is_given_up_leaves_no_litter(log: Log, disk: UnsyncedDisk)
     for _ in range(40):
         append_pairs(log, (b"k", b"v" * 200_000))
     log.roll(NOW)
-    steps = compaction(log, upper_offset=40, now_ms=NOW)
+    steps = round_of(log, upper_offset=40, now_ms=NOW)
     while not [name for name in disk.list_dir(FOLDER) if name.endswith(".cleaned")]:
         next(steps)
     steps.close()

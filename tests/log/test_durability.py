@@ -102,18 +102,6 @@ def test_a_roll_during_a_sync_does_no_harm(disk: UnsyncedDisk) -> None:
     assert open_log(disk, recovery_point=4).log_end_offset == 4
 
 
-def test_a_truncation_during_a_sync_takes_its_promise_back(disk: UnsyncedDisk) -> None:
-    log = open_log(disk)
-    for _ in range(4):
-        append(log)
-    pending = log.prepare_sync()
-    log.truncate_to(1)
-    append(log, 9)
-    pending.run()
-    assert log.complete_sync(pending) == 0
-    assert log.sync() == 10
-
-
 def test_a_file_that_is_written_during_a_sync_is_synced_again(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log, 3)
@@ -177,17 +165,6 @@ def test_a_failed_sync_is_told_and_moves_nothing(disk: UnsyncedDisk) -> None:
     with pytest.raises(StorageError):
         log.sync()
     assert log.recovery_point == 0
-
-
-def test_a_truncation_is_durable_when_it_returns(disk: UnsyncedDisk) -> None:
-    log = open_log(disk, SMALL)
-    for _ in range(20):
-        append(log)
-    log.sync()
-    log.truncate_to(7)
-    disk.crash()
-    log = open_log(disk, SMALL, recovery_point=7)
-    assert log.log_end_offset == 7
 
 
 def test_leader_epochs_are_durable_when_assigned(disk: UnsyncedDisk) -> None:

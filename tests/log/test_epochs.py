@@ -67,9 +67,9 @@ def test_a_leader_that_wrote_nothing_is_replaced_by_the_next(disk: UnsyncedDisk)
     assert log.epochs.entries == [EpochEntry(2, 0), EpochEntry(4, 10)]
 
 
-def test_epochs_beyond_a_truncation_are_forgotten(disk: UnsyncedDisk) -> None:
+def test_epochs_beyond_the_end_are_forgotten(disk: UnsyncedDisk) -> None:
     log = a_log(disk, (2, 0), (4, 3), (7, 8))
-    log.truncate_to(8)
+    assert log.epochs.cut_end(8)
     assert log.epochs.entries == [EpochEntry(2, 0), EpochEntry(4, 3)]
 
 

@@ -173,30 +173,3 @@ def test_a_clean_close_on_a_full_disk_says_so_and_the_log_recovers(disk: Unsynce
         log.close(clean=True)
     disk.empty()
     assert open_log(disk).log_end_offset == 10
-
-
-def test_a_truncation_that_fails_half_way_ends_the_use_of_the_log(disk: UnsyncedDisk) -> None:
-    number = 0
-    while True:
-        number += 1
-        log = open_log(disk, LogConfig(segment_bytes=200))
-        for _ in range(6):
-            append(log)
-        end = log.log_end_offset
-        disk.fail_call(number)
-        try:
-            log.truncate_to(end - 5)
-        except StorageError:
-            with pytest.raises(StorageError):
-                append(log)
-            with pytest.raises(StorageError):
-                log.close(clean=True)
-            disk.kill()
-            log = open_log(disk, LogConfig(segment_bytes=200))
-            assert end - 5 <= log.log_end_offset <= end
-            assert [b.base_offset for b in all_batches(log)] == list(range(log.log_end_offset))
-            log.truncate_to(0)
-            log.close(clean=True)
-        else:
-            break
-    assert number > 10

@@ -105,15 +105,6 @@ class LogMachine(RuleBasedStateMachine):
         expected = max(hits[0].base_offset, self.start) if hits else None
         assert (found.offset if found else None) == expected
 
-    @rule(place=st.integers(0, 2**20))
-    def truncate(self, place: int) -> None:
-        offset = self.start + place % (self.end - self.start + 1)
-        self.log.truncate_to(offset)
-        if offset < self.end:
-            self._cut(offset)
-            self.synced = min(self.synced, self.end)
-            self.recovery_point = self.log.saved_recovery_point
-
     def _cut(self, end: int) -> None:
         """What reaches `end` is gone; and so is everything if nothing reaches the start any more."""
         self.written = [b for b in self.written if b.next_offset <= end]

@@ -8,10 +8,9 @@ import pytest
 
 from fencepost.base.system import SystemDisk, SystemFile
 from fencepost.log import Log, LogConfig, OpenSegments
-from fencepost.log.compaction import compact
 from fencepost.log.config import COMPACT
 from tests.log.audit import audit
-from tests.log.batches import all_batches, append, append_pairs, fold
+from tests.log.batches import all_batches, append, append_pairs, compact, fold
 
 pytestmark = pytest.mark.interpreted
 

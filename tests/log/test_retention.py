@@ -8,7 +8,7 @@ from fencepost.log import Log, LogConfig
 from fencepost.log.config import COMPACT, DELETE
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.audit import audit
-from tests.log.batches import FOLDER, all_batches, append, open_log
+from tests.log.batches import FOLDER, all_batches, append, open_log, retain
 
 ONE_PER_SEGMENT = 100  # bytes: every batch of these tests fills a segment
 NOW = 1_000_000
@@ -34,7 +34,7 @@ def bases(log: Log) -> list[int]:
 
 def test_segments_older_than_the_retention_go(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500, 400, 300, 200, 100, retention_ms=300)
-    assert len(log.retain(NOW, upper_offset=5)) == 2
+    assert len(retain(log, NOW, upper_offset=5)) == 2
     assert bases(log) == [2, 3, 4]
     assert log.log_start_offset == 2
     assert not disk.exists(f"{FOLDER}/{0:020d}.log")
@@ -46,21 +46,21 @@ def test_the_newest_record_of_a_segment_counts_and_a_young_one_shields_the_rest(
     disk: UnsyncedDisk,
 ) -> None:
     log = a_log(disk, 100, 500, 400, retention_ms=300)
-    assert log.retain(NOW, upper_offset=3) == []
+    assert retain(log, NOW, upper_offset=3) == []
     assert bases(log) == [0, 1, 2]
 
 
 def test_what_is_not_durable_stays(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500, 500, 500, 500, retention_ms=300)
-    assert len(log.retain(NOW, upper_offset=2)) == 2
+    assert len(retain(log, NOW, upper_offset=2)) == 2
     assert bases(log) == [2, 3]
 
 
 def test_when_everything_is_too_old_a_new_segment_keeps_the_end(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500, 500, 500, retention_ms=300)
-    assert len(log.retain(NOW, upper_offset=3)) == 3
+    assert len(retain(log, NOW, upper_offset=3)) == 3
     assert (bases(log), log.log_start_offset, log.log_end_offset) == ([3], 3, 3)
-    assert log.retain(NOW, upper_offset=3) == []
+    assert retain(log, NOW, upper_offset=3) == []
     append(log)
     log.close(clean=True)
     assert open_log(disk, clean=True, log_start_offset=3).log_end_offset == 4
@@ -68,36 +68,36 @@ def test_when_everything_is_too_old_a_new_segment_keeps_the_end(disk: UnsyncedDi
 
 def test_minus_one_keeps_forever(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500_000, 100, retention_ms=-1)
-    assert log.retain(NOW, upper_offset=2) == []
+    assert retain(log, NOW, upper_offset=2) == []
 
 
 def test_segments_beyond_the_size_go_from_the_oldest_on(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 0, 0, 0, 0, 0, retention_bytes=200)
     size = log.segments[0].size_bytes
     assert 2 * size <= 200 < 3 * size
-    log.retain(NOW, upper_offset=5)
+    retain(log, NOW, upper_offset=5)
     # Kafka removes a segment only when what is left is still as large as the limit.
     assert bases(log) == [2, 3, 4]
 
 
 def test_a_log_below_the_size_keeps_everything(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 0, 0, retention_bytes=10_000)
-    assert log.retain(NOW, upper_offset=2) == []
+    assert retain(log, NOW, upper_offset=2) == []
 
 
 def test_records_without_times_go_with_a_later_segment_only(disk: UnsyncedDisk) -> None:
     log = a_log(disk, NOW + 1, 500, NOW + 1, 100, retention_ms=300)
     assert log.segments[0].max_timestamp == -1
-    log.retain(NOW, upper_offset=4)
+    retain(log, NOW, upper_offset=4)
     assert bases(log) == [2, 3]
 
 
 def test_a_compacted_log_is_not_deleted_by_age(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500, 400, 100, retention_ms=300, cleanup_policy=frozenset({COMPACT}))
-    assert log.retain(NOW, upper_offset=3) == []
+    assert retain(log, NOW, upper_offset=3) == []
     both = frozenset({COMPACT, DELETE})
     log.config = LogConfig(segment_bytes=ONE_PER_SEGMENT, retention_ms=300, cleanup_policy=both)
-    assert len(log.retain(NOW, upper_offset=3)) == 2
+    assert len(retain(log, NOW, upper_offset=3)) == 2
 
 
 def test_sealed_segments_know_their_age_after_a_restart(disk: UnsyncedDisk) -> None:
@@ -105,7 +105,7 @@ def test_sealed_segments_know_their_age_after_a_restart(disk: UnsyncedDisk) -> N
     config = log.config
     log.close(clean=True)
     log = open_log(disk, config, clean=True)
-    assert len(log.retain(NOW, upper_offset=3)) == 2
+    assert len(retain(log, NOW, upper_offset=3)) == 2
 
 
 def test_deleted_records_are_not_served_and_their_segments_go(disk: UnsyncedDisk) -> None:
@@ -134,38 +134,7 @@ def test_retention_removes_what_lies_below_the_start_even_without_a_delete_polic
 ) -> None:
     log = a_log(disk, 0, 0, 0, cleanup_policy=frozenset({COMPACT}))
     log.log_start_offset = 2
-    assert len(log.retain(NOW, upper_offset=3)) == 2
-
-
-@pytest.mark.parametrize("offset", range(8))
-def test_a_truncated_log_ends_where_it_was_cut(disk: UnsyncedDisk, offset: int) -> None:
-    log = open_log(disk, LogConfig(segment_bytes=300, index_interval_bytes=50))
-    for number in range(8):
-        append(log, size=20, timestamp_ms=1000 + number)
-    assert len(log.segments) == 3
-    log.truncate_to(offset)
-    assert log.log_end_offset == offset
-    assert [batch.base_offset for batch in all_batches(log)] == list(range(offset))
-    newest = log.max_timestamp_offset()
-    assert (newest.offset if newest else -1) == offset - 1
-    append(log, size=20, timestamp_ms=5000)
-    assert log.read(offset, 1000, upper_offset=offset + 1).next_offset == offset + 1
-    log.close(clean=True)
-    assert len(audit(disk, FOLDER)) == offset + 1
-
-
-def test_truncation_inside_a_batch_drops_the_batch(disk: UnsyncedDisk) -> None:
-    log = open_log(disk)
-    append(log, 3)
-    append(log, 3)
-    log.truncate_to(4)
-    assert log.log_end_offset == 3
-
-
-def test_truncation_beyond_the_end_changes_nothing(disk: UnsyncedDisk) -> None:
-    log = a_log(disk, 0, 0)
-    log.truncate_to(2)
-    assert log.log_end_offset == 2
+    assert len(retain(log, NOW, upper_offset=3)) == 2
 
 
 def test_old_snapshots_go_with_their_segments(disk: UnsyncedDisk) -> None:
@@ -174,7 +143,7 @@ def test_old_snapshots_go_with_their_segments(disk: UnsyncedDisk) -> None:
         log.write_snapshot(offset, b"x")
     log.delete_before(3)
     assert log.list_snapshots() == [3, 4]
-    log.truncate_to(3)
+    log.delete_snapshot(4)
     assert log.list_snapshots() == [3]
     log.delete_snapshot(3)
     assert log.latest_snapshot(9) is None

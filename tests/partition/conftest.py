@@ -55,3 +55,13 @@ class World:
 @pytest.fixture
 def new_world() -> Callable[..., World]:
     return World
+
+
+def retain(partition: Partition, now_ms: int) -> int:
+    """Runs retention to its end, as the broker does in steps; returns how many segments went."""
+    steps = partition.retention(now_ms)
+    try:
+        while True:
+            next(steps).run()
+    except StopIteration as done:
+        return int(done.value)

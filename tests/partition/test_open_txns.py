@@ -36,7 +36,7 @@ def test_without_another_open_transaction_everything_up_to_the_marker_is_stable(
 
 def test_the_oldest_open_transaction_is_the_one_that_pins() -> None:
     txns = OpenTxns()
-    assert txns.oldest() is None
+    assert txns.first_unstable_offset() is None
     txns.begin(3, producer_id=11)
     txns.begin(4, producer_id=12)
-    assert txns.oldest() == (3, 11)
+    assert txns.first_unstable_offset() == 3

@@ -17,7 +17,7 @@ from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
 from fencepost.records.opened import Record, open_batch
 from tests.partition.batches import client_batch
-from tests.partition.conftest import World
+from tests.partition.conftest import World, retain
 
 NewWorld = Callable[..., World]
 NOW = 2_000
@@ -211,7 +211,7 @@ def test_case_73_the_last_stable_offset_is_raised_to_the_log_start(
     assert partition.last_stable_offset == 0
     segments = len(partition.log.segments)
     assert partition.delete_before(offset) is ErrorCode.NONE
-    partition.retain(NOW)
+    retain(partition, NOW)
     assert (len(partition.log.segments) < segments) == (segment_bytes == 200 and offset > 1)
     assert partition.log_start_offset == partition.last_stable_offset == offset
     end(partition, commit=False)
@@ -374,7 +374,7 @@ def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_used(
     for sequence in range(4):
         write(partition, txn_batch(sequence, b"v" * 50))
     assert partition.delete_before(1) is ErrorCode.NONE
-    assert partition.retain(NOW) == 1
+    assert retain(partition, NOW) == 1
     offsets = partition.log.list_snapshots()
     partition.close(clean=True)
     newest = f"/data/t-0/{max(partition.log.list_snapshots()):020d}.snapshot"
@@ -453,7 +453,7 @@ def test_producers_survive_the_deletion_of_their_segments(new_world: NewWorld) -
     for sequence in range(6):
         write(partition, client_batch(b"v" * 50, producer_id=PID, epoch=0, sequence=sequence))
     assert partition.delete_before(partition.log_end_offset) is ErrorCode.NONE
-    assert partition.retain(NOW) == 5
+    assert retain(partition, NOW) == 5
     reopened = world.kill()
     following = write(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=6))
     gap = refused(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=9))
@@ -471,7 +471,7 @@ def test_retention_goes_on_though_snapshots_are_lost_and_damaged(new_world: NewW
     for offset in damaged:
         world.disk.write_file(f"/data/t-0/{offset:020d}.snapshot", b"broken", sync=True)
     assert partition.delete_before(lost) is ErrorCode.NONE
-    assert partition.retain(NOW) == lost
+    assert retain(partition, NOW) == lost
     reopened = world.kill()
     following = write(reopened, client_batch(b"w", producer_id=PID, epoch=0, sequence=6))
     assert following.base_offset == 6

@@ -66,7 +66,7 @@ def test_the_header_of_a_request_is_read_as_it_was_written(
     assert header.correlation_id == -3
     assert header.client_id == client_id
     assert header.api_key is ApiKey.END_TXN
-    assert header.is_supported
+    assert header.api.serves(header.api_version)
     assert decode_request(header.api, version, frame, header.body_offset) == END_TXN
 
 
@@ -110,7 +110,7 @@ def test_the_header_of_a_version_that_we_do_not_serve_can_be_read() -> None:
     header = read_request_header(memoryview(bytes.fromhex("0000 0002 00000007 0001 63")))
     assert header.api_key is ApiKey.PRODUCE
     assert header.correlation_id == 7
-    assert not header.is_supported
+    assert not header.api.serves(header.api_version)
 
 
 def test_a_version_that_we_do_not_serve_is_never_decoded() -> None:
@@ -138,7 +138,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
     frame[3] = 99
     header = read_request_header(frame)
     assert header.api_key is ApiKey.API_VERSIONS
-    assert not header.is_supported
+    assert not header.api.serves(header.api_version)
     refusal = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)],

@@ -33,8 +33,7 @@ Theory of operation.
   takes records out; between two segments a jump means that a crash took a tail and left a later
   file.
 - A disk that fails in the middle of a swap leaves files and memory apart: such a log raises
-  StorageError until the swap is finished, which every use tries. A truncation that failed is only
-  put right when the log is opened again.
+  StorageError until the swap is finished, which every use tries.
 """
 
 from __future__ import annotations

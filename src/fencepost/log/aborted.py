@@ -95,15 +95,6 @@ class AbortedIndex:
                 return True
         return False
 
-    def truncate(self, offset: int) -> None:
-        """Forgets transactions whose marker lies at or after an offset."""
-        kept = [txn for txn in self.entries() if txn.last_offset < offset]
-        if len(kept) != len(self.entries()):
-            data = b"".join(map(encode_aborted_txn, kept))
-            self._disk.write_file(self.path, data, sync=True)
-            self._entries = kept
-            self._written = len(kept)
-
     def begin(self) -> None:
         """There is no file yet, so there is none to be read."""
         self._entries = []

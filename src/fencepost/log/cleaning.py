@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -212,17 +212,3 @@ class Cleaner:
         if last.last_data_offset is not None:
             return batch.last_offset == last.last_data_offset
         return batch.is_control and batch.producer_epoch == last.producer_epoch
-
-
-def last_records_of(batches: Iterator[SealedBatch]) -> dict[int, LastRecord]:
-    """The newest trace of every producer, for a caller that keeps no producers."""
-    found: dict[int, LastRecord] = {}
-    for batch in batches:
-        if not batch.has_producer_id:
-            continue
-        known = found.get(batch.producer_id)
-        offset = known.last_data_offset if known is not None else None
-        if not batch.is_control:
-            offset = batch.last_offset
-        found[batch.producer_id] = LastRecord(offset, batch.producer_epoch)
-    return found

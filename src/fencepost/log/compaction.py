@@ -20,7 +20,7 @@ which the next open finishes (`recovery.finish_swap`).
 
 `compaction` is a generator that yields after some milliseconds of work, so that a broker can serve
 its clients in between. It yields None, or a sync that must have run before it goes on. What changes
-under it (a segment deleted, the log truncated) ends the round without harm.
+under it (a segment deleted, the log closed) ends the round without harm.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from fencepost.log.cleaning import (
     Cleaner,
     LastRecord,
     NewestOffsets,
-    last_records_of,
 )
 from fencepost.log.durability import PendingSync
 from fencepost.log.log import Log
@@ -91,51 +90,18 @@ class _Interrupted(Exception):  # noqa: N818 - the log changed under us, which i
     pass
 
 
-def compact(
-    log: Log,
-    *,
-    upper_offset: int,
-    now_ms: int,
-    last_records: Mapping[int, LastRecord] | None = None,
-    force: bool = False,
-) -> Compacted | None:
-    """Runs a whole round at once; None when the log is not dirty enough to be worth it."""
-    steps = compaction(
-        log, upper_offset=upper_offset, now_ms=now_ms, last_records=last_records, force=force
-    )
-    sync: PendingSync | None = None
-    while True:
-        try:
-            if sync is not None:
-                sync.run()
-        except StorageError as problem:
-            steps.throw(problem)
-        try:
-            sync = next(steps)
-        except StopIteration as done:
-            result: Compacted | None = done.value
-            return result
-
-
 def compaction(
     log: Log,
     *,
     upper_offset: int,
     now_ms: int,
-    last_records: Mapping[int, LastRecord] | None = None,
-    force: bool = False,
+    last_records: Mapping[int, LastRecord],
 ) -> Generator[PendingSync | None, None, Compacted | None]:
-    """A round in steps.
-
-    `last_records` are the partition's active producers, whose last batches must stay; without it
-    every producer in the log counts as active. `force` cleans however clean the log is.
-    """
+    """A round in steps; `last_records` are the active producers, whose last batches must stay."""
     try:
         plan = plan_round(log, upper_offset, now_ms)
-        if not plan.is_worth_it(0.0 if force else log.config.min_cleanable_dirty_ratio):
+        if not plan.is_worth_it(log.config.min_cleanable_dirty_ratio):
             return None
-        if last_records is None:
-            last_records = last_records_of(log.scan(log.log_start_offset, headers_only=True))
         return (yield from _run(log, plan, now_ms, last_records))
     except _Interrupted:
         return None
@@ -208,7 +174,6 @@ def _run(
 def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync | None, None, None]:
     """Notes the newest offset of every key of the dirty part, as far as there is room."""
     transactions = CleanedTransactions()
-    generation = log.generation
     newest.end_offset = plan.first_dirty_offset
     for segment in log.segments_from(plan.first_dirty_offset):
         if segment.base_offset >= plan.end_offset:
@@ -229,7 +194,7 @@ def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync 
             if cost > _STEP_COST:
                 cost = 0
                 yield None
-            _check_unchanged(log, generation)
+            _check_open(log)
         _check_still_there(segment)
         newest.end_offset = max(newest.end_offset, segment.next_offset)
         yield None
@@ -240,9 +205,9 @@ def _check_still_there(segment: Segment) -> None:
         raise _Interrupted
 
 
-def _check_unchanged(log: Log, generation: int) -> None:
-    """After every wait inside a segment: whoever reads on in a log that was cut would read what is not there."""
-    if log.generation != generation:
+def _check_open(log: Log) -> None:
+    """Comes after every wait inside a segment: a closed log must not be read on."""
+    if log.is_closed:
         raise _Interrupted
 
 
@@ -287,24 +252,23 @@ def _clean_group(
 ) -> Generator[PendingSync | None, None, Segment]:
     """Writes one new segment in the place of some neighbours and swaps it in."""
     target = group[0]
-    generation = log.generation
     cleaner.transactions.retained.clear()
     cleaner.segment_end_offset = group[-1].next_offset
     try:
         found = yield from _write_cleaned(log, group, cleaner)
-        _check_in_place(log, group, generation)
+        _check_in_place(log, group)
         for suffix in SEGMENT_SUFFIXES:
             log.disk.rename(target.path(suffix + CLEANED), target.path(suffix + SWAP))
         yield from _sync(log, folders=[log.folder])
-        _check_in_place(log, group, generation)
+        _check_in_place(log, group)
     except BaseException:
         _take_back(log, target)
         raise
     return log.replace_segments(group, found.size_bytes)
 
 
-def _check_in_place(log: Log, group: list[Segment], generation: int) -> None:
-    if log.generation != generation or group[0].is_gone or not log.holds(group):
+def _check_in_place(log: Log, group: list[Segment]) -> None:
+    if log.is_closed or group[0].is_gone or not log.holds(group):
         raise _Interrupted
 
 
@@ -324,7 +288,6 @@ def _sync(
         yield PendingSync(
             log.disk,
             end_offset=0,
-            generation=log.generation,
             number=0,
             paths=list(paths),
             folders=list(folders),
@@ -365,7 +328,7 @@ def _clean_segment(
     _check_still_there(segment)
     cleaner.transactions.expect(log.aborted_between(segment.base_offset, segment.next_offset))
     pending: list[Buffer] = []
-    cost, generation = 0, log.generation
+    cost = 0
     for _, batch in segment.batches():
         if crc32c(memoryview(batch.data)[CRC_START:]) != batch.crc:
             # Written anew it would have a right CRC and wrong records.
@@ -380,7 +343,7 @@ def _clean_segment(
             _write(file, pending, found)
             pending, cost = [], 0
             yield None
-        _check_unchanged(log, generation)
+        _check_open(log)
     _check_still_there(segment)
     _write(file, pending, found)
     yield None

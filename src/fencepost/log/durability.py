@@ -18,21 +18,19 @@ from fencepost.log.segment import Segment
 class PendingSync:
     """Everything below `end_offset` is durable once `run` has returned."""
 
-    __slots__ = ("_disk", "end_offset", "folders", "generation", "number", "paths")
+    __slots__ = ("_disk", "end_offset", "folders", "number", "paths")
 
     def __init__(
         self,
         disk: Disk,
         *,
         end_offset: int,
-        generation: int,
         number: int,
         paths: list[str],
         folders: list[str],
     ) -> None:
         self._disk = disk
         self.end_offset = end_offset
-        self.generation = generation
         self.number = number
         self.paths = paths
         self.folders = folders
@@ -127,7 +125,7 @@ class Unsynced:
         self._number += 1
         self._names_noted = self._number
 
-    def prepare(self, end_offset: int, generation: int, more: list[str]) -> PendingSync:
+    def prepare(self, end_offset: int, more: list[str]) -> PendingSync:
         """A sync of everything noted so far and of `more`."""
         folders: list[str] = []
         if self._names_synced < self._names_noted:
@@ -138,7 +136,6 @@ class Unsynced:
         return PendingSync(
             self._disk,
             end_offset=end_offset,
-            generation=generation,
             number=self._number,
             paths=[*self._paths, *more],
             folders=folders,

@@ -19,7 +19,7 @@ from fencepost.log.open_segments import OpenSegments
 from fencepost.log.recovery import finish_swap, open_segments_of
 from fencepost.log.retention import expired_segments
 from fencepost.log.segment import SMALL_LOG_BYTES, LogSlice, Segment
-from fencepost.log.survey import MAX_RELATIVE_OFFSET, OnBatch
+from fencepost.log.survey import MAX_RELATIVE_OFFSET
 from fencepost.log.times import TimestampOffset, find_newest, find_timestamp
 from fencepost.records.batch import SealedBatch
 from fencepost.records.entry import Entry, entries_of
@@ -64,8 +64,7 @@ class Log:
         """A compacted segment that is not in its place yet, and those it replaces."""
         self._doomed: list[Segment] = []
         """Segments that are no longer part of the log and whose files the disk did not remove."""
-        self.generation = 0
-        """Grows with every truncation: what was prepared before it speaks of other bytes."""
+        self.is_closed = False
         self._unsynced = Unsynced(disk, folder, is_known_durable=was_clean)
         self._indexes_end = segments[-1].next_offset if was_clean else -1
         """Up to where the active segment's index files reach; -1 when they are not to be
@@ -92,7 +91,7 @@ class Log:
         if self.is_start_lost:
             self.missing.insert(0, (log_start_offset, self._bases[0]))
         self.recovered_from = recovered_from
-        """The first offset whose batches `on_batch` was shown, when the open had to recover."""
+        """The first offset that recovery has read; None after a clean close."""
         self.epochs = LeaderEpochs(disk, folder, is_new=make_folder is not None)
         for segment in segments[:-1]:
             if recovered_from is not None and segment.base_offset >= recovered_from:
@@ -109,18 +108,16 @@ class Log:
         clean: bool,
         recovery_point: int = 0,
         log_start_offset: int = 0,
-        on_batch: OnBatch | None = None,
         open_segments: OpenSegments | None = None,
         lost_power: bool = True,
     ) -> Log:
         """Opens or creates the log of a folder.
 
         `clean` is the owner's word that `close(clean=True)` was the last thing that happened here.
-        Otherwise the segments from the one with `recovery_point` on are checked and cut, their
-        transaction indexes are emptied, and `on_batch` sees each of their batches, so that
-        producers and aborted transactions can be rebuilt in the same pass. `lost_power` says
-        whether bytes that were never synced may be missing: if not, only the last append can be
-        torn.
+        Otherwise the segments from the one with `recovery_point` on are checked and cut, and their
+        transaction indexes are emptied: the partition scans these segments to rebuild its producers
+        and the indexes. `lost_power` says whether bytes that were never synced may be missing. If
+        not, only the last append can be torn.
         """
         shared = OpenSegments() if open_segments is None else open_segments
         try:
@@ -132,7 +129,6 @@ class Log:
                 now_ms=now_ms,
                 recovery_point=None if clean else recovery_point,
                 log_start_offset=log_start_offset,
-                on_batch=on_batch,
                 lost_power=lost_power,
             )
             log = cls(
@@ -393,13 +389,12 @@ class Log:
         while offset < self.log_end_offset and not self._active.is_gone:
             self._check_usable()
             segment = self.segments_from(offset)[0]
-            generation = self.generation
             for batch in self._scan_segment(segment, offset, headers_only):
                 yield batch
                 offset = batch.next_offset
-                if self.generation != generation:
-                    break
-            if not segment.is_gone and self.generation == generation:
+                if self.is_closed:
+                    return
+            if not segment.is_gone:
                 if segment is self._active:
                     return
                 offset = max(offset, segment.next_offset)
@@ -470,55 +465,6 @@ class Log:
 
     # --- shortening ----------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> None:
-        """Drops every batch that reaches `offset`; durable when this returns.
-
-        When the disk fails in the middle, the log refuses everything until it is opened again.
-        """
-        assert offset >= self.log_start_offset
-        if offset >= self.log_end_offset:
-            return
-        self._check_usable()
-        self.generation += 1
-        self._indexes_end = -1
-        self.recovery_point = min(self.recovery_point, offset)
-        try:
-            while self._active.base_offset > offset:
-                self._drop_active()
-            # In this order: a later segment that came back would leave a hole before it.
-            self.disk.sync_dir(self.folder)
-            self._active.truncate(offset)
-            self._active.file().sync()
-            if self._active.next_offset < self.log_start_offset:
-                self._restart()
-            self.log_end_offset = self._active.next_offset
-            self.recovery_point = min(self.recovery_point, self.log_end_offset)
-            self.first_dirty_offset = min(self.first_dirty_offset, self.log_end_offset)
-            if self.epochs.cut_end(self.log_end_offset):
-                self._note_epochs()
-            snapshots.delete_snapshots_after(self.disk, self.folder, self.log_end_offset)
-        except OSError as problem:
-            self._failure = f"{self.folder} is half truncated: {problem}"
-            raise StorageError(self._failure) from problem
-
-    def _restart(self) -> None:
-        """The start lay inside the batch that went: what is left before it is of no use to anybody."""
-        for segment in self.segments:
-            segment.delete()
-        self._active = Segment(self.disk, self.folder, self.log_start_offset, self._open_segments)
-        self._active.create()
-        self.segments[:], self._bases[:] = [self._active], [self._active.base_offset]
-        self._unsynced.names_changed()
-
-    def _drop_active(self) -> None:
-        """Removes the last segment; the one before it grows again."""
-        self.segments.pop().delete()
-        self._bases.pop()
-        self._active = self.segments[-1]
-        self._active.load_tail()
-        self._active.activate()
-        self.log_end_offset = self._active.next_offset
-
     def delete_before(self, offset: int) -> None:
         """Moves the log start offset (DeleteRecords) and removes the segments that lie below it."""
         self.start_at(offset)
@@ -533,16 +479,6 @@ class Log:
     def expired(self, now_ms: int, upper_offset: int) -> list[Segment]:
         """The oldest segments that are past their retention, none of which reaches `upper_offset`."""
         return expired_segments(self, now_ms, upper_offset)
-
-    def retain(self, now_ms: int, upper_offset: int) -> list[Segment]:
-        """Removes what is past its retention; returns it.
-
-        For logs without producers, see `Partition.retain`.
-        """
-        expired = self.expired(now_ms, upper_offset)
-        if len(expired) == len(self.segments):
-            self.roll(now_ms)
-        return self.remove_oldest(len(expired))
 
     def remove_oldest(self, count: int) -> list[Segment]:
         """Removes so many segments; what the disk refuses to remove is tried again the next time."""
@@ -643,9 +579,7 @@ class Log:
     def prepare_sync(self) -> PendingSync:
         """What must reach the disk for everything appended so far; see `durability.py`."""
         if self.is_unborn:
-            return PendingSync(
-                self.disk, end_offset=0, generation=self.generation, number=0, paths=[], folders=[]
-            )
+            return PendingSync(self.disk, end_offset=0, number=0, paths=[], folders=[])
         is_ahead = self.log_end_offset > self.recovery_point
         active = [self._active.path(LOG)] if is_ahead else []
         return self._prepare(self.log_end_offset, active)
@@ -661,11 +595,11 @@ class Log:
                 self._active.aborted.write_behind()
                 self._unsynced.add(self._active.aborted.path)
                 self._unsynced.names_changed()
-        return self._unsynced.prepare(end_offset, self.generation, more)
+        return self._unsynced.prepare(end_offset, more)
 
     def complete_sync(self, pending: PendingSync) -> int:
         """Takes note of a sync that has run; returns the new recovery point."""
-        if pending.generation == self.generation:
+        if not self.is_closed:
             self.recovery_point = max(self.recovery_point, pending.end_offset)
             self._unsynced.complete(pending)
         return self.recovery_point
@@ -684,9 +618,8 @@ class Log:
         except OSError as problem:
             raise StorageError(f"{self.folder} cannot be closed: {problem}") from problem
         finally:
-            # A round of compaction that is under way must not go on: the folder may soon be another
-            # log's.
-            self.generation += 1
+            # Stops a round of compaction: the folder may soon belong to another log.
+            self.is_closed = True
             self._failure = self._failure or f"{self.folder} is closed"
             for segment in self.segments:
                 segment.close()

@@ -37,7 +37,7 @@ from fencepost.log.names import (
 )
 from fencepost.log.open_segments import OpenSegments
 from fencepost.log.segment import Segment
-from fencepost.log.survey import EVERYTHING, MAX_RELATIVE_OFFSET, OnBatch, survey
+from fencepost.log.survey import EVERYTHING, MAX_RELATIVE_OFFSET, survey
 from fencepost.records.batch import HEADER_BYTES, read_header
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,6 @@ def open_segments_of(
     now_ms: int,
     recovery_point: int | None,
     log_start_offset: int,
-    on_batch: OnBatch | None,
     lost_power: bool,
 ) -> Opened:
     """Puts a folder in order; no recovery point means that the log was closed cleanly."""
@@ -78,7 +77,7 @@ def open_segments_of(
         if first < len(segments):
             recovered_from = segments[first].base_offset
             durable = EVERYTHING if recovery_point is None else recovery_point
-            recovery = Recovery(config.index_interval_bytes, on_batch, durable, lost_power)
+            recovery = Recovery(config.index_interval_bytes, durable, lost_power)
             epochs = recovery.run(segments, first)
     if segments and segments[-1].next_offset < log_start_offset:
         # The log start offset was durable and the data before it was not: what is left is of no
@@ -110,12 +109,10 @@ class Recovery:
     def __init__(
         self,
         index_interval_bytes: int,
-        on_batch: OnBatch | None,
         durable_below: int,
         lost_power: bool,
     ) -> None:
         self._index_interval_bytes = index_interval_bytes
-        self._on_batch = on_batch
         self._durable_below = durable_below
         self._lost_power = lost_power
         self._epochs: list[tuple[int, int]] = []
@@ -177,8 +174,7 @@ class Recovery:
             size,
             segment.base_offset,
             self._index_interval_bytes,
-            self._on_batch,
-            expected,
+            expected=expected,
         )
         segment.adopt(found)
         self._epochs += found.epochs

@@ -173,20 +173,6 @@ class Segment:
         """Brings the file back to the size we know, after an append that failed half-way."""
         self.file().truncate(self.size_bytes)
 
-    def truncate(self, offset: int) -> None:
-        """Drops every batch that reaches `offset` or beyond."""
-        position = self.find(offset)
-        self._hints.clear()
-        if position is not None and position < self.size_bytes:
-            self.file().truncate(position)
-            self.size_bytes = position
-            # Written anew when the segment is sealed or closed, if it is large enough.
-            self._disk.remove(self.path(INDEX))
-            self._disk.remove(self.path(TIME_INDEX))
-        self.index().truncate(offset - self.base_offset, self.size_bytes)
-        self.aborted.truncate(offset)
-        self.load_tail()
-
     # --- states --------------------------------------------------------------------------------
 
     def activate(self) -> None:

@@ -59,7 +59,3 @@ class OpenTxns:
             ending = min(self._ending)
             return ending if oldest is None else min(oldest, ending)
         return oldest
-
-    def oldest(self) -> tuple[int, int] | None:
-        """(first offset, producer id) of the transaction that pins the last stable offset."""
-        return next(iter(self._open.items()), None)

@@ -520,20 +520,10 @@ class Partition:
         self.producers.expire(now_ms, expiration_ms)
         self.verification.expire(now_ms, expiration_ms)
 
-    def retain(self, now_ms: int) -> int:
-        """Removes segments that are past the topic's retention or below its start; how many.
-
-        Waits for the disk.
-        """
-        steps = self.retention(now_ms)
-        try:
-            while True:
-                next(steps).run()
-        except StopIteration as done:
-            return int(done.value)
-
     def retention(self, now_ms: int) -> Generator[PendingSync, None, int]:
-        """The same in steps: whoever drives it runs each sync, and then goes on.
+        """Removes segments past the topic's retention or below the log start; returns how many.
+
+        The caller runs each sync that this yields before it goes on.
 
         What a producer may send next, and which transactions are open, must not depend on whether
         its batches are still there. So the producers are saved where the log will begin, and that

@@ -82,14 +82,6 @@ class RequestHeader:
     def api_key(self) -> ApiKey:
         return self.api.key
 
-    @property
-    def is_supported(self) -> bool:
-        """Whether the body can be decoded.
-
-        If not, ApiVersions has an answer and all others have none.
-        """
-        return self.api.serves(self.api_version)
-
 
 def read_request_header(frame: memoryview) -> RequestHeader:
     """The header of a request of any version; WireError for an API that we do not know."""

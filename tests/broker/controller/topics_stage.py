@@ -26,6 +26,7 @@ from fencepost.wire.codec import (
     encode_response,
     read_request_header,
 )
+from tests.partition.conftest import retain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -124,7 +125,7 @@ class StubBackground:
 
 class StubHousekeeping:
     def retain_soon(self, partition: Partition) -> None:
-        partition.retain(NOW_MS)
+        retain(partition, NOW_MS)
 
 
 class StubNode:
