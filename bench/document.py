@@ -1,4 +1,4 @@
-"""Writes the figures of a run into docs/performance.md and draws its plots.
+"""Writes the figures of a run into docs/performance.md and performance-details.md, and draws plots.
 
 A measured part stands between `<!-- measured: NAME -->` and `<!-- end of NAME -->`; all around it
 is written by hand and stays. The files of several runs can be given: where two have the same load,
@@ -25,10 +25,11 @@ Json = dict[str, Any]
 
 
 def write_page(runs: Sequence[Json], page: Path = PAGE) -> list[Path]:
-    """Writes all measured parts of the page and the plots beside it; returns what was written."""
+    """Writes the measured parts of the page and its details, and the plots; returns the files."""
     plots = page.with_suffix("")
     loads = _merged(runs)
-    written = [page]
+    pages = [each for each in (page, details_of(page)) if each.exists()]
+    written = list(pages)
     for load in loads.values():
         for plot in load.get("plots", []):
             if (picture := _picture(load, plot)) is not None:
@@ -36,14 +37,20 @@ def write_page(runs: Sequence[Json], page: Path = PAGE) -> list[Path]:
                 target = plots / f"{plot['name']}.svg"
                 target.write_text(picture)
                 written.append(target)
-    drawn = {path.stem for path in written[1:]}
+    drawn = {path.stem for path in written if path.suffix == ".svg"}
     parts = {"machine": _machine(runs), "targets": _targets(loads.values())}
     for chapter in CHAPTERS:
         found = [loads[load.name] for load in chapter.loads if load.name in loads]
         if found:
             parts[chapter.name] = _chapter(found, plots.name, drawn)
-    page.write_text(PART.sub(lambda part: _filled(part, parts), page.read_text()))
+    for each in pages:
+        each.write_text(PART.sub(lambda part: _filled(part, parts), each.read_text()))
     return written
+
+
+def details_of(page: Path) -> Path:
+    """The page beside the results that has the table of every load."""
+    return page.with_name(f"{page.stem}-details.md")
 
 
 def read_runs(paths: Iterable[Path]) -> list[Json]:

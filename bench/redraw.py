@@ -1,4 +1,4 @@
-"""Draws the plots of docs/performance.md again, from the figures in its tables.
+"""Draws the plots of docs/performance-details.md again, from the figures in its tables.
 
     python -m bench.redraw
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from bench.document import PAGE
+from bench.document import PAGE, details_of
 from bench.load import Load, Plot
 from bench.loads import LOADS
 from bench.svg import Line, Point, line_plot
@@ -26,8 +26,8 @@ Table = dict[str, dict[str, str]]
 
 
 def redraw(page: Path = PAGE) -> list[Path]:
-    """Writes every plot for which the page has figures; returns what was written."""
-    tables = dict(_tables(page.read_text()))
+    """Writes every plot for which the page's details have figures; returns what was written."""
+    tables = dict(_tables(details_of(page).read_text()))
     written = []
     for load in LOADS:
         for plot in load.plots:

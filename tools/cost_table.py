@@ -1,6 +1,6 @@
 """The table of docs/guide/settings.md that holds our figures against those that are often quoted.
 
-Our figures are read from the tables that `make bench` writes into docs/performance.md, so the two
+Our figures are read from the tables that `make bench` writes into docs/performance-details.md, so the two
 pages never differ.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "performance-details.md"
 
 
 class Step(NamedTuple):
@@ -40,7 +40,7 @@ STEPS: Final = (
 
 
 def cost_table() -> Iterator[str]:
-    """The rows; a figure that performance.md no longer has is an error."""
+    """The rows; a figure that the page no longer has is an error."""
     text = PAGE.read_text(encoding="utf-8")
     yield "| step | often quoted | fencepost | Apache Kafka 4.3 |"
     yield "|---|---:|---:|---:|"
@@ -63,5 +63,5 @@ def _medians(text: str, load: str, measure: str) -> list[str]:
         text,
         re.MULTILINE,
     )
-    assert row, f"docs/performance.md has no {measure!r} of {load!r}"
+    assert row, f"docs/performance-details.md has no {measure!r} of {load!r}"
     return [figure.split("(")[0].strip() for figure in row.groups()]

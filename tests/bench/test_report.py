@@ -179,6 +179,15 @@ def test_the_page_gets_figures_and_plots_and_keeps_what_was_written_by_hand(tmp_
     assert text.endswith("end\n")
 
 
+def test_figures_reach_the_page_of_details_too(tmp_path: Path) -> None:
+    page, details = tmp_path / "performance.md", tmp_path / "performance-details.md"
+    page.write_text(PAGE)
+    details.write_text(PAGE)
+
+    assert write_page([run_of(3.0)], page)[:2] == [page, details]
+    assert details.read_text() == page.read_text()
+
+
 def test_writing_the_page_twice_changes_nothing(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(PAGE)
@@ -201,7 +210,8 @@ def test_the_later_of_two_runs_counts(tmp_path: Path) -> None:
 
 
 def test_the_page_of_this_repository_has_a_part_for_every_chapter() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "performance.md").read_text()
+    docs = Path(__file__).parents[2] / "docs"
+    text = (docs / "performance.md").read_text() + (docs / "performance-details.md").read_text()
 
     for name in ("machine", "targets", *(chapter.name for chapter in CHAPTERS)):
         assert f"<!-- measured: {name} -->\n" in text

@@ -103,7 +103,7 @@ PAGE = """
 
 def test_plots_are_drawn_again_from_the_tables_of_the_page(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
-    page.write_text(PAGE)
+    (tmp_path / "performance-details.md").write_text(PAGE)
     (tmp_path / "performance").mkdir()
     assert redraw(page) == [tmp_path / "performance" / "small-transactions.svg"]
     told = ET.fromstring(redraw(page)[0].read_text()).findtext(f"{SVG}desc")
