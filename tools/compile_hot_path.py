@@ -66,6 +66,7 @@ HOT_PATH: Final = (
     "broker/memory.py",
     "broker/server.py",
     "broker/local_partitions.py",
+    "broker/runtime.py",
     "broker/transactions/checkpoint.py",
     "broker/transactions/timeouts.py",
     "broker/transactions/ending.py",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.groups.partition import ENTRIES_PER_TURN
+from fencepost.broker.log_loader import ENTRIES_PER_TURN
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsRequest

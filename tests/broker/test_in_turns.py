@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker import turns
-from fencepost.broker.transactions import markers
+from fencepost.broker.transactions import ending
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
@@ -151,8 +151,8 @@ def test_every_request_is_answered_as_in_one_turn(
 def test_the_markers_of_a_wide_transaction_are_written_over_several_turns(
     monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    monkeypatch.setattr(markers, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(markers, "FEW", 2)
+    monkeypatch.setattr(ending, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(ending, "UNTIMED_MARKERS", 2)
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC, len(PARTITIONS))
         create_topic(stage, "goes", 3)

@@ -29,7 +29,7 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import SyncError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC
 from fencepost.base.seams import Disk
-from fencepost.broker.transactions import loading as transaction_loading
+from fencepost.broker import log_loader
 from fencepost.broker.transactions.checkpoint import checkpoint_path, read_checkpoint
 from fencepost.coordinator.txn.apply import CoordinatorState, fold
 from fencepost.coordinator.txn.states import State
@@ -266,7 +266,7 @@ def test_a_log_is_not_compacted_while_its_coordinator_reads_it(
         keep_busy(stage)
         stage.advance(DELETE_RETENTION_MS)
     stage.kill()
-    monkeypatch.setattr(transaction_loading, "ENTRIES_PER_TURN", 2)
+    monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 2)
     again = stage.again()
     assert again.node.transactions.is_loading
     partition = again.node.partition(TRANSACTION_STATE_TOPIC, 0)

@@ -70,7 +70,7 @@ def recorded(*, commit: bool) -> list[str]:
     with Stage(durability="os") as stage:
         one = open_transaction(stage, TV1)
         calls: list[str] = []
-        stage.node.crash_points = calls.append
+        stage.node.runtime.crash_points = calls.append
         assert one.end(commit=commit) == NONE
     counts: Counter[str] = Counter()
     numbered = []

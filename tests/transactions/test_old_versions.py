@@ -140,7 +140,7 @@ def test_offsets_while_the_coordinator_of_the_group_loads(
     partition = stage.node.partition("__transaction_state", index)
     assert partition is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fencepost.broker.transactions.loading.ENTRIES_PER_TURN", 1)
+        patch.setattr("fencepost.broker.log_loader.ENTRIES_PER_TURN", 1)
         stage.node.transactions.load(index, partition)
         (error,) = one.commit_offsets("g", {("t", 0): 7}, version=version).values()
     loading, away = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE

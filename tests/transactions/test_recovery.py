@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from fencepost.broker.transactions import loading as transaction_loading
+from fencepost.broker import log_loader
 from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.node_stage import Stage
@@ -277,7 +277,7 @@ def test_a_coordinator_partition_that_goes_and_comes_back_in_a_running_broker(
     assert held == NONE, "the group knows the transaction already, and need not ask"
     assert one.produce("audit", b"v").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert one.produce("refunds", b"meanwhile").error_code == NONE, "a partition in it need not ask"
-    monkeypatch.setattr(transaction_loading, "ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 1)
     come_back(stage, TRANSACTION_STATE_TOPIC, indexes)
     told = answers(one)
     del told["offsets"]

@@ -107,7 +107,7 @@ def test_case_60_a_coordinator_that_cannot_be_asked_is_told_as_too_few_replicas(
     transactions = stage.node.transactions
     index = transactions.partition_for("a")
     assert index is not None
-    monkeypatch.setattr("fencepost.broker.transactions.loading.ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr("fencepost.broker.log_loader.ENTRIES_PER_TURN", 1)
     transactions.unload(index)
     if trouble == "loading":
         partition = stage.node.partition("__transaction_state", index)

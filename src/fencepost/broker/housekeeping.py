@@ -19,7 +19,8 @@ from fencepost.log.durability import PendingSync
 from fencepost.partition.partition import Partition
 
 if TYPE_CHECKING:
-    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.node import Node
+    from fencepost.broker.runtime import TimerHandle
 
 log = logging.getLogger(__name__)
 

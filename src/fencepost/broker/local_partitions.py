@@ -79,6 +79,10 @@ class LocalPartitions:
         self.by_name[partition.name] = partition
         partition.observe(self._on_moved, on_sealed)
 
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The partition of this name, if this node leads it."""
+        return self.by_name.get((topic, index))  # type: ignore[call-overload, no-any-return]
+
     def remove(self, name: TopicPartition) -> Partition | None:
         """Takes a partition out; whoever waits for it is woken and will find it closed."""
         partition = self.by_name.pop(name, None)

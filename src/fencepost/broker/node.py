@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import ConfigError, StorageError
 from fencepost.base.ids import (
@@ -34,6 +34,7 @@ from fencepost.broker.groups.coordinator import GroupCoordinator
 from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.local_partitions import LocalPartitions
 from fencepost.broker.memory import MemoryBudget
+from fencepost.broker.runtime import Runtime, TimerHandle
 from fencepost.broker.server import Server
 from fencepost.broker.settings.listener import ANY_HOST
 from fencepost.broker.storage.background import Background, Flusher
@@ -42,6 +43,7 @@ from fencepost.broker.storage.layout import Layout
 from fencepost.broker.storage.removal import Removal
 from fencepost.broker.storage.scrub import Scrub
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.broker.transactions.reconciliation import load_coordinators
 from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
@@ -58,12 +60,6 @@ log = logging.getLogger(__name__)
 SYNCED_AT_ONCE_FROM: Final = 50
 """Logs that a stop has to sync. With fewer, what others have written to the volume might take
 longer than they do."""
-
-
-class TimerHandle(Protocol):
-    """Something that will happen, and may be called off."""
-
-    def cancel(self) -> None: ...
 
 
 class Node:
@@ -93,24 +89,25 @@ class Node:
         self.trace = trace
         self.faults = Faults()
         self.fatal = on_fatal
-        self.crash_points: Callable[[str], None] | None = None
-        """For tests: called with its name at every place between two writes of a transaction's
-        end."""
         self.layout = Layout(self.disk, config.data)
         self._removal = Removal(self.disk)
         self.partitions = LocalPartitions(fsync=config.durability == "fsync", on_fatal=on_fatal)
+        self.runtime = Runtime(clock, self.disk, self.partitions)
         self.opener = Opener(on_fatal)
         self.replies = MemoryBudget(config.queued_max_response_bytes)
         self.requests = MemoryBudget(config.queued_max_request_bytes)
         self.controller = Controller(self)
-        self.groups = GroupCoordinator(self)
-        self.transactions = TransactionCoordinator(self)
+        self.groups = GroupCoordinator(self.runtime, config, randomness, self.controller.state)
+        self.markers = MarkerWriter(
+            self.runtime, self.partitions, self.controller.state, self.groups
+        )
+        self.transactions = TransactionCoordinator(
+            self.runtime, config, self.controller, self.markers
+        )
         self.background = Background(on_fatal)
         self.flusher = Flusher(self)
         self.housekeeping = Housekeeping(self)
         self.scrub = Scrub(self)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._steady_from_ms = 0.0
         self._server: Server | None = None
         self._loaded = False
 
@@ -125,8 +122,7 @@ class Node:
     async def start(self) -> str:
         """Loads everything and serves; an address that can be connected to from here."""
         loop = asyncio.get_running_loop()
-        self._loop = loop
-        self._steady_from_ms = self.clock.now_ms() - loop.time() * 1000
+        self.runtime.attach(loop)
         self.partitions.attach(loop)
         self.opener.attach(loop)
         self._load()
@@ -272,7 +268,7 @@ class Node:
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """A partition that this node leads."""
-        return self.partitions.by_name.get((topic, index))  # type: ignore[call-overload, no-any-return]
+        return self.partitions.get(topic, index)
 
     def open_partition(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
@@ -347,18 +343,16 @@ class Node:
     def when_durable(
         self, partition: Partition, end_offset: int, callback: Callable[[], None]
     ) -> None:
-        """Calls back once everything below `end_offset` is durable: at once where it is already."""
+        """Calls back once everything below `end_offset` is durable, at once if it is already."""
         self.partitions.when_durable(partition, end_offset, callback)
 
     def steady_ms(self) -> int:
-        """The time for whatever is waited for: the clock's at the start, and from then on nobody sets it."""
-        assert self._loop is not None, "time needs a running loop"
-        return int(self._steady_from_ms + self._loop.time() * 1000)
+        """The time for timeouts, see `Runtime.steady_ms`."""
+        return self.runtime.steady_ms()
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> TimerHandle:
-        """A timer of the loop."""
-        assert self._loop is not None, "timers need a running loop"
-        return self._loop.call_later(delay_ms / 1000, callback)
+        """Sets a timer of the loop."""
+        return self.runtime.call_later(delay_ms, callback)
 
 
 def cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:

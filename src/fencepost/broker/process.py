@@ -92,7 +92,7 @@ async def _serve(
 
     node = make_node(config, trace_file=trace_file, on_fatal=on_fatal)
     if CRASH_POINT_VARIABLE in os.environ:
-        node.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
+        node.runtime.crash_points = kill_at(os.environ[CRASH_POINT_VARIABLE])
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(stop_on_failed_callback(on_fatal))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -195,7 +195,7 @@ def make_node(
 
 
 def kill_at(wanted: str) -> Callable[[str], None]:
-    """A hook for `node.crash_points`: this process dies by kill -9 at the n-th call of one of them."""
+    """A hook for `Runtime.crash_points`: this process dies by kill -9 at the n-th call of one of them."""
     name, _, ordinal = wanted.partition(":")
     if name not in CRASH_POINTS or not (ordinal or "1").isdecimal():
         raise ConfigError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fencepost.broker.waiting import Parked
 
 if TYPE_CHECKING:
-    from fencepost.broker.node import Node
+    from fencepost.broker.runtime import Timers
 
 T = TypeVar("T")
 Asked = TypeVar("Asked")
@@ -32,7 +32,7 @@ class Turn:
 
 
 def in_turns(
-    node: Node, steps: Iterator[None], reply: T, *, holds_followers: bool = False
+    timers: Timers, steps: Iterator[None], reply: T, *, holds_followers: bool = False
 ) -> T | Parked:
     """Runs the steps that fill in the reply: all of them now, or some now and the others in later turns.
 
@@ -40,7 +40,7 @@ def in_turns(
     has to look at.
     """
     parked = Parked()
-    if run_in_turns(node, steps, lambda: parked.answer(reply)):
+    if run_in_turns(timers, steps, lambda: parked.answer(reply)):
         return reply
     parked.holds_followers = holds_followers
     return parked
@@ -54,21 +54,21 @@ def fill(told: list[Told], asked: Iterable[Asked], tell: Callable[[Asked], Told]
         told.append(tell(each))
 
 
-def run_in_turns(node: Node, steps: Iterator[None], done: Callable[[], None]) -> bool:
+def run_in_turns(timers: Timers, steps: Iterator[None], done: Callable[[], None]) -> bool:
     """Calls `done` after the last step, now or in a later turn; whether it was now."""
     if _run_some(steps):
         done()
         return True
-    node.call_later(0, partial(_go_on, node, steps, done))
+    timers.call_later(0, partial(_go_on, timers, steps, done))
     return False
 
 
-def _go_on(node: Node, steps: Iterator[None], done: Callable[[], None]) -> None:
+def _go_on(timers: Timers, steps: Iterator[None], done: Callable[[], None]) -> None:
     # No closure: one that names itself keeps all that it uses until the next garbage collection.
     if _run_some(steps):
         done()
     else:
-        node.call_later(0, partial(_go_on, node, steps, done))
+        timers.call_later(0, partial(_go_on, timers, steps, done))
 
 
 def _run_some(steps: Iterator[None]) -> bool:

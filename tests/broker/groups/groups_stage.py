@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition, coordinator_partition
 from fencepost.base.refusal import Refusal
 from fencepost.broker.groups.coordinator import GroupCoordinator
-from fencepost.broker.transactions.markers import EndMarker, append_marker
+from fencepost.broker.transactions.markers import EndMarker, MarkerWriter
 from fencepost.broker.waiting import Parked
 from fencepost.wire.codec import encode_response
 from tests.broker.controller.topics_stage import NOW_MS, StubNode
@@ -18,7 +19,8 @@ from tests.broker.controller.topics_stage import NOW_MS, StubNode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fencepost.broker.node import Node
+    from fencepost.broker.local_partitions import LocalPartitions
+    from fencepost.broker.runtime import Runtime
     from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.wire.apis import ApiKey
 
@@ -97,7 +99,13 @@ class GroupNode(StubNode):
         super().__init__({"offsets.topic.num.partitions": "3", **(settings or {})}, **fields)
         self.clock = HandClock()
         self.transactions = Verifier()
-        self.groups = GroupCoordinator(cast("Node", self))
+        self.groups = GroupCoordinator(
+            cast("Runtime", self), self.config, self.randomness, self.controller.state
+        )
+        local = cast("LocalPartitions", SimpleNamespace(get=self.partition))
+        self.markers = MarkerWriter(
+            cast("Runtime", self), local, self.controller.state, self.groups
+        )
         self._timers: list[Timer] = []
         self._numbers = itertools.count()
 
@@ -167,5 +175,5 @@ class GroupNode(StubNode):
         count = self.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
         index = coordinator_partition(group_id, count)
         marker = EndMarker(producer_id, epoch, commit, 0, 0)
-        written = append_marker(cast("Node", self), CONSUMER_OFFSETS_TOPIC, index, marker)
+        written = self.markers.append(CONSUMER_OFFSETS_TOPIC, index, marker)
         assert not isinstance(written, Refusal)

@@ -209,7 +209,7 @@ def test_a_commit_that_damage_hides_is_finished_when_the_bytes_are_back(protocol
     create_topic(stage, "t")
     producer = WireProducer(stage, "a", protocol).initialise()
     producer.send("t", b"committed")
-    stage.node.crash_points = _die_at("commit.prepare-appended")
+    stage.node.runtime.crash_points = _die_at("commit.prepare-appended")
     with pytest.raises(ClosedError):
         producer.end(commit=True)
     stage.kill()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.transactions.coordinator import TransactionCoordinator
+from fencepost.broker.transactions.markers import MarkerWriter
 from fencepost.coordinator.txn.events import AddPartitions, EndTxn, InitProducerId, Reply
 from fencepost.log.config import LogConfig
 from fencepost.log.log import Log
@@ -63,6 +64,7 @@ class ShellNode:
         self.config = SimpleNamespace(
             transaction_max_timeout_ms=900_000,
             transaction_recovery_ongoing=recovery,
+            data="/data",
             transactional_id_expiration_ms=604_800_000,
             transaction_abort_timed_out_transaction_cleanup_interval_ms=10_000,
             transaction_remove_expired_transaction_cleanup_interval_ms=3_600_000,
@@ -81,7 +83,9 @@ class ShellNode:
             partition=self._known_partition,
         )
         self.controller: Any = SimpleNamespace(
-            allocate_producer_id=self._allocate, ensure_internal=lambda name: None
+            state=self.metadata,
+            allocate_producer_id=self._allocate,
+            ensure_internal=lambda name: None,
         )
         self.groups: Any = SimpleNamespace(is_loaded=self._group_loaded, on_marker=self._on_marker)
         self.groups_loading: set[int] = set()
@@ -101,7 +105,10 @@ class ShellNode:
         for topic, partition_count in self.counts.items():
             for index in range(partition_count):
                 self.open(TopicPartition(topic, index))
-        self.transactions = TransactionCoordinator(self)  # type: ignore[arg-type]
+        stub: Any = self
+        local: Any = SimpleNamespace(get=self.partition)
+        self.markers = MarkerWriter(stub, local, stub.metadata, stub.groups)
+        self.transactions = TransactionCoordinator(stub, stub.config, stub.controller, self.markers)
 
     # -- what the service asks
     # ------------------------------------------------------------------------------
@@ -277,7 +284,7 @@ class ShellNode:
         (coordinator,) = [c for c in self.transactions.coordinators() if c.index == index]
         return coordinator.state.transactions[transactional_id]
 
-    def markers(self, topic: str = "t", index: int = 0) -> list[tuple[bool, int, int]]:
+    def markers_in(self, topic: str = "t", index: int = 0) -> list[tuple[bool, int, int]]:
         """(commit, producer epoch, coordinator epoch) of every marker in a partition."""
         return [
             (entry.marker.commit, entry.producer_epoch, entry.marker.coordinator_epoch)

@@ -133,7 +133,7 @@ def test_what_was_prepared_in_a_checkpoint_is_finished() -> None:
     node.transactions.unload(0)
     again = node.restart()
     again.load()
-    assert again.markers("t", 3) == [(True, 0, 0)]
+    assert again.markers_in("t", 3) == [(True, 0, 0)]
 
 
 def test_an_id_that_has_expired_does_not_come_back_with_an_old_checkpoint() -> None:
@@ -206,7 +206,7 @@ def test_a_checkpoint_waits_until_what_it_stands_for_is_durable() -> None:
 
 def test_a_partition_that_was_given_away_is_not_written_to() -> None:
     node = busy(4)
-    del node.partitions[COORDINATOR_LOG]
+    node.partitions.pop(COORDINATOR_LOG).closed = True
     node.pass_time(0)
     assert not node.disk.exists(f"/{COORDINATOR_LOG}/coordinator-checkpoint")
 

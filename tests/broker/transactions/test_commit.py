@@ -14,7 +14,6 @@ from fencepost.broker.transactions.ending import (
     END_TXN_WAIT_MS,
     Ending,
 )
-from fencepost.broker.transactions.markers import MarkerRun
 from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from tests.broker.transactions.shell import Broken, ShellNode
@@ -57,8 +56,8 @@ def test_an_end_of_several_partitions_names_each_marker() -> None:
 def test_markers_reach_every_partition_and_the_next_transaction_can_begin_at_once() -> None:
     node = begun(partitions={"t": (0, 1)})
     assert node.end(9_000, 0).error is NONE
-    assert node.markers("t", 0) == [(True, 0, 0)]
-    assert node.markers("t", 1) == [(True, 0, 0)]
+    assert node.markers_in("t", 0) == [(True, 0, 0)]
+    assert node.markers_in("t", 1) == [(True, 0, 0)]
     assert node.txn().state == State.COMPLETE_COMMIT
     assert node.add(9_000, 0).error is NONE
 
@@ -74,8 +73,7 @@ def test_a_finished_transaction_leaves_nothing_for_the_garbage_collector(fsync: 
         node.sync_all()
         assert node.txn().state == State.COMPLETE_COMMIT
         node.timers.clear()  # A loop forgets a timer that was called off; this list keeps it.
-        kinds = (Ending, MarkerRun)
-        assert [found for found in gc.get_objects() if isinstance(found, kinds)] == []
+        assert [found for found in gc.get_objects() if isinstance(found, Ending)] == []
     finally:
         gc.enable()
 
@@ -84,7 +82,7 @@ def test_a_finished_transaction_leaves_nothing_for_the_garbage_collector(fsync: 
 def test_markers_carry_the_epoch_of_the_prepare_record(version: int) -> None:
     node = begun()
     node.end(9_000, 0, version=version)
-    assert node.markers() == [(True, version // 2, 0)]
+    assert node.markers_in() == [(True, version // 2, 0)]
 
 
 def test_nothing_is_answered_before_it_is_durable() -> None:
@@ -103,9 +101,9 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
 def test_each_step_of_an_end_waits_for_the_one_before_to_be_durable() -> None:
     node = begun(fsync=True)
     end = node.end(9_000, 0)
-    assert node.markers() == []
+    assert node.markers_in() == []
     node.sync()
-    assert node.markers() == [(True, 0, 0)]
+    assert node.markers_in() == [(True, 0, 0)]
     assert node.txn().state == State.PREPARE_COMMIT
     node.sync()
     assert node.txn().state == State.COMPLETE_COMMIT
@@ -149,8 +147,8 @@ def test_case_50_a_group_coordinator_that_loads_gets_its_marker_later() -> None:
     node.groups_loading.add(1)
     end = node.end(9_000, 0)
     assert not end.replies
-    assert node.markers() == [(True, 0, 0)]
-    assert node.markers(CONSUMER_OFFSETS_TOPIC, 1) == []
+    assert node.markers_in() == [(True, 0, 0)]
+    assert node.markers_in(CONSUMER_OFFSETS_TOPIC, 1) == []
     node.groups_loading.clear()
     node.pass_time(100)
     assert end.error is NONE
@@ -193,12 +191,12 @@ def test_case_46_kafka_9749_a_partition_whose_disk_fails_gets_its_marker_later()
     node = begun(partitions={"t": (0, 1)})
     node.fail_appends(TopicPartition("t", 0), times=3)
     end = node.end(9_000, 0)
-    assert node.markers("t", 1) == [(True, 0, 0)]
+    assert node.markers_in("t", 1) == [(True, 0, 0)]
     assert not end.replies
     node.pass_time(300)
     assert end.error is NONE
-    assert node.markers("t", 0) == [(True, 0, 0)]
-    assert node.markers("t", 1) == [(True, 0, 0)]
+    assert node.markers_in("t", 0) == [(True, 0, 0)]
+    assert node.markers_in("t", 1) == [(True, 0, 0)]
 
 
 def test_case_46_a_partition_that_another_node_leads_gets_its_marker_later() -> None:
@@ -215,7 +213,7 @@ def test_case_46_a_partition_that_another_node_leads_gets_its_marker_later() -> 
 def test_case_46_a_deleted_topic_needs_no_marker() -> None:
     node = begun(partitions={"gone": (0,), "t": (0,)})
     assert node.end(9_000, 0).error is NONE
-    assert node.markers() == [(True, 0, 0)]
+    assert node.markers_in() == [(True, 0, 0)]
     assert node.txn().state == State.COMPLETE_COMMIT
 
 
@@ -238,9 +236,9 @@ def test_case_46_a_partition_with_a_newer_owner_stops_the_run_and_the_transactio
     node.pass_time(END_TXN_WAIT_MS)
     assert node.txn().state == State.PREPARE_COMMIT
     assert node.end(9_000, 0).error is CONCURRENT
-    assert node.markers("t", 0) == [(True, 0, 0)]
-    assert node.markers("t", 1) == [(False, epoch, coordinator_epoch)]
-    assert node.markers("t", 2) == [], "nothing is tried again"
+    assert node.markers_in("t", 0) == [(True, 0, 0)]
+    assert node.markers_in("t", 1) == [(False, epoch, coordinator_epoch)]
+    assert node.markers_in("t", 2) == [], "nothing is tried again"
     assert node.transactions.describe("a").partitions == {"t": (1, 2)}
 
 
@@ -249,7 +247,7 @@ def test_case_32_a_disk_that_refuses_the_prepare_record_leaves_everything_as_it_
     node.fail_appends(COORDINATOR_LOG, times=1)
     assert node.end(9_000, 0).error is ErrorCode.NOT_COORDINATOR
     assert node.txn().state == State.ONGOING
-    assert node.markers() == []
+    assert node.markers_in() == []
     assert node.end(9_000, 0).error is NONE
 
 
@@ -272,7 +270,7 @@ def test_a_disk_that_refuses_the_complete_record_is_asked_again() -> None:
     node.pass_time(200)
     node.sync_all()
     assert end.error is NONE
-    assert node.markers() == [(True, 0, 0)]
+    assert node.markers_in() == [(True, 0, 0)]
 
 
 def test_case_47_a_complete_record_is_written_once() -> None:
@@ -287,7 +285,7 @@ def test_a_fence_answers_with_the_decision_and_the_abort_goes_on() -> None:
     assert node.init().error is CONCURRENT
     assert node.init().error is CONCURRENT
     node.pass_time(100)
-    assert node.markers() == [(False, 1, 0)]
+    assert node.markers_in() == [(False, 1, 0)]
     assert node.init().reply == Reply(NONE, 9_000, 2)
 
 
@@ -355,6 +353,6 @@ def test_killed_at_any_point_of_an_end_the_outcome_is_what_the_prepare_record_sa
         return
     assert again.txn().state == (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
     for topic, index in (("t", 0), ("t", 1), (CONSUMER_OFFSETS_TOPIC, 0)):
-        found = again.markers(topic, index)
+        found = again.markers_in(topic, index)
         assert found, f"{topic}-{index} has no marker"
         assert {outcome for outcome, _, _ in found} == {commit}

@@ -16,6 +16,7 @@ from fencepost.base.ids import (
     TopicPartition,
     coordinator_partition,
 )
+from fencepost.broker import log_loader
 from fencepost.broker.context import Context
 from fencepost.broker.handlers import (
     add_offsets_to_txn,
@@ -27,7 +28,6 @@ from fencepost.broker.handlers import (
     list_transactions,
     write_txn_markers,
 )
-from fencepost.broker.transactions import loading as transaction_loading
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.states import State
 from fencepost.wire.forms.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -348,7 +348,7 @@ def test_case_49_every_partition_of_every_marker_has_its_answer(node: ShellNode)
     assert write(
         node, marker(1, ("t", 0), ("t", 1)), marker(2, ("t", 0), ("none", 0)), marker(3)
     ) == [(1, "t", 0, 0), (1, "t", 1, 3), (2, "t", 0, 0), (2, "none", 0, 3)]
-    assert node.markers() == [(True, 0, 0), (True, 0, 0)]
+    assert node.markers_in() == [(True, 0, 0), (True, 0, 0)]
     assert offline.log_end_offset == 0
 
 
@@ -382,7 +382,7 @@ def test_who_may_neither_alter_nor_act_for_the_cluster_writes_no_markers(node: S
     assert write(node, marker(1, ("t", 0))) == [(1, "t", 0, 0)]
     node.denied.add(("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"))
     assert write(node, marker(1, ("t", 0))) == [(1, "t", 0, 31)]
-    assert len(node.markers()) == 1
+    assert len(node.markers_in()) == 1
 
 
 def test_markers_are_answered_when_all_of_them_are_durable() -> None:
@@ -449,7 +449,7 @@ def test_case_90_transactions_are_listed_by_every_filter(node: ShellNode) -> Non
 
 
 def test_a_load_is_told_before_a_bad_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_loading, "ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 1)
     node = ShellNode()
     log = node.partitions[TopicPartition(TRANSACTION_STATE_TOPIC, 0)]
     log.append_records([(b"a record", b""), (b"another", b"")], node.now_ms)

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, TopicPartition
-from fencepost.broker.transactions import loading as transaction_loading
+from fencepost.broker import log_loader
 from fencepost.coordinator.txn.events import Reply
 from fencepost.coordinator.txn.states import State
 from fencepost.records.transaction_log import encode_key, encode_value
@@ -43,7 +43,7 @@ def write(
 
 
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_loading, "ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 1)
 
 
 def test_case_17_an_id_of_a_partition_that_is_not_served_here() -> None:
@@ -95,7 +95,7 @@ def test_case_42_what_was_prepared_is_finished_at_load(
 ) -> None:
     node = written(prepared)
     node.load()
-    assert node.markers() == [(commit, 3, 0)]
+    assert node.markers_in() == [(commit, 3, 0)]
     assert node.states() == [prepared, complete]
 
 
@@ -104,7 +104,7 @@ def test_what_was_open_goes_on() -> None:
     node.load()
     assert node.verify(0, producer_id=4_000, epoch=3) == [[NONE]]
     assert node.end(4_000, 3).error is NONE
-    assert node.markers() == [(True, 3, 0)]
+    assert node.markers_in() == [(True, 3, 0)]
 
 
 def test_what_was_open_is_aborted_where_the_config_says_so() -> None:
@@ -112,7 +112,7 @@ def test_what_was_open_is_aborted_where_the_config_says_so() -> None:
     node.config.transaction_recovery_ongoing = "abort"
     node.load()
     assert node.states() == [State.ONGOING, State.PREPARE_ABORT, State.COMPLETE_ABORT]
-    assert node.markers() == [(False, 4, 0)]
+    assert node.markers_in() == [(False, 4, 0)]
     assert node.end(4_000, 3, version=0).error is ErrorCode.PRODUCER_FENCED
     assert node.end(4_000, 3, commit=False, version=2).reply == Reply(NONE, 4_000, 4)
 
@@ -132,7 +132,7 @@ def test_case_41_a_record_that_cannot_be_understood_is_left_out(
     node = written(State.EMPTY)
     node.partitions[COORDINATOR_LOG].append_records([(b"\0\7x", b"y"), (b"", b"")], 1)
     node.load()
-    assert "2 records could not be understood" in caplog.text
+    assert "2 records could not be decoded" in caplog.text
     assert node.init().reply == Reply(NONE, 4_000, 4)
 
 
@@ -149,7 +149,7 @@ def test_case_43_a_load_at_a_new_epoch_replaces_what_was_there() -> None:
     assert list(node.transactions.coordinators()[0].state.transactions) == ["a"]
     node.add(4_000, 4)
     node.end(4_000, 4)
-    assert node.markers() == [(True, 4, 5)]
+    assert node.markers_in() == [(True, 4, 5)]
 
 
 def test_case_43_an_unload_stops_a_load_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_case_43_an_unload_stops_a_load_that_runs(monkeypatch: pytest.MonkeyPatc
     node.transactions.unload(0)
     node.pass_time(1_000)
     assert node.transactions.coordinators() == []
-    assert node.markers() == []
+    assert node.markers_in() == []
     assert node.init().error is ErrorCode.NOT_COORDINATOR
 
 
@@ -182,10 +182,10 @@ def test_case_33_leadership_lost_before_the_prepare_record_is_durable() -> None:
     node.transactions.unload(0)
     node.sync_all()
     assert end.error is ErrorCode.NOT_COORDINATOR
-    assert node.markers() == []
+    assert node.markers_in() == []
     node.load()
     node.sync_all()
-    assert node.markers() == [(True, 3, 0)]
+    assert node.markers_in() == [(True, 3, 0)]
     assert node.states() == [State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT]
 
 
@@ -197,9 +197,9 @@ def test_leadership_lost_while_markers_run_is_answered_with_the_decision() -> No
     node.transactions.unload(0)
     assert end.error is NONE
     node.pass_time(10_000)
-    assert node.markers() == []
+    assert node.markers_in() == []
     node.load()
-    assert node.markers() == [(True, 3, 0)]
+    assert node.markers_in() == [(True, 3, 0)]
 
 
 def test_case_44_kafka_16352_a_marker_of_the_old_epoch_does_not_complete_for_the_new_one() -> None:
@@ -209,7 +209,7 @@ def test_case_44_kafka_16352_a_marker_of_the_old_epoch_does_not_complete_for_the
     node.load()
     node.partitions[COORDINATOR_LOG].bump_leader_epoch(1)
     node.load()
-    assert node.markers() == [(True, 3, 0), (True, 3, 1)]
+    assert node.markers_in() == [(True, 3, 0), (True, 3, 1)]
     node.sync_all()
     assert node.states() == [State.PREPARE_COMMIT, State.COMPLETE_COMMIT]
     assert node.txn().state == State.COMPLETE_COMMIT
@@ -262,7 +262,7 @@ def test_case_35_a_transaction_is_aborted_at_the_first_look_after_its_timeout() 
     assert node.txn().state == State.ONGOING
     node.pass_time(10_000)
     assert node.txn().state == State.COMPLETE_ABORT
-    assert node.markers() == [(False, 4, 0)]
+    assert node.markers_in() == [(False, 4, 0)]
 
 
 def test_case_36_a_transaction_with_something_under_way_is_left_for_the_next_look() -> None:

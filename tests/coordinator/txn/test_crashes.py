@@ -120,7 +120,7 @@ class Model:
             assert txn.state not in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
         outcomes: dict[int, set[bool]] = {}
         for index in range(4):
-            for commit, epoch, _ in node.markers("t", index):
+            for commit, epoch, _ in node.markers_in("t", index):
                 outcomes.setdefault(epoch, set()).add(commit)
         assert all(len(found) == 1 for found in outcomes.values()), (
             "a transaction ended in two ways"
@@ -129,7 +129,9 @@ class Model:
             if ended.answer.error is not ErrorCode.NONE:
                 continue
             for index in ended.partitions:
-                marked = [c for c, epoch, _ in node.markers("t", index) if epoch == ended.epoch + 1]
+                marked = [
+                    c for c, epoch, _ in node.markers_in("t", index) if epoch == ended.epoch + 1
+                ]
                 assert marked, f"t-{index} has no marker of epoch {ended.epoch + 1}"
                 assert set(marked) == {ended.commit}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, NO_SEQUENCE, coordinator_partition
@@ -40,8 +40,12 @@ from fencepost.coordinator.group.sync import on_sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.base.ids import TopicPartition
+    from fencepost.base.seams import Randomness
+    from fencepost.broker.runtime import Runtime, TimerHandle
+    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
+    from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition
     from fencepost.partition.verification import Guard
     from fencepost.records.entry import Entry
@@ -61,15 +65,38 @@ _VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 """What the transaction coordinator says, as a client of the group coordinator hears it."""
 
 
+class Verify(Protocol):
+    """`TransactionCoordinator.verify`: whether a first write to a partition may go ahead."""
+
+    def __call__(
+        self,
+        name: TopicPartition,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        add: bool,
+        done: Callable[[ErrorCode], None],
+    ) -> None: ...
+
+
 class GroupCoordinator:
     """All groups that this node coordinates."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        randomness: Randomness,
+        metadata: MetadataState,
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._randomness = randomness
+        self._metadata = metadata
         self._partitions: dict[int, GroupPartition] = {}
         self._last_ticket = 0
         self._expiry: TimerHandle | None = None
-        config = node.config
         self.settings = GroupCoordinatorSettings(
             min_session_timeout_ms=config.group_min_session_timeout_ms,
             max_session_timeout_ms=config.group_max_session_timeout_ms,
@@ -84,7 +111,14 @@ class GroupCoordinator:
     def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
         """Serves a partition from now on, once its log has been read: with `held` when this returns."""
         self.unload(partition_index)
-        loaded = GroupPartition(self._node, partition_index, partition, self.settings)
+        loaded = GroupPartition(
+            self._runtime,
+            self._metadata,
+            self._config.data,
+            partition_index,
+            partition,
+            self.settings,
+        )
         self._partitions[partition_index] = loaded
         loaded.load(held=held)
         if self._expiry is None:
@@ -121,7 +155,7 @@ class GroupCoordinator:
 
     def find(self, group_id: str) -> GroupPartition | ErrorCode:
         """The partition that owns a group, or why nobody here can speak for it."""
-        count = self._node.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
+        count = self._metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
         if count == 0:
             return ErrorCode.NOT_COORDINATOR
         found = self._partitions.get(coordinator_partition(group_id, count))
@@ -148,7 +182,7 @@ class GroupCoordinator:
 
     def new_member_id(self, prefix: str) -> str:
         """An id that a member may be given: its client's or instance's name and something unique."""
-        return f"{prefix}-{uuid.UUID(bytes=self._node.randomness.bytes(16), version=4)}"
+        return f"{prefix}-{uuid.UUID(bytes=self._randomness.bytes(16), version=4)}"
 
     def join(self, event: Join, done: Callable[[JoinReply], None]) -> None:
         error = refuse_join(event, self.settings)
@@ -157,7 +191,7 @@ class GroupCoordinator:
             done(JoinReply(found, event.member_id))
             return
         found.wait(event.ticket, done)
-        found.run(event.group_id, on_join(found.state, event, self._node.steady_ms()))
+        found.run(event.group_id, on_join(found.state, event, self._runtime.steady_ms()))
 
     def sync(self, event: Sync, done: Callable[[SyncReply], None]) -> None:
         found = self._find_named(event.group_id)
@@ -165,14 +199,14 @@ class GroupCoordinator:
             done(SyncReply(found))
             return
         found.wait(event.ticket, done)
-        found.run(event.group_id, on_sync(found.state, event, self._node.steady_ms()))
+        found.run(event.group_id, on_sync(found.state, event, self._runtime.steady_ms()))
 
     def heartbeat(self, event: Heartbeat) -> ErrorCode:
         found = self._find_named(event.group_id)
         if isinstance(found, ErrorCode):
             # Whoever was in the group will be when it is loaded; there is no reason to join again.
             return NONE if found is LOADING else found
-        error = on_heartbeat(found.state, event, self._node.steady_ms())
+        error = on_heartbeat(found.state, event, self._runtime.steady_ms())
         group = found.state.groups.get(event.group_id)
         if group is not None:
             found.arm(group)
@@ -183,7 +217,7 @@ class GroupCoordinator:
         if isinstance(found, ErrorCode):
             done(found)
             return
-        decision = on_leave(found.state, event, self._node.steady_ms())
+        decision = on_leave(found.state, event, self._runtime.steady_ms())
         error = found.run(event.group_id, decision)
         reply = decision.reply
         assert isinstance(reply, LeaveReply)
@@ -209,7 +243,7 @@ class GroupCoordinator:
         producer: Producer | None,
         done: Callable[[CommitReply], None],
     ) -> None:
-        decision = decide_commit(found.state, event, self._node.clock.now_ms())
+        decision = decide_commit(found.state, event, self._runtime.clock.now_ms())
         reply = decision.reply
         assert isinstance(reply, CommitReply)
         error = found.run(event.group_id, decision, producer)
@@ -224,13 +258,15 @@ class GroupCoordinator:
         producer: Producer,
         *,
         add: bool,
+        verify: Verify,
         read: Callable[[], Commit],
         done: Callable[[CommitReply], None],
     ) -> None:
         """Holds offsets until the transaction ends, if its coordinator says that it is open.
 
-        With `add` (TV2) the partition joins the transaction by this. `read` gives the offsets in
-        the turn in which they are appended: a topic may be deleted while the coordinator is asked.
+        `verify` asks the transaction coordinator; with `add` (TV2) the partition joins the
+        transaction by this. `read` returns the offsets in the turn in which they are appended: a
+        topic may be deleted while the coordinator is asked.
         """
         found = self._find_named(group_id)
         if isinstance(found, ErrorCode):
@@ -245,7 +281,7 @@ class GroupCoordinator:
             self._commit(found, read(), producer, done)
             return
         guard = partition.verification.begin(
-            *producer, NO_SEQUENCE, self._node.clock.now_ms(), starts_at_zero=False
+            *producer, NO_SEQUENCE, self._runtime.clock.now_ms(), starts_at_zero=False
         )
 
         def verified(error: ErrorCode) -> None:
@@ -259,12 +295,10 @@ class GroupCoordinator:
             else:
                 done(CommitReply(error))
 
-        if not add and not self._node.config.transaction_partition_verification_enable:
+        if not add and not self._config.transaction_partition_verification_enable:
             verified(NONE)
             return
-        self._node.transactions.verify(
-            partition.name, transactional_id, *producer, add=add, done=verified
-        )
+        verify(partition.name, transactional_id, *producer, add=add, done=verified)
 
     def delete_offsets(self, event: DeleteOffsets, done: Callable[[CommitReply], None]) -> None:
         found = self._find_named(event.group_id)
@@ -325,8 +359,8 @@ class GroupCoordinator:
             known.when_durable(durable)
 
     def _schedule_expiry(self) -> None:
-        interval_ms = self._node.config.offsets_retention_check_interval_ms
-        self._expiry = self._node.call_later(interval_ms, self._expire)
+        interval_ms = self._config.offsets_retention_check_interval_ms
+        self._expiry = self._runtime.call_later(interval_ms, self._expire)
 
     def _expire(self) -> None:
         for known in self._partitions.values():

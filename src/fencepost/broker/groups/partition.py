@@ -19,9 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import CorruptError, StorageError, WireError
+from fencepost.base.failures import StorageError, WireError
 from fencepost.base.limits import MAX_BATCH_BYTES
-from fencepost.broker.transactions.loading import RETRY_LOAD_MS, not_served
+from fencepost.broker.log_loader import LogLoader
 from fencepost.coordinator.group.apply import apply_entry, apply_record
 from fencepost.coordinator.group.coordinator_state import GroupCoordinatorState
 from fencepost.coordinator.group.decide import on_sequel
@@ -34,24 +34,21 @@ from fencepost.coordinator.group.removal import (
     decide_topics_deleted,
 )
 from fencepost.coordinator.group.sessions import on_loaded, on_tick, on_unloaded
-from fencepost.records.batch import BatchError
 from fencepost.records.group_log import encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.coordinator.group.decision import Answer
     from fencepost.coordinator.group.group import Group
     from fencepost.coordinator.group.settings import GroupCoordinatorSettings
+    from fencepost.coordinator.metadata.state import MetadataState
     from fencepost.partition.partition import Partition
     from fencepost.records.entry import Entry
     from fencepost.records.group_log import LogRecord
 
 log = logging.getLogger(__name__)
-
-ENTRIES_PER_TURN: Final = 1_000
-"""Log entries folded before the loop gets a turn: some 20 ms."""
 
 CHECKED_PER_TURN: Final = 10_000
 """Offsets whose topics are looked up before the loop gets a turn."""
@@ -90,24 +87,30 @@ class GroupPartition:
         "_alarms",
         "_deleted_topics",
         "_end_offset",
-        "_entries",
         "_has_stale",
-        "_node",
-        "_skipped",
+        "_loader",
+        "_metadata",
+        "_runtime",
         "_stale",
         "_unchecked",
         "_waiting",
         "closed",
         "index",
-        "is_refused",
         "partition",
         "state",
     )
 
     def __init__(
-        self, node: Node, index: int, partition: Partition, settings: GroupCoordinatorSettings
+        self,
+        runtime: Runtime,
+        metadata: MetadataState,
+        data: str,
+        index: int,
+        partition: Partition,
+        settings: GroupCoordinatorSettings,
     ) -> None:
-        self._node = node
+        self._runtime = runtime
+        self._metadata = metadata
         self._alarms: dict[str, Alarm] = {}
         self._deleted_topics: set[str] = set()
         """Topics that were deleted or made while the log was being read: what the log has of that
@@ -120,79 +123,47 @@ class GroupPartition:
         self._has_stale = False
         """Whether the disk has refused tombstones."""
         self._waiting: dict[int, Callable[[Any], None]] = {}
-        self._entries: Iterator[Entry] = partition.whole_entries()
-        self._skipped = 0
         self._end_offset = partition.log_end_offset
         self.index = index
         self.partition = partition
         self.state = GroupCoordinatorState(settings)
         self.closed = False
-        self.is_refused = False
-        """Whether the log has damage, so that nobody can speak for its groups."""
+        self._loader = LogLoader(
+            runtime,
+            partition,
+            data,
+            begin=self._begin_load,
+            apply=self._load_entry,
+            check=self._check_some,
+            loaded=self._loaded,
+        )
 
     def __repr__(self) -> str:
         return f"GroupPartition({self.index}, {self.state})"
 
     # -- loading ----------------------------------------------------------------------------------
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the log is damaged, so that its groups are not served."""
+        return self._loader.is_refused
+
     def load(self, *, held: bool = False) -> None:
-        """Reads the log for one turn of the loop, and goes on in the next until its end.
+        """Reads the log over several turns; with `held` now, raising StorageError if it cannot."""
+        self._loader.start(held=held)
 
-        A log that cannot be read as a whole is not served: behind a missing record offsets would go
-        back, and a group would read again what a transaction has dealt with. `held` reads all of it
-        now, and raises StorageError.
-        """
-        if self.closed:
-            return
-        try:
-            more = self._fold_some() or self._check_some()
-            while more and held:
-                more = self._fold_some() or self._check_some()
-        except (StorageError, BatchError) as problem:
-            if held:
-                raise
-            self._load_failed(problem)
-            return
-        if more:
-            self._node.call_later(0, self.load)
-            return
-        if self._skipped:
-            log.warning(
-                "%s: %d records could not be understood and were left out",
-                self.partition.name,
-                self._skipped,
-            )
-        self._entries = iter(())
-        on_loaded(self.state, self._node.steady_ms())
-        self.forget_topics(self._deleted_topics)
-        self._write_tombstones(Decision(records=self._stale))
-        self._stale = []
-        for group in self.state.groups.values():
-            self.arm(group)
-
-    def _load_failed(self, problem: Exception) -> None:
-        if isinstance(problem, CorruptError | BatchError):
-            self.is_refused = True
-            log.error("%s", not_served(self._node, self.partition, problem))
-            return
-        log.error("%s cannot be read, and is tried again: %s", self.partition.name, problem)
+    def _begin_load(self) -> Iterator[Entry]:
         self.state = GroupCoordinatorState(self.state.settings)
-        self._skipped = 0
         self._unchecked = None
         self._stale = []
-        self._entries = self.partition.whole_entries()
-        self._node.call_later(RETRY_LOAD_MS, self.load)
+        return self.partition.whole_entries()
 
-    def _fold_some(self) -> bool:
-        """Whether there is more."""
-        for count, entry in enumerate(self._entries, start=1):
-            try:
-                apply_entry(self.state, entry)
-            except WireError:
-                self._skipped += 1
-            if count == ENTRIES_PER_TURN:
-                return True
-        return False
+    def _load_entry(self, entry: Entry) -> bool:
+        try:
+            apply_entry(self.state, entry)
+        except WireError:
+            return False
+        return True
 
     def _check_some(self) -> bool:
         """Looks for offsets of topics that were deleted when the last life could not say so; whether there is more."""
@@ -203,16 +174,25 @@ class GroupPartition:
         while self._unchecked and count < CHECKED_PER_TURN:
             group_id = self._unchecked.pop()
             count += 1 + len(self.state.offsets.of_group(group_id))
-            self._stale += decide_stale(self.state, group_id, self._node.metadata.topic_id).records
+            self._stale += decide_stale(self.state, group_id, self._metadata.topic_id).records
         return bool(self._unchecked)
+
+    def _loaded(self) -> None:
+        on_loaded(self.state, self._runtime.steady_ms())
+        self.forget_topics(self._deleted_topics)
+        self._write_tombstones(Decision(records=self._stale))
+        self._stale = []
+        for group in self.state.groups.values():
+            self.arm(group)
 
     def close(self) -> None:
         """Another node has the partition, or it is loaded anew: whoever waits is sent to look for it."""
         self.closed = True
+        self._loader.cancel()
         for alarm in self._alarms.values():
             alarm.timer.cancel()
         self._alarms.clear()
-        for ticket, reply in on_unloaded(self.state, self._node.steady_ms()):
+        for ticket, reply in on_unloaded(self.state, self._runtime.steady_ms()):
             self._waiting.pop(ticket)(reply)
         assert not self._waiting, f"{self} leaves requests without an answer"
 
@@ -237,7 +217,7 @@ class GroupPartition:
         if isinstance(sequel, JoinLost | AssignmentLost):
             sequel = replace(sequel, error=error)
         if sequel is not None:
-            self._run(on_sequel(self.state, sequel, self._node.steady_ms()))
+            self._run(on_sequel(self.state, sequel, self._runtime.steady_ms()))
         return error
 
     def _append(self, records: Sequence[LogRecord], producer: Producer | None) -> ErrorCode:
@@ -252,7 +232,7 @@ class GroupPartition:
         try:
             self._end_offset = self.partition.append_records(
                 pairs,
-                self._node.clock.now_ms(),
+                self._runtime.clock.now_ms(),
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 transactional=producer is not None,
@@ -303,7 +283,7 @@ class GroupPartition:
         self._has_stale = False
         offsets = self.state.offsets
         for group_id in list({**offsets.committed, **offsets.writers}):
-            self._write_tombstones(decide_stale(self.state, group_id, self._node.metadata.topic_id))
+            self._write_tombstones(decide_stale(self.state, group_id, self._metadata.topic_id))
 
     def apply_marker(self, entry: Entry) -> None:
         """A transaction has ended in this partition."""
@@ -319,7 +299,7 @@ class GroupPartition:
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         """Calls back once everything that was appended so far is durable."""
-        self._node.when_durable(self.partition, self._end_offset, callback)
+        self._runtime.when_durable(self.partition, self._end_offset, callback)
 
     def _sync_soon(self) -> None:
         """What a timer or a deleted topic has written becomes durable, though nobody waits for it."""
@@ -334,8 +314,8 @@ class GroupPartition:
             return
         if alarm is not None:
             alarm.timer.cancel()
-        delay_ms = max(group.alarm_ms - self._node.steady_ms(), 0)
-        timer = self._node.call_later(delay_ms, partial(self._ring, group.group_id))
+        delay_ms = max(group.alarm_ms - self._runtime.steady_ms(), 0)
+        timer = self._runtime.call_later(delay_ms, partial(self._ring, group.group_id))
         self._alarms[group.group_id] = Alarm(group.alarm_ms, timer)
 
     def _ring(self, group_id: str) -> None:
@@ -343,7 +323,7 @@ class GroupPartition:
         group = self.state.groups.get(group_id)
         if group is None:
             return
-        now_ms = self._node.steady_ms()
+        now_ms = self._runtime.steady_ms()
         while group.alarm_ms <= now_ms:
             self._run(on_tick(self.state, group, now_ms))
         self.arm(group)
@@ -353,6 +333,6 @@ class GroupPartition:
         """Removes what has outlived offsets.retention.minutes, or its topic."""
         self._forget_stale()
         for group in list(self.state.groups.values()):
-            decision = decide_expiry(self.state, group, self._node.clock.now_ms())
+            decision = decide_expiry(self.state, group, self._runtime.clock.now_ms())
             if self.run_tombstones(group.group_id, decision) is not ErrorCode.NONE:
                 return  # The disk is full; the next look comes.

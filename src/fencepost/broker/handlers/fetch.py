@@ -36,7 +36,7 @@ from fencepost.wire.forms.fetch import (
 )
 
 if TYPE_CHECKING:
-    from fencepost.broker.node import TimerHandle
+    from fencepost.broker.runtime import TimerHandle
 
 log = logging.getLogger(__name__)
 

@@ -66,6 +66,7 @@ def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommit
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),
         add=context.api_version >= FIRST_VERSION_OF_TV2,
+        verify=context.node.transactions.verify,
         read=read_now,
         done=done,
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
 from fencepost.broker.operations import CLUSTER_NAME
-from fencepost.broker.transactions.markers import EndMarker, append_marker
+from fencepost.broker.transactions.markers import EndMarker
 from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.write_txn_markers import (
@@ -79,7 +79,7 @@ class Writing:
         if self._node.partition(topic, index) is None:
             self._note(marker, topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
-        written = append_marker(self._node, topic, index, marker)
+        written = self._node.markers.append(topic, index, marker)
         if isinstance(written, Refusal):
             self._note(marker, topic, index, written.error)
             return

@@ -22,7 +22,8 @@ from fencepost.base.failures import StorageError, SyncError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.node import Node
+    from fencepost.broker.runtime import TimerHandle
     from fencepost.broker.storage.layout import Save
     from fencepost.log.durability import PendingSync
     from fencepost.partition.partition import Partition

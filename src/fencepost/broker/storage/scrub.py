@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.base.seams import Disk, File
-    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.node import Node
+    from fencepost.broker.runtime import TimerHandle
     from fencepost.log.segment import Segment
     from fencepost.log.survey import Survey
     from fencepost.partition.partition import Partition

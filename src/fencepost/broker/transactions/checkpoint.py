@@ -28,7 +28,7 @@ from fencepost.records.transaction_log import encode_key, encode_value
 
 if TYPE_CHECKING:
     from fencepost.base.seams import Disk
-    from fencepost.broker.node import Node
+    from fencepost.broker.runtime import Runtime
     from fencepost.coordinator.txn.apply import CoordinatorState
     from fencepost.partition.partition import Partition
 
@@ -48,16 +48,16 @@ class CheckpointKeeper:
 
     __slots__ = (
         "_is_maybe_there",
-        "_node",
         "_partition",
         "_rounds",
+        "_runtime",
         "_scheduled",
         "_state",
         "unsaved",
     )
 
-    def __init__(self, node: Node, partition: Partition, state: CoordinatorState) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, partition: Partition, state: CoordinatorState) -> None:
+        self._runtime = runtime
         self._partition = partition
         self._state = state
         self._scheduled = False
@@ -75,7 +75,7 @@ class CheckpointKeeper:
         if self.unsaved >= LEAST_RECORDS and not self._scheduled and self._is_due():
             self._scheduled = True
             # In a turn of its own: no request should wait for it.
-            self._node.call_later(0, self._save)
+            self._runtime.call_later(0, self._save)
 
     def _is_due(self) -> bool:
         return self.unsaved >= min(len(self._state.transactions), MOST_RECORDS)
@@ -93,7 +93,7 @@ class CheckpointKeeper:
             if self._is_ours() and self._rounds == rounds:
                 self._write(data)
 
-        self._node.when_durable(self._partition, offset, durable)
+        self._runtime.when_durable(self._partition, offset, durable)
 
     def save_durably(self) -> None:
         """The log can no longer be read as a whole: from now on the checkpoint is needed, and must not be lost."""
@@ -104,17 +104,17 @@ class CheckpointKeeper:
             if self._is_ours():
                 self._write(data, sync=True)
 
-        self._node.when_durable(self._partition, offset, durable)
+        self._runtime.when_durable(self._partition, offset, durable)
 
     def _is_ours(self) -> bool:
         """Whether the folder still belongs to this node."""
-        return self._node.partition(*self._partition.name) is self._partition
+        return not self._partition.closed
 
     def _write(self, data: bytes, *, sync: bool = False) -> None:
         path = checkpoint_path(self._partition)
         self._is_maybe_there = True
         try:
-            self._node.disk.write_file(path, data, sync=sync)
+            self._runtime.disk.write_file(path, data, sync=sync)
         except OSError as problem:
             log.warning("%s was not saved, and the next start takes longer: %s", path, problem)
 
@@ -122,8 +122,8 @@ class CheckpointKeeper:
         """Removes the checkpoint, so that its log may lose tombstones; OSError when that is not certain."""
         self._rounds += 1
         if self._is_maybe_there:
-            self._node.disk.remove(checkpoint_path(self._partition))
-            self._node.disk.sync_dir(self._partition.log.folder)
+            self._runtime.disk.remove(checkpoint_path(self._partition))
+            self._runtime.disk.sync_dir(self._partition.log.folder)
             self._is_maybe_there = False
         self.unsaved = self._partition.log_end_offset - self._partition.log_start_offset
         self.count(0)

@@ -27,16 +27,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.failures import CorruptError
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, coordinator_partition
 from fencepost.base.refusal import Refusal
+from fencepost.broker.log_loader import LogLoader
 from fencepost.broker.transactions.ending import Ending
-from fencepost.broker.transactions.loading import (
-    RETRY_LOAD_MS,
-    Loading,
-    finish_prepared,
-    not_served,
-)
 from fencepost.broker.transactions.partition import CoordinatorPartition
 from fencepost.broker.transactions.timeouts import TransactionClock
 from fencepost.coordinator.txn.decide import (
@@ -54,6 +48,7 @@ from fencepost.coordinator.txn.events import (
     Reply,
     WriteMarkers,
 )
+from fencepost.coordinator.txn.prepare import PREPARED_STATES, markers_of
 from fencepost.coordinator.txn.states import State
 from fencepost.coordinator.txn.views import (
     Description,
@@ -61,14 +56,16 @@ from fencepost.coordinator.txn.views import (
     describe_transaction,
     list_transactions,
 )
-from fencepost.records.batch import BatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Sequence
     from typing import TypeVar
 
     from fencepost.base.ids import TopicPartition
-    from fencepost.broker.node import Node
+    from fencepost.broker.controller.controller import Controller
+    from fencepost.broker.runtime import Runtime
+    from fencepost.broker.settings.config import BrokerConfig
+    from fencepost.broker.transactions.markers import MarkerWriter
     from fencepost.coordinator.txn.apply import CoordinatorState
     from fencepost.coordinator.txn.events import Decision, LogRecord, TimedOut
     from fencepost.partition.partition import Partition
@@ -98,16 +95,24 @@ _REMEMBERED_IDS: Final = 8192
 class TransactionCoordinator:
     """The transaction coordinator of one node."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: BrokerConfig,
+        controller: Controller,
+        markers: MarkerWriter,
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
+        self._controller = controller
+        self._metadata = controller.state
+        self._markers = markers
         self._served: dict[int, CoordinatorPartition] = {}
-        self._loading: dict[int, Loading] = {}
-        self.refused: dict[int, Partition] = {}
-        """Partitions whose log has damage that no checkpoint makes up for: nobody can speak for
-        their ids."""
+        self._loading: dict[int, LogLoader] = {}
+        """Loads in progress, and those that were refused because the log is damaged."""
         self._indexes: dict[tuple[str, int], int] = {}
-        """By id and number of partitions, what `partition_for` has found."""
-        self.clock = TransactionClock(node, self)
+        """What `partition_for` has computed, by id and number of partitions."""
+        self.clock = TransactionClock(runtime, config, self)
 
     @property
     def transaction_version(self) -> int:
@@ -115,12 +120,12 @@ class TransactionCoordinator:
 
         A client's requests tell their own.
         """
-        return self._node.metadata.features.get("transaction.version", TRANSACTION_VERSION)
+        return self._metadata.features.get("transaction.version", TRANSACTION_VERSION)
 
     def close(self) -> None:
         """Serves nothing any more; what is unfinished is in the log, and finished at the next start."""
         self.clock.stop()
-        for index in [*self._served, *self._loading, *self.refused]:
+        for index in [*self._served, *self._loading]:
             self.unload(index)
 
     # -- which partitions are served
@@ -133,53 +138,58 @@ class TransactionCoordinator:
         it cannot be read.
         """
         self.unload(partition_index)
-        coordinator = CoordinatorPartition(self._node, partition_index, partition)
-        loaded, failed = (self._serve, _raise) if held else (self._loaded, self._failed)
-        loading = Loading(self._node, coordinator, loaded, failed)
-        self._loading[partition_index] = loading
-        loading.go_on(whole=held)
-
-    def _failed(self, loading: Loading, problem: Exception) -> None:
-        index, partition = loading.coordinator.index, loading.coordinator.partition
-        if isinstance(problem, CorruptError | BatchError):
-            del self._loading[index]
-            self.refused[index] = partition
-            log.error("%s", not_served(self._node, partition, problem))
-            return
-        log.error("%s cannot be read, and is tried again: %s", partition.name, problem)
-
-        def again() -> None:
-            if self._loading.get(index) is loading:
-                self.load(index, partition)
-
-        self._node.call_later(RETRY_LOAD_MS, again)
+        coordinator = CoordinatorPartition(self._runtime, partition_index, partition)
+        self._loading[partition_index] = loader = LogLoader(
+            self._runtime,
+            partition,
+            self._config.data,
+            begin=coordinator.begin_load,
+            apply=coordinator.load_entry,
+            loaded=partial(self._serve if held else self._loaded, coordinator),
+        )
+        loader.start(held=held)
 
     def unload(self, partition_index: int) -> None:
         """The partition goes to another node. To be called before it is closed."""
-        self.refused.pop(partition_index, None)
-        loading = self._loading.pop(partition_index, None)
-        if loading is not None:
-            loading.cancel()
+        loader = self._loading.pop(partition_index, None)
+        if loader is not None:
+            loader.cancel()
         coordinator = self._served.pop(partition_index, None)
         if coordinator is not None:
             coordinator.close()
 
-    def _serve(self, loading: Loading) -> None:
-        coordinator = loading.coordinator
+    def _serve(self, coordinator: CoordinatorPartition) -> None:
         del self._loading[coordinator.index]
         self._served[coordinator.index] = coordinator
+        coordinator.checkpoint.count(0)
 
-    def _loaded(self, loading: Loading) -> None:
-        self._serve(loading)
-        self.resume(loading.coordinator)
+    def _loaded(self, coordinator: CoordinatorPartition) -> None:
+        self._serve(coordinator)
+        self.resume(coordinator)
 
     def resume(self, coordinator: CoordinatorPartition) -> None:
         """Finishes what a load has found prepared or over."""
         self.clock.start()
-        finish_prepared(self._node, coordinator)
-        if self._node.config.transaction_recovery_ongoing == "abort":
+        self._finish_prepared(coordinator)
+        if self._config.transaction_recovery_ongoing == "abort":
             self.clock.abort_all(coordinator)
         self.clock.expire(coordinator)
+
+    def _finish_prepared(self, coordinator: CoordinatorPartition) -> None:
+        """Writes the markers of everything that a load has found prepared."""
+        transactions = coordinator.state.transactions
+        prepared = [
+            markers_of(transactional_id, txn)
+            for transactional_id, txn in (
+                (id_, transactions[id_]) for id_ in coordinator.state.open
+            )
+            if txn.state in PREPARED_STATES
+        ]
+        for effect in prepared:
+            coordinator.pending[effect.transactional_id] = coordinator.partition.log_end_offset
+        for effect in prepared:
+            ending = Ending(self._runtime, self._markers, coordinator, effect, Reply(NONE), None)
+            ending.write_markers()
 
     def is_served(self, partition: Partition) -> bool:
         """Whether its log has been read to the end, and its records have become the state."""
@@ -204,7 +214,7 @@ class TransactionCoordinator:
 
     def partition_for(self, transactional_id: str) -> int | None:
         """The partition of `__transaction_state` that an id belongs to; None while there is no such topic."""
-        count = self._node.metadata.partition_count(TRANSACTION_STATE_TOPIC)
+        count = self._metadata.partition_count(TRANSACTION_STATE_TOPIC)
         if not count:
             return None
         index = self._indexes.get((transactional_id, count))
@@ -224,11 +234,12 @@ class TransactionCoordinator:
         coordinator = self._served.get(index)
         if coordinator is not None:
             return coordinator
-        if index in self._loading:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if index in self.refused:
+        loader = self._loading.get(index)
+        if loader is None:
+            return ErrorCode.NOT_COORDINATOR
+        if loader.is_refused:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     # -- requests
     # -------------------------------------------------------------------------------------------
@@ -237,7 +248,7 @@ class TransactionCoordinator:
         """A producer takes its transactional id over."""
         error = refuse_init_producer_id(
             event,
-            max_timeout_ms=self._node.config.transaction_max_timeout_ms,
+            max_timeout_ms=self._config.transaction_max_timeout_ms,
             two_phase_commit_enabled=False,
         )
         if error is not NONE:
@@ -256,7 +267,7 @@ class TransactionCoordinator:
                 else Reply(NONE, producer_id, producer_epoch=0)
             )
 
-        self._node.controller.allocate_producer_id(allocated)
+        self._controller.allocate_producer_id(allocated)
 
     def add_partitions(self, event: AddPartitions, done: Done) -> None:
         """Partitions join a transaction on the word of a client, or (TV2) of a broker that was written to."""
@@ -280,7 +291,7 @@ class TransactionCoordinator:
         if not isinstance(coordinator, CoordinatorPartition):
             done(Reply(coordinator))
             return
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._runtime.clock.now_ms()
         decision = decide(coordinator.state, coordinator.pending, event, now_ms)
         if decision is RESERVE_PRODUCER_ID:
             self._reserve_producer_id(decide, event, done)
@@ -306,7 +317,7 @@ class TransactionCoordinator:
             else:
                 self.submit(decide, replace(event, new_producer_id=producer_id), done)
 
-        self._node.controller.allocate_producer_id(allocated)
+        self._controller.allocate_producer_id(allocated)
 
     def _write(
         self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done
@@ -316,7 +327,10 @@ class TransactionCoordinator:
         reply = decision.reply
         assert reply is not None
         if decision.effects:
-            self._end(coordinator, decision, now_ms, done)
+            effect = decision.effects[0]
+            assert isinstance(effect, WriteMarkers)
+            ending = Ending(self._runtime, self._markers, coordinator, effect, reply, done)
+            ending.begin(record, now_ms)
             return
         end_offset = coordinator.append(record, now_ms)
         if isinstance(end_offset, Refusal):
@@ -324,30 +338,11 @@ class TransactionCoordinator:
         elif coordinator.partition.high_watermark >= end_offset:
             _written(coordinator, record, end_offset, reply, done)
         else:
-            self._node.when_durable(
+            self._runtime.when_durable(
                 coordinator.partition,
                 end_offset,
                 partial(_written, coordinator, record, end_offset, reply, done),
             )
-
-    def _end(
-        self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done
-    ) -> None:
-        """Writes a Prepare record; markers and the Complete record follow it."""
-        effect = decision.effects[0]
-        assert isinstance(effect, WriteMarkers)
-        assert decision.reply is not None
-        ending = Ending(self._node, coordinator, effect, decision.reply, done)
-        ending.reached(ending.points.before_prepare)
-        end_offset = coordinator.append(decision.records[0], now_ms)
-        if isinstance(end_offset, Refusal):
-            done(Reply(end_offset.error))
-            return
-        ending.reached(ending.points.prepare_appended)
-        if coordinator.partition.high_watermark >= end_offset:
-            ending.prepared()
-        else:
-            self._node.when_durable(coordinator.partition, end_offset, ending.prepared)
 
     # -- first writes: Produce and TxnOffsetCommit
     # ----------------------------------------------------------
@@ -429,7 +424,7 @@ class TransactionCoordinator:
         if not isinstance(coordinator, CoordinatorPartition):
             done(Reply(coordinator))
             return
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._runtime.clock.now_ms()
         decision = decide_add_partitions(coordinator.state, coordinator.pending, event, now_ms)
         if decision.records:
             self._write(coordinator, decision, now_ms, done)
@@ -465,17 +460,13 @@ class TransactionCoordinator:
     @property
     def is_loading(self) -> bool:
         """Whether there are ids that nobody here can tell of yet."""
-        return bool(self._loading)
+        return any(not loader.is_refused for loader in self._loading.values())
 
     def list(self, filters: Filters) -> Iterator[Iterator[tuple[str, TransactionMetadata]]]:
         """The ids that pass the filters, of one partition after the other: each wants to be read in one turn."""
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._runtime.clock.now_ms()
         for coordinator in self.coordinators():
             yield list_transactions(coordinator.state, filters, now_ms)
-
-
-def _raise(loading: Loading, problem: Exception) -> None:
-    raise problem
 
 
 def _written(

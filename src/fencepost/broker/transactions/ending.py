@@ -1,55 +1,94 @@
-"""One transaction on its way from its Prepare record to its Complete record.
+"""One transaction from its Prepare record to its Complete record; the methods follow this order.
 
-    Prepare appended - durable - a marker on each partition - all durable - Complete appended -
-    durable - answer
+    begin             append the Prepare record
+    _prepared         it is durable: the outcome is fixed
+    write_markers     append a marker to each partition; retry those that cannot be written now
+    _marked           one marker is durable; after the last one:
+    _complete         append the Complete record
+    _completed        it is durable: answer
 
-Unlike Kafka we answer EndTxn at the end: a client that has its answer never meets
-CONCURRENT_TRANSACTIONS with its next request. If the markers take long, the answer goes out with
-the decision alone, as in Kafka, and the rest goes on; at once if a partition will never take its
-marker. An answer that is an error (a fence tells the new producer to come again) does not wait.
+Unlike Kafka we answer EndTxn at the end, so that the next request of the client does not get
+CONCURRENT_TRANSACTIONS. If the markers take long, the answer goes out after the decision alone, as
+in Kafka, and the rest continues; it goes out at once if a partition will never accept its marker.
+An answer that is an error (a fence asks the new producer to retry) does not wait either.
 
-`node.crash_points`, where a test has set it, is called with a name between any two writes: it stops
-the process there.
+When a partition refuses a marker, Kafka's rules for the sender apply:
 
-Nothing here may hold itself alive: a transaction whose parts point at each other waits for the
-garbage collector, and with ten thousand of them a second that is a twentieth of the broker's time.
-So an `Ending` lets its run go when the markers are written.
+- the partition cannot be written now (no leader, a disk error, another node leads it): retried
+  after a pause;
+- the topic is gone: nothing that was written there can be read, so the marker is not needed;
+- it has seen a newer producer epoch or a newer coordinator: this coordinator has been overtaken. It
+  retries nothing and logs an error; partitions that accepted the marker keep it. The transaction
+  stays prepared until its log is loaded again.
+
+`Runtime.crash_points`, if a test has set it, is called with a name between any two writes, and can
+stop the process there.
+
+Nothing here may hold a reference to itself: such a transaction would wait for the garbage
+collector, which at ten thousand transactions a second takes a twentieth of the broker's time.
 """
 
 from __future__ import annotations
 
 import logging
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.ids import TopicPartition
 from fencepost.base.refusal import Refusal
-from fencepost.broker.transactions.markers import EndMarker, MarkerRun
+from fencepost.broker.transactions.markers import EndMarker
+from fencepost.broker.turns import TURN_SECONDS
 from fencepost.coordinator.txn.events import MarkersWritten, Reply
 from fencepost.coordinator.txn.prepare import decide_markers_written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from fencepost.base.ids import TopicPartition
-    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.runtime import Runtime, TimerHandle
+    from fencepost.broker.transactions.markers import MarkerWriter
     from fencepost.broker.transactions.partition import CoordinatorPartition
-    from fencepost.coordinator.txn.events import WriteMarkers
+    from fencepost.coordinator.txn.events import LogRecord, WriteMarkers
 
 log = logging.getLogger(__name__)
 
 NONE: Final = ErrorCode.NONE
 END_TXN_WAIT_MS: Final = 5_000
-"""How long EndTxn waits for its markers before it answers with the decision alone. Clients give a
-request up after 30 s (Java, kafka-python), 40 s (aiokafka) or 60 s (librdkafka), and applications
+"""How long EndTxn waits for its markers before it answers with the decision alone. Clients give up
+a request after 30 s (Java, kafka-python), 40 s (aiokafka) or 60 s (librdkafka), and applications
 often wait 10 s for a commit."""
 
 COMPLETE_RETRY_MS: Final = 100
-"""Between two attempts to write a Complete record that the disk refused."""
+"""Pause before a Complete record that the disk refused is written again."""
+
+MARKER_RETRY_MS: Final = 100
+"""Pause before a marker that a partition refused is written again: Kafka's retry.backoff.ms."""
+
+UNTIMED_MARKERS: Final = 20
+"""Markers that are written in one turn without checking the time."""
+
+RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+OVERTAKEN: Final = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+)
+NEVER_WRITTEN_THERE: Final = frozenset(
+    {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION}
+)
+"""The partition cannot hold transactions, so the producer cannot have written to it."""
 
 
 class EndPoints(NamedTuple):
-    """The places between two writes of one commit or abort, in their order."""
+    """The points between two writes of one commit or abort, in their order."""
 
     before_prepare: str
     prepare_appended: str
@@ -68,48 +107,83 @@ def _end_points(outcome: str) -> EndPoints:
 COMMIT_POINTS: Final = _end_points("commit")
 ABORT_POINTS: Final = _end_points("abort")
 CRASH_POINTS: Final = (*COMMIT_POINTS, *ABORT_POINTS)
-"""Every name that `node.crash_points` is called with."""
+"""Every name that `Runtime.crash_points` is called with."""
 
 
 class Ending:
-    """One transaction between Prepare and Complete, and the answer that waits for it."""
+    """One commit or abort in progress, and the answer that waits for it."""
 
-    __slots__ = ("_coordinator", "_done", "_effect", "_node", "_reply", "_run", "_timer", "points")
+    __slots__ = (
+        "_answer_timer",
+        "_coordinator",
+        "_done",
+        "_effect",
+        "_failed",
+        "_is_abandoned",
+        "_is_overtaken",
+        "_marker",
+        "_markers",
+        "_points",
+        "_reply",
+        "_runtime",
+        "_timer",
+        "unmarked",
+    )
 
     def __init__(
         self,
-        node: Node,
+        runtime: Runtime,
+        markers: MarkerWriter,
         coordinator: CoordinatorPartition,
         effect: WriteMarkers,
         reply: Reply,
         done: Callable[[Reply], None] | None,
     ) -> None:
-        self._node = node
+        self._runtime = runtime
+        self._markers = markers
         self._coordinator = coordinator
         self._effect = effect
         self._reply = reply
         self._done = done
-        self._run: MarkerRun | None = None
+        self._marker = EndMarker(
+            effect.producer_id,
+            effect.producer_epoch,
+            effect.commit,
+            coordinator.epoch,
+            effect.transaction_version,
+        )
+        self._points = COMMIT_POINTS if effect.commit else ABORT_POINTS
+        self._answer_timer: TimerHandle | None = None
         self._timer: TimerHandle | None = None
-        self.points = COMMIT_POINTS if effect.commit else ABORT_POINTS
-
-    def reached(self, point: str) -> None:
-        """The place between two writes where a test may let the process die."""
-        crash = self._node.crash_points
-        if crash is not None:
-            crash(point)
-
-    @property
-    def unmarked(self) -> Iterable[TopicPartition]:
+        self._failed: list[TopicPartition] = []
+        self._is_overtaken = False
+        self._is_abandoned = False
+        self.unmarked: dict[TopicPartition, None] = {}
         """The partitions that have no durable marker yet."""
-        return () if self._run is None else self._run.unmarked
 
-    def prepared(self) -> None:
+    # -- the Prepare record -----------------------------------------------------------------------
+
+    def begin(self, record: LogRecord, now_ms: int) -> None:
+        """Appends the Prepare record; everything else follows once it is durable."""
+        self._reach(self._points.before_prepare)
+        coordinator = self._coordinator
+        end_offset = coordinator.append(record, now_ms)
+        if isinstance(end_offset, Refusal):
+            self._reply = Reply(end_offset.error)
+            self._answer()
+            return
+        self._reach(self._points.prepare_appended)
+        if coordinator.partition.high_watermark >= end_offset:
+            self._prepared()
+        else:
+            self._runtime.when_durable(coordinator.partition, end_offset, self._prepared)
+
+    def _prepared(self) -> None:
         """The Prepare record is durable: the outcome is fixed."""
-        self.reached(self.points.prepare_durable)
+        self._reach(self._points.prepare_durable)
         if self._coordinator.closed:
             self._reply = Reply(ErrorCode.NOT_COORDINATOR)
-            self.answer()
+            self._answer()
             return
         if self._reply.error is not NONE:
             log.info(
@@ -118,78 +192,135 @@ class Ending:
                 self._effect.transactional_id,
                 self._effect.producer_id,
             )
-            self.answer()
+            self._answer()
         self.write_markers()
 
+    # -- the markers ------------------------------------------------------------------------------
+
     def write_markers(self) -> None:
-        """Brings the outcome to every partition; also what a load does with what it finds prepared."""
-        effect, coordinator = self._effect, self._coordinator
-        marker = EndMarker(
-            effect.producer_id,
-            effect.producer_epoch,
-            effect.commit,
-            coordinator.epoch,
-            effect.transaction_version,
-        )
-        coordinator.endings[effect.transactional_id] = self
-        self._run = run = MarkerRun(self._node, marker, effect.partitions, self)
-        run.start()
+        """Writes a marker to every partition; a load begins here with what it found prepared."""
+        effect = self._effect
+        self._coordinator.endings[effect.transactional_id] = self
+        for topic, indexes in effect.partitions.items():
+            for index in indexes:
+                self.unmarked[TopicPartition(topic, index)] = None
+        if self.unmarked:
+            self._write_some(list(self.unmarked))
+        else:
+            self._complete()
         if self._done is not None:
-            self._timer = self._node.call_later(END_TXN_WAIT_MS, self.answer)
+            self._answer_timer = self._runtime.call_later(END_TXN_WAIT_MS, self._answer)
 
-    def marker_appended(self) -> None:
-        """The run has written one marker, which may not be durable yet."""
-        self.reached(self.points.marker_appended)
+    def _write_some(self, names: list[TopicPartition]) -> None:
+        """Writes these markers, in several turns of the loop if they are very many."""
+        self._timer = None
+        until = perf_counter() + TURN_SECONDS if len(names) > UNTIMED_MARKERS else 0.0
+        for count, name in enumerate(names):
+            if until and count > UNTIMED_MARKERS and perf_counter() >= until:
+                self._timer = self._runtime.call_later(0, partial(self._write_some, names[count:]))
+                return
+            self._write_marker(name)
+        if self._is_overtaken:
+            self._answer()
+        elif self._failed:
+            failed, self._failed = self._failed, []
+            self._timer = self._runtime.call_later(
+                MARKER_RETRY_MS, partial(self._write_some, failed)
+            )
 
-    def markers_written(self) -> None:
-        """The run is at its end: every partition has its marker."""
-        self._run = None
-        self.reached(self.points.markers_durable)
-        self._complete()
+    def _write_marker(self, name: TopicPartition) -> None:
+        written = self._markers.append(name[0], name[1], self._marker)
+        if not isinstance(written, Refusal):
+            partition, end_offset = written
+            self._reach(self._points.marker_appended)
+            if partition.high_watermark >= end_offset:
+                self._marked(name)
+            else:
+                self._runtime.when_durable(partition, end_offset, partial(self._marked, name))
+            return
+        error = written.error
+        if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or error in NEVER_WRITTEN_THERE:
+            log.info(
+                "%s needs no marker of producer %d: %s", name, self._marker.producer_id, error.name
+            )
+            self._marked(name)
+        elif error in OVERTAKEN:
+            self._is_overtaken = True
+            log.error(
+                "the transaction of producer %d at epoch %d cannot be ended on %s: %s",
+                self._marker.producer_id,
+                self._marker.producer_epoch,
+                name,
+                error.name,
+            )
+        else:
+            assert error in RETRIABLE, f"a marker was refused with {error.name}"
+            self._failed.append(name)
+
+    def _marked(self, name: TopicPartition) -> None:
+        """The marker of one partition is durable, or not needed."""
+        if self._is_abandoned:
+            return
+        del self.unmarked[name]
+        if not self.unmarked:
+            self._complete()
+
+    # -- the Complete record ----------------------------------------------------------------------
 
     def _complete(self) -> None:
+        """Every marker is durable: appends the Complete record."""
+        self._reach(self._points.markers_durable)
+        self._append_complete()
+
+    def _append_complete(self) -> None:
         effect, coordinator = self._effect, self._coordinator
         if coordinator.closed:
             return
         event = MarkersWritten(effect.transactional_id, effect.producer_id, effect.producer_epoch)
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._runtime.clock.now_ms()
         decision = decide_markers_written(coordinator.state, event, now_ms)
         end_offset = coordinator.append(decision.records[0], now_ms)
         if isinstance(end_offset, Refusal):
-            self._node.call_later(COMPLETE_RETRY_MS, self._complete)
+            self._runtime.call_later(COMPLETE_RETRY_MS, self._append_complete)
             return
-        self.reached(self.points.complete_appended)
+        self._reach(self._points.complete_appended)
         if coordinator.partition.high_watermark >= end_offset:
             self._completed(end_offset)
         else:
-            self._node.when_durable(
+            self._runtime.when_durable(
                 coordinator.partition, end_offset, partial(self._completed, end_offset)
             )
 
     def _completed(self, end_offset: int) -> None:
-        self.reached(self.points.complete_durable)
+        """The Complete record is durable: answers."""
+        self._reach(self._points.complete_durable)
         coordinator, transactional_id = self._coordinator, self._effect.transactional_id
         if not coordinator.closed:
             del coordinator.endings[transactional_id]
             # Before the answer: the client's next request may be there already, and is served
             # within it.
             coordinator.settle(transactional_id, end_offset)
-            self.answer()
+            self._answer()
 
-    def abandon(self) -> None:
-        """The partition goes to another: it finds the Prepare record and finishes.
+    # -- the answer -------------------------------------------------------------------------------
 
-        The decision stands.
-        """
-        if self._run is not None:
-            self._run.cancel()
-        self.answer()
-
-    def answer(self) -> None:
-        """What the client hears, once; also when the run has given up."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _answer(self) -> None:
+        """Answers the client, once."""
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+            self._answer_timer = None
         done, self._done = self._done, None
         if done is not None:
             done(self._reply)
+
+    def abandon(self) -> None:
+        """Stops: another node has the partition, finds the Prepare record, and finishes."""
+        self._is_abandoned = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._answer()
+
+    def _reach(self, point: str) -> None:
+        crash = self._runtime.crash_points
+        if crash is not None:
+            crash(point)

@@ -1,26 +1,32 @@
-"""One partition of `__transaction_state` that this node serves: its state, its log, and what is under way.
+"""One partition of `__transaction_state` that this node serves: its state, log and pending ids.
 
-Every record goes the same way: append, apply at once, and the id is pending until the record is
-durable. A request that cannot be told to come again may wait here until an id is pending no longer.
+Every record takes the same steps: it is appended, applied at once, and its id is pending until the
+record is durable. A request that must not be answered CONCURRENT_TRANSACTIONS can wait here until
+an id is no longer pending.
+
+A load (`log_loader.py`) reads the last checkpoint first, and then what the log has after it. What
+the log has before the checkpoint is not needed, and may be damaged.
 """
 
 from __future__ import annotations
 
 import logging
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.limits import MAX_BATCH_BYTES
 from fencepost.base.refusal import Refusal
-from fencepost.broker.transactions.checkpoint import CheckpointKeeper
-from fencepost.coordinator.txn.apply import CoordinatorState, apply
+from fencepost.broker.transactions.checkpoint import CheckpointKeeper, read_checkpoint
+from fencepost.coordinator.txn.apply import CoordinatorState, apply, read_entry
+from fencepost.records.entry import Entry
 from fencepost.records.transaction_log import encode_key, encode_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.runtime import Runtime, TimerHandle
     from fencepost.broker.transactions.ending import Ending
     from fencepost.coordinator.txn.events import LogRecord
     from fencepost.partition.partition import Partition
@@ -28,11 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_VALUE_BYTES: Final = MAX_BATCH_BYTES - 64 * 1024
-"""Of one record: a batch must have room for its header and a key of up to 32 KiB."""
+"""Of one record: its batch also holds a header and a key of up to 32 KiB."""
 
 
 class Waiter:
-    """Someone who goes on when an id is no longer pending, or when the time is up."""
+    """A request that continues when an id is no longer pending, or when its time is up."""
 
     __slots__ = ("_callback", "timer")
 
@@ -41,7 +47,7 @@ class Waiter:
         self.timer: TimerHandle | None = None
 
     def wake(self) -> None:
-        """Goes on; the second of the two occasions finds nothing to do."""
+        """Continues the request; only the first call has an effect."""
         callback, self._callback = self._callback, None
         if callback is not None:
             if self.timer is not None:
@@ -52,11 +58,11 @@ class Waiter:
 class CoordinatorPartition:
     """One partition that is served.
 
-    Given away or loaded anew, it is `closed` and never served again.
+    Once it is given away or loaded again, it is `closed` and never served again.
     """
 
     __slots__ = (
-        "_node",
+        "_runtime",
         "_waiting",
         "checkpoint",
         "closed",
@@ -67,8 +73,8 @@ class CoordinatorPartition:
         "state",
     )
 
-    def __init__(self, node: Node, index: int, partition: Partition) -> None:
-        self._node = node
+    def __init__(self, runtime: Runtime, index: int, partition: Partition) -> None:
+        self._runtime = runtime
         self._waiting: dict[str, list[Waiter]] = {}
         self.index = index
         self.partition = partition
@@ -76,24 +82,47 @@ class CoordinatorPartition:
         self.pending: dict[str, int] = {}
         """Ids whose last record is not durable, or whose markers are being written, each with the
         end offset that its last record waits for. Not in the log: empty after a load."""
-        self.checkpoint = CheckpointKeeper(node, partition, self.state)
+        self.checkpoint = CheckpointKeeper(runtime, partition, self.state)
         self.endings: dict[str, Ending] = {}
         """Transactions whose markers are being written."""
         self.closed = False
 
     @property
     def epoch(self) -> int:
-        """The coordinator epoch: a partition takes no marker of a lower one."""
+        """The coordinator epoch: partitions refuse markers with a lower one."""
         return self.partition.leader_epoch
 
     def __repr__(self) -> str:
         return f"CoordinatorPartition({self.index}, epoch {self.epoch}, {self.state})"
 
-    def append(self, record: LogRecord, now_ms: int) -> int | Refusal:
-        """Appends and applies one record; its id is pending from now on.
+    # -- loading ----------------------------------------------------------------------------------
 
-        Returns the end of the log after it. A refusal changes nothing: the disk failed, or the
-        record does not fit into a batch.
+    def begin_load(self) -> Iterator[Entry]:
+        """Starts from an empty state; the entries of the checkpoint, then of the log after it."""
+        partition = self.partition
+        self.state = CoordinatorState()
+        self.checkpoint = CheckpointKeeper(self._runtime, partition, self.state)
+        offset, pairs = read_checkpoint(self._runtime.disk, partition)
+        self.checkpoint.unsaved = -len(pairs)
+        saved = (Entry(-1, -1, -1, False, key, value) for key, value in pairs)
+        return chain(saved, partition.whole_entries(offset))
+
+    def load_entry(self, entry: Entry) -> bool:
+        """Applies one entry of the load; False if it cannot be decoded."""
+        self.checkpoint.unsaved += 1
+        record = read_entry(entry)
+        if record is None:
+            return False
+        apply(self.state, record)
+        return True
+
+    # -- writing ----------------------------------------------------------------------------------
+
+    def append(self, record: LogRecord, now_ms: int) -> int | Refusal:
+        """Appends and applies one record, and makes its id pending.
+
+        Returns the end offset of the log. A refusal changes nothing: the disk failed, or the record
+        is too large for a batch.
         """
         transactional_id = record.transactional_id
         metadata = record.metadata
@@ -118,10 +147,10 @@ class CoordinatorPartition:
         return end_offset
 
     def append_tombstones(self, records: Sequence[LogRecord]) -> bool:
-        """Forgets ids, all in one batch; False when the disk refused, and all of them stay."""
+        """Removes ids, all in one batch; False when the disk refused, and all of them stay."""
         tombstones = [(encode_key(record.transactional_id), None) for record in records]
         try:
-            end_offset = self.partition.append_records(tombstones, self._node.clock.now_ms())
+            end_offset = self.partition.append_records(tombstones, self._runtime.clock.now_ms())
         except StorageError as problem:
             log.error("%s: expired ids stay for now: %s", self.partition.name, problem)
             return False
@@ -134,11 +163,11 @@ class CoordinatorPartition:
             for record in records:
                 self.settle(record.transactional_id, end_offset)
 
-        self._node.when_durable(self.partition, end_offset, durable)
+        self._runtime.when_durable(self.partition, end_offset, durable)
         return True
 
     def settle(self, transactional_id: str, end_offset: int) -> None:
-        """What the id waited for is done; unless a later record has been appended, others may go on."""
+        """Ends the wait of an id, unless a later record of it was appended; waiters continue."""
         pending = self.pending
         if pending.get(transactional_id) != end_offset:
             return
@@ -153,14 +182,14 @@ class CoordinatorPartition:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Calls back once: when the id is pending no longer, when the time is up, or when this is closed."""
+        """Calls back once: when the id is no longer pending, after the timeout, or at `close`."""
         waiter = Waiter(callback)
         self._waiting.setdefault(transactional_id, []).append(waiter)
         if timeout_ms is not None:
-            waiter.timer = self._node.call_later(timeout_ms, waiter.wake)
+            waiter.timer = self._runtime.call_later(timeout_ms, waiter.wake)
 
     def close(self) -> None:
-        """Another node has the partition, or it is loaded anew: stops whatever is under way for it."""
+        """Stops everything in progress: another node has the partition, or it is loaded again."""
         self.closed = True
         self.checkpoint.close()
         for ending in list(self.endings.values()):

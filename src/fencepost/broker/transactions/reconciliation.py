@@ -39,7 +39,7 @@ from fencepost.base.failures import StorageError
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS
 from fencepost.base.refusal import Refusal
 from fencepost.broker.storage.repair import LOSS
-from fencepost.broker.transactions.markers import EndMarker, append_marker
+from fencepost.broker.transactions.markers import EndMarker
 from fencepost.coordinator.txn.events import LogRecord
 from fencepost.coordinator.txn.reconcile import (
     MissingMarker,
@@ -245,7 +245,7 @@ def _write_marker(node: Node, marker: MissingMarker, *, transaction_version: int
         marker.coordinator_epoch,
         transaction_version=transaction_version,
     )
-    written = append_marker(node, name.topic, name.partition, end)
+    written = node.markers.append(name.topic, name.partition, end)
     if isinstance(written, Refusal):
         raise StorageError(
             f"An open transaction on {name} could not be ended after a loss of power "

@@ -20,7 +20,8 @@ from fencepost.coordinator.txn.prepare import decide_timeout, timed_out_ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fencepost.broker.node import Node, TimerHandle
+    from fencepost.broker.runtime import Runtime, TimerHandle
+    from fencepost.broker.settings.config import BrokerConfig
     from fencepost.broker.transactions.coordinator import TransactionCoordinator
     from fencepost.broker.transactions.partition import CoordinatorPartition
 
@@ -52,8 +53,11 @@ class Doomed:
 class TransactionClock:
     """The two looks that come round again and again."""
 
-    def __init__(self, node: Node, transactions: TransactionCoordinator) -> None:
-        self._node = node
+    def __init__(
+        self, runtime: Runtime, config: BrokerConfig, transactions: TransactionCoordinator
+    ) -> None:
+        self._runtime = runtime
+        self._config = config
         self._transactions = transactions
         self._timers: dict[str, TimerHandle] = {}
 
@@ -61,7 +65,7 @@ class TransactionClock:
         """Begins to look; the second call changes nothing."""
         if self._timers:
             return
-        config = self._node.config
+        config = self._config
         self._every(
             "timeouts",
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
@@ -81,17 +85,17 @@ class TransactionClock:
 
     def _every(self, name: str, pause_ms: int, look: Callable[[], None]) -> None:
         def again() -> None:
-            self._timers[name] = self._node.call_later(pause_ms, again)
+            self._timers[name] = self._runtime.call_later(pause_ms, again)
             look()
 
-        self._timers[name] = self._node.call_later(pause_ms, again)
+        self._timers[name] = self._runtime.call_later(pause_ms, again)
 
     # -- transaction.timeout.ms
     # -----------------------------------------------------------------------------
 
     def abort_timed_out(self) -> None:
         """Aborts every transaction whose time is over, and fences its producer."""
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._runtime.clock.now_ms()
         late = [
             Doomed(coordinator, transactional_id)
             for coordinator in self._transactions.coordinators()
@@ -100,7 +104,7 @@ class TransactionClock:
         self._abort(late, "its timeout")
 
     def _abort(self, doomed: list[Doomed], cause: str) -> None:
-        run_in_turns(self._node, self._abortions(doomed, cause), lambda: None)
+        run_in_turns(self._runtime, self._abortions(doomed, cause), lambda: None)
 
     def _abortions(self, doomed: list[Doomed], cause: str) -> Iterator[None]:
         for each in doomed:
@@ -142,16 +146,14 @@ class TransactionClock:
     def remove_expired(self) -> None:
         """Tombstones for every id that was not used for long; one partition per turn of the loop."""
         for coordinator in self._transactions.coordinators():
-            self._node.call_later(0, partial(self.expire, coordinator))
+            self._runtime.call_later(0, partial(self.expire, coordinator))
 
     def expire(self, coordinator: CoordinatorPartition) -> None:
         """The expired ids of one partition."""
-        event = ExpirationDue(
-            self._node.config.transactional_id_expiration_ms, MAX_TOMBSTONES_BYTES
-        )
+        event = ExpirationDue(self._config.transactional_id_expiration_ms, MAX_TOMBSTONES_BYTES)
         while not coordinator.closed:
             decision = decide_expiration(
-                coordinator.state, coordinator.pending, event, self._node.clock.now_ms()
+                coordinator.state, coordinator.pending, event, self._runtime.clock.now_ms()
             )
             if not decision.records or not coordinator.append_tombstones(decision.records):
                 return
