@@ -159,8 +159,8 @@ def test_an_answer_to_another_request_ends_the_connection() -> None:
         conversation.receive(Broker(chunks).answer(EndTxnResponse(), correlation_id=99))
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
-    with pytest.raises(WireError, match="nobody has asked for"):
+def test_an_answer_without_a_request_ends_the_connection() -> None:
+    with pytest.raises(WireError, match="without a request"):
         opened().receive(memoryview(b"\0\0\0\0"))
 
 
@@ -228,9 +228,7 @@ def test_a_login_with_scram() -> None:
 def test_a_mechanism_that_the_broker_has_not() -> None:
     conversation, broker = greeted("PLAIN")
     answer = SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512"])
-    with pytest.raises(
-        AuthenticationFailed, match=r"it offers SCRAM-SHA-512: change sasl\.mechanism"
-    ):
+    with pytest.raises(AuthenticationFailed, match=r"set sasl\.mechanism to one of SCRAM-SHA-512"):
         conversation.receive(broker.answer(answer))
 
 

@@ -103,7 +103,7 @@ def test_a_connection_in_trouble_is_replaced(trouble: object) -> None:
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        (SILENCE, "no answer within the time of the request"),
+        (SILENCE, "no answer within the request timeout"),
         (HANG_UP, "closed the connection"),
         (GARBAGE, "a frame of 1213486160 bytes"),
     ],
@@ -123,7 +123,7 @@ def test_a_port_that_does_not_greet_ends_with_a_hint(trouble: object) -> None:
     with (
         TcpBroker(lambda *_: trouble) as broker,
         connect(broker.address, QUICK) as cluster,
-        pytest.raises(RetriesExhausted, match=r"check that security\.protocol"),
+        pytest.raises(RetriesExhausted, match=r"check that this port uses security\.protocol"),
     ):
         cluster.describe_cluster()
 

@@ -1,8 +1,7 @@
-"""Looking at a cluster and changing its topics.
+"""Administrative requests: describe the cluster, create and delete topics.
 
-Views are small values of our own, so that who uses them does not depend on the shape of a message.
-Ids of topics are 16 raw bytes (`base.ids.topic_id_text` shows them as Kafka's tools do), times are
-milliseconds.
+Results are small view classes, so callers do not depend on message formats. Topic ids are 16 raw
+bytes (`base.ids.topic_id_text` formats them as Kafka's tools do), times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -64,11 +63,11 @@ if TYPE_CHECKING:
     from fencepost.wire.forms.metadata import MetadataResponseTopic
 
 DEFAULT: Final = -1
-"""As many partitions or replicas as the broker's configuration says (KIP-464)."""
+"""The broker's default number of partitions or replicas (KIP-464)."""
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to."""
+    """The kind of resource that a configuration belongs to."""
 
     TOPIC = 2
     BROKER = 4
@@ -76,7 +75,7 @@ class ResourceType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One partition of a topic. A leader of -1 means that nobody leads it now."""
+    """One partition of a topic. A leader of -1 means that it has no leader."""
 
     index: int
     leader: int
@@ -97,7 +96,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Brokers and, where they were asked for, topics."""
+    """Brokers and, if requested, topics."""
 
     cluster_id: str | None
     controller_id: int
@@ -117,7 +116,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One setting; a sensitive one has no value to show."""
+    """One setting. A sensitive one has no value."""
 
     name: str
     value: str | None
@@ -128,7 +127,7 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """What a partition knows of a producer. A start offset of -1: no transaction is open here."""
+    """A partition's state of one producer. A start offset of -1 means no open transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -140,7 +139,7 @@ class ActiveProducer:
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
-    """A transactional id that some coordinator knows."""
+    """One entry of ListTransactions."""
 
     transactional_id: str
     producer_id: int
@@ -150,7 +149,7 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """All that the coordinator tells of one transactional id."""
+    """The coordinator's description of one transactional id."""
 
     transactional_id: str
     state: str
@@ -165,7 +164,7 @@ class TransactionView:
 
 
 def describe_cluster(core: Core) -> Steps[ClusterView]:
-    """Who belongs to the cluster."""
+    """Returns the brokers of the cluster."""
     request = DescribeClusterRequest()
     reply = yield from call_one(core, AnyBroker(), ApiKey.DESCRIBE_CLUSTER, request, error_code)
     form: DescribeClusterResponse = reply.form
@@ -180,12 +179,10 @@ def metadata(
     missing_ok: bool = False,
     known_missing: Collection[str] = (),
 ) -> Steps[ClusterView]:
-    """Brokers and topics; None asks for every topic.
+    """Returns brokers and topics; None means all topics.
 
-    A topic that is unknown after a moment is an error.
-
-    With `missing_ok` it is left out instead, and one of `known_missing` is left out without waiting
-    that moment.
+    A topic that stays unknown for UNKNOWN_TOPIC_PATIENCE_MS is an error. With `missing_ok` it is
+    left out instead, and a topic in `known_missing` is left out at once.
     """
     attempt = Attempt(core, ApiKey.METADATA, "")
     while True:
@@ -214,7 +211,7 @@ def metadata(
 
 
 def find_topic(core: Core, name: str) -> Steps[TopicView | None]:
-    """A topic as one broker knows it now, or None: for callers that create it if it is not there."""
+    """Returns a topic as one broker describes it, or None; for callers that then create it."""
     attempt = Attempt(core, ApiKey.METADATA, f"topic {name!r}")
     while True:
         form = yield from refresh_metadata(core, [name], attempt)
@@ -247,7 +244,7 @@ def _topic_view(topic: MetadataResponseTopic) -> TopicView:
 def create_topics(
     core: Core, topics: Collection[NewTopic], *, exist_ok: bool = False
 ) -> Steps[None]:
-    """Creates topics and waits until every partition has a leader that our brokers know of."""
+    """Creates topics and waits until Metadata shows a leader for every partition."""
     pending = {topic.name: topic for topic in topics}
     attempt = Attempt(core, ApiKey.CREATE_TOPICS, "")
     accepted = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS} if exist_ok else {ErrorCode.NONE}
@@ -327,14 +324,14 @@ def _code_of_first_response(form: DeleteTopicsResponse) -> tuple[int, str | None
 # Configurations.
 
 _DEFAULT_SOURCES: Final = frozenset({4, 5})
-"""Where a value comes from when nobody has set it here: the broker's static file, or Kafka's own
+"""Sources of a value that is not set on the resource: the broker's static file, or Kafka's
 default."""
 
 
 def describe_configs(
     core: Core, resource: ResourceType, name: str, keys: Collection[str] | None = None
 ) -> Steps[dict[str, ConfigValue]]:
-    """The settings of a topic, or of a broker by its id."""
+    """Returns the settings of a topic, or of a broker by its id."""
     place: Place = BrokerById(int(name)) if resource is ResourceType.BROKER else AnyBroker()
     request = DescribeConfigsRequest(
         resources=[
@@ -372,7 +369,7 @@ def _code_of_first_result(form: DescribeConfigsResponse) -> tuple[int, str | Non
 def describe_producers(
     core: Core, partitions: Collection[TopicPartition]
 ) -> Steps[dict[TopicPartition, list[ActiveProducer]]]:
-    """The producers that each partition knows of, those with an open transaction among them."""
+    """Returns the producers of each partition, with or without an open transaction."""
 
     def build(wanted: Mapping[TopicPartition, None]) -> DescribeProducersRequest:
         return DescribeProducersRequest(
@@ -412,7 +409,7 @@ def list_transactions(
     longer_than_ms: int = -1,
     pattern: str | None = None,
 ) -> Steps[list[ListedTransaction]]:
-    """Every transactional id that the coordinators know, or those that pass the filters."""
+    """Lists the transactional ids of all coordinators that match the filters."""
     request = ListTransactionsRequest(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),
@@ -430,7 +427,7 @@ def list_transactions(
 def describe_transactions(
     core: Core, transactional_ids: Collection[str]
 ) -> Steps[dict[str, TransactionView | None]]:
-    """What the coordinator of each id knows; None for an id that nobody has used, or that has expired."""
+    """Describes each id; None for an id that was never used or has expired."""
     found: dict[str, TransactionView | None] = {}
     for transactional_id in transactional_ids:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
@@ -448,7 +445,7 @@ def describe_transactions(
 
 def _code_of_transaction(form: DescribeTransactionsResponse) -> tuple[int, str | None]:
     code = form.transaction_states[0].error_code
-    # Not to be there is an answer to "what is there".
+    # A missing id is a valid answer here, not an error.
     return (0 if code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND else code), None
 
 

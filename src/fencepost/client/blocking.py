@@ -1,4 +1,4 @@
-"""The client for those who may wait: Spark's executors, tools, tests. Plain sockets, plain calls.
+"""The blocking client, for Spark executors, tools and tests: plain sockets and plain calls.
 
     with connect("localhost:9092", {"client.id": "refunds"}) as cluster:
         identity = cluster.init_producer_id("refunds", timeout_ms=60_000)
@@ -8,8 +8,8 @@
         cluster.txn_offset_commit(identity, "group", {TopicPartition("in", 0): CommittedOffset(42)})
         identity = cluster.end_txn(identity, commit=True)
 
-This is a thin shell: every method runs one procedure of the room on a `Network`. One thread at a
-time may be inside; a second one waits.
+This is a thin shell: every method runs one procedure on a `Network`. A lock lets one thread in at a
+time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 def connect(bootstrap_servers: str, options: Mapping[str, Any] | None = None) -> Cluster:
-    """A client of the cluster behind these brokers. Nothing is sent before the first call."""
+    """Returns a client of the cluster behind these brokers. It sends nothing before the first call."""
     return Cluster(read_options(bootstrap_servers, options))
 
 
@@ -82,30 +82,31 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
+        """Closes all connections."""
         with self._lock:
             self._network.close()
 
     def run(self, procedure: Steps[T]) -> T:
-        """Carries out any procedure of this room."""
+        """Runs a procedure to its end."""
         with self._lock:
             return run(procedure, self._network)
 
     def begin(self, procedure: Steps[T]) -> PendingCall[T]:
-        """Sends the first request of a procedure; the caller does something else meanwhile, and then finishes it."""
+        """Sends a procedure's first request. The caller finishes it later, after other work."""
         with self._lock:
             pending = PendingProcedure(procedure, self._network)
             pending.begin()
         return PendingCall(pending, self._lock)
 
     def send_request(self, api: ApiKey, request: Any, node_id: int | None = None) -> Any:
-        """The bare reply to one request, whatever code it carries; a lost one is sent again until the deadline."""
+        """Returns the reply to one request, whatever its error code. Retries lost requests only."""
         place = AnyBroker() if node_id is None else BrokerById(node_id)
         return self.run(call_one(self._core, place, api, request, lambda _: (0, None))).form
 
     # Producers and transactions.
 
     def transaction_version(self) -> int:
-        """The cluster's finalised level of transaction.version."""
+        """Returns the cluster's finalised level of transaction.version."""
         return self.run(transactions.learn_transaction_version(self._core))
 
     def init_producer_id(
@@ -115,7 +116,7 @@ class Cluster:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> ProducerIdentity:
-        """A fresh epoch under this id: ends what was open and fences whoever had it."""
+        """Gets a new epoch for this id. This ends its open transaction and fences earlier producers."""
         return self.run(
             transactions.init_producer_id(
                 self._core,
@@ -127,10 +128,10 @@ class Cluster:
         )
 
     def writer(self, identity: ProducerIdentity) -> TransactionalWriter:
-        """A writer of batches with this identity; sequences of every partition begin at 0.
+        """Returns a writer with this identity. Its sequences start at 0 in every partition.
 
-        So an epoch is good for one writer: after EndTxn, go on with the identity that TV2 returned,
-        and in TV1 ask `init_producer_id` for a new one.
+        So use an epoch for one writer only: after EndTxn continue with the identity that TV2
+        returned, and in TV1 get a new one from `init_producer_id`.
         """
         return TransactionalWriter(self, self._core, self._network, identity)
 
@@ -140,7 +141,7 @@ class Cluster:
         group: str,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """Commits offsets of a group as a part of the transaction."""
+        """Commits offsets of a group as part of the transaction."""
         self.run(transactions.txn_offset_commit(self._core, identity, group, offsets))
 
     def begin_txn_offset_commit(
@@ -153,9 +154,9 @@ class Cluster:
         return self.begin(transactions.txn_offset_commit(self._core, identity, group, offsets))
 
     def end_txn(self, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
-        """Commits or aborts; the identity for the next transaction.
+        """Commits or aborts, and returns the identity for the next transaction.
 
-        UnknownOutcome: ask before you go on.
+        Raises UnknownOutcome if it may have taken effect or not.
         """
         return self.run(transactions.end_txn(self._core, identity, commit=commit))
 
@@ -164,7 +165,7 @@ class Cluster:
     def list_offsets(
         self, times: Mapping[TopicPartition, int], *, isolation: str | None = None
     ) -> dict[TopicPartition, ListedOffset]:
-        """Offsets by time, or by EARLIEST and LATEST."""
+        """Looks up offsets by timestamp, or by EARLIEST and LATEST."""
         return self.run(reading.list_offsets(self._core, times, isolation=isolation))
 
     def fetch(
@@ -178,7 +179,7 @@ class Cluster:
         partition_max_bytes: int | None = None,
         topic_ids: Mapping[str, bytes] | None = None,
     ) -> dict[TopicPartition, FetchedPartition]:
-        """One round of fetching: sealed batches, and what hides some of them."""
+        """Fetches once: sealed batches, and the aborted transactions that hide some of them."""
         return self.run(
             reading.fetch(
                 self._core,
@@ -200,10 +201,10 @@ class Cluster:
         *,
         isolation: str | None = None,
     ) -> Iterator[Record]:
-        """The visible records of [start, end); from the first to the last there is now when not told otherwise.
+        """Yields the visible records of [start, end). Default: from the first to the current last.
 
-        An end that does not come within default.api.timeout.ms, because it is not written or an
-        open transaction stands before it, is RetriesExhausted.
+        Raises RetriesExhausted if no progress is made for default.api.timeout.ms: the records are
+        not written yet, or an open transaction holds back the last stable offset.
         """
         position = self._offset(partition, EARLIEST, isolation) if start is None else start
         stop = self._offset(partition, LATEST, isolation) if end is None else end
@@ -218,7 +219,7 @@ class Cluster:
     def _fetch_on(
         self, partition: TopicPartition, position: int, isolation: str | None
     ) -> FetchedPartition:
-        """The next fetch that brings anything."""
+        """Fetches until a fetch makes progress."""
         timeout_ms = self.options.default_api_timeout_ms
         end_ms = self._core.clock.now_ms() + timeout_ms
         while True:
@@ -241,17 +242,17 @@ class Cluster:
         *,
         require_stable: bool = True,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What a group has committed; waits for undecided transactions unless told not to."""
+        """Returns a group's committed offsets. With `require_stable`, waits for open transactions."""
         return self.run(
             groups.offset_fetch(self._core, group, partitions, require_stable=require_stable)
         )
 
     def offset_commit(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commits offsets of a group without members, outside of any transaction."""
+        """Commits offsets for a group without members, outside any transaction."""
         self.run(groups.offset_commit(self._core, group, offsets))
 
     def offset_delete(self, group: str, partitions: Collection[TopicPartition]) -> None:
-        """Forgets what a group has committed for these partitions."""
+        """Deletes a group's committed offsets of these partitions."""
         self.run(groups.offset_delete(self._core, group, partitions))
 
     # Administration.
@@ -263,7 +264,7 @@ class Cluster:
         missing_ok: bool = False,
         known_missing: Collection[str] = (),
     ) -> ClusterView:
-        """Brokers, and these topics or all; with `missing_ok`, those of them that exist."""
+        """Returns the brokers and these topics, or all. `missing_ok` leaves out missing topics."""
         return self.run(
             admin.metadata(self._core, topics, missing_ok=missing_ok, known_missing=known_missing)
         )
@@ -281,11 +282,11 @@ class Cluster:
         )
 
     def find_topic(self, name: str) -> TopicView | None:
-        """A topic, or None at once where the broker that answers does not know it (yet)."""
+        """Returns a topic, or None at once if the answering broker does not know it (yet)."""
         return self.run(admin.find_topic(self._core, name))
 
     def describe_cluster(self) -> ClusterView:
-        """Who belongs to the cluster."""
+        """Returns the brokers of the cluster."""
         return self.run(admin.describe_cluster(self._core))
 
     def create_topics(self, topics: Collection[NewTopic], *, exist_ok: bool = False) -> None:
@@ -299,13 +300,13 @@ class Cluster:
     def describe_configs(
         self, resource: ResourceType, name: str, keys: Collection[str] | None = None
     ) -> dict[str, ConfigValue]:
-        """The settings of a topic or broker."""
+        """Returns the settings of a topic or broker."""
         return self.run(admin.describe_configs(self._core, resource, name, keys))
 
     def describe_producers(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Who writes to these partitions, and where their open transactions begin."""
+        """Returns the active producers of these partitions, with their open transactions."""
         return self.run(admin.describe_producers(self._core, partitions))
 
     def list_transactions(
@@ -316,7 +317,7 @@ class Cluster:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> list[ListedTransaction]:
-        """Transactional ids of the whole cluster."""
+        """Lists the transactional ids of all coordinators."""
         return self.run(
             admin.list_transactions(
                 self._core,
@@ -330,19 +331,19 @@ class Cluster:
     def describe_transactions(
         self, transactional_ids: Collection[str]
     ) -> dict[str, TransactionView | None]:
-        """What the coordinators know of these ids."""
+        """Describes these transactional ids; None for an id that is unknown."""
         return self.run(admin.describe_transactions(self._core, transactional_ids))
 
 
 class PendingCall(Generic[T]):
-    """A call that has been sent. It must be finished, whatever happens meanwhile."""
+    """A call that has been sent. The caller must finish it, whatever happens meanwhile."""
 
     def __init__(self, pending: PendingProcedure[T], lock: threading.RLock) -> None:
         self._pending = pending
         self._lock = lock
 
     def finish(self) -> T:
-        """Waits for the answer, and does all that is to be done because of it."""
+        """Waits for the answer and runs the call to its end."""
         with self._lock:
             return self._pending.finish()
 
@@ -383,32 +384,33 @@ class TransactionalWriter:
 
     @property
     def identity(self) -> ProducerIdentity:
+        """The producer id and epoch of every batch."""
         return self._writer.identity
 
     def next_sequence(self, partition: TopicPartition) -> int:
-        """The sequence with which the next batch of this partition must be sealed."""
+        """Returns the base sequence that the partition's next batch must have."""
         return self._writer.lane(partition).next_sequence
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """What is on its way."""
+        """How many bytes are not acknowledged yet."""
         return self._writer.unacknowledged_bytes
 
     def write(
         self, partition: TopicPartition, batch: Buffer, done: Callable[[], None] | None = None
     ) -> None:
-        """Takes a sealed batch and returns when there is room again; its bytes must not change until `done`."""
+        """Writes a sealed batch; waits for buffer space. Its bytes must not change until `done`."""
         self.put(partition, batch, done)
         self._pump(self._core.options.buffer_bytes)
 
     def put(
         self, partition: TopicPartition, batch: Buffer, done: Callable[[], None] | None = None
     ) -> None:
-        """Takes a sealed batch without sending: what is put before the next `write` or `flush` travels together."""
+        """Queues a sealed batch. The next `write` or `flush` sends all queued batches together."""
         self._writer.accept(partition, batch, self._core.clock.now_ms(), done)
 
     def travels_with_others(self, partition: TopicPartition) -> bool:
-        """Whether a batch for this partition would share a request with one that waits: one broker leads both."""
+        """Whether a batch for this partition would share its request with a queued one."""
         leader = self._core.routes.leader
         mine = leader(partition)
         return mine is not None and any(
@@ -416,11 +418,11 @@ class TransactionalWriter:
         )
 
     def poll(self) -> None:
-        """Takes in the answers that have come, and sends what they allow, without waiting."""
+        """Handles the answers that have arrived and sends what they allow, without waiting."""
         self._pump(self._core.options.buffer_bytes)
 
     def write_records(self, partition: TopicPartition, records: Sequence[Record]) -> None:
-        """Seals these records as one batch, with compression.type, and writes it."""
+        """Seals these records into one batch with compression.type, and writes it."""
         identity = self.identity
         batch = build_batch(
             records,
@@ -434,16 +436,16 @@ class TransactionalWriter:
         self.write(partition, batch)
 
     def flush(self) -> dict[TopicPartition, Written]:
-        """Returns when everything is acknowledged: what was written to each partition."""
+        """Waits until everything is acknowledged. Returns what was written to each partition."""
         self.begin_flush().finish()
         return self._writer.results()
 
     def begin_flush(self) -> PendingCall[None]:
-        """Sends what may be sent, without waiting for its acknowledgement: `flush` has to follow."""
+        """Sends what may be sent now, without waiting for acknowledgements. Call `flush` later."""
         return self._cluster.begin(pump(self._core, self._writer, 0))
 
     def close(self) -> None:
-        """Gives up what is not acknowledged; it may still arrive, so abort the transaction or fence it."""
+        """Drops what is not acknowledged. It may still arrive: abort the transaction or fence it."""
         self._network.forget(tuple(self._writer.shipments))
         self._writer.shipments.clear()
 

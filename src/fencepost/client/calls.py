@@ -1,13 +1,13 @@
-"""One request until it is answered for good: find the place, send, judge, refresh, back off, again.
+"""Requests with retries: locate, send, judge the code, refresh, back off, retry.
 
-Every procedure is built on the three calls here, so that retries are written once:
+Every procedure uses one of these three calls, so retries are written once:
 
     call_one       one request to one place (any broker, a coordinator, the controller, a given broker)
-    call_leaders   one item per partition, sent to whoever leads it; each partition is judged by itself
+    call_leaders   one item per partition, sent to its leader; each partition is judged separately
     call_all_brokers  the same request to every broker of the cluster
 
-`Attempt` is the patience of one call: a deadline, a backoff that doubles with jitter, and the last
-answer, which is what the error says when the deadline has passed.
+`Attempt` holds the retry state of one call: a deadline, a backoff that doubles with jitter, and the
+last answer, which the error quotes when the deadline has passed.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 UNKNOWN_TOPIC_PATIENCE_MS: Final = 1_000
-"""How long "there is no such topic" may be a broker that has not heard yet. Kafka spreads the news
-of a new topic in tens of milliseconds; a mistyped name should not cost the user a minute."""
+"""How long to retry "unknown topic", because the broker may not have the new topic's metadata yet.
+Kafka propagates it in tens of milliseconds; a mistyped name should not cost the user a minute."""
 
 CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 20
-"""The markers of the last transaction are being written, which takes milliseconds: librdkafka and
-Java wait this long too before they ask again."""
+"""Writing the markers of the last transaction takes milliseconds. librdkafka and the Java client
+wait this long too before they retry."""
 
 MAX_CLOSED: Final = 3
-"""So often may a broker close the connection instead of answering the same question of an
-administrator. It does that with a request that it cannot read, and a broker that dies or restarts
-refuses a connection in between."""
+"""How often a broker may close the connection instead of answering an administrative request. A
+broker does that with a request that it cannot read; one that dies or restarts refuses a connection
+in between."""
 
 ADMINISTRATIVE: Final = frozenset(
     {
@@ -62,8 +62,8 @@ ADMINISTRATIVE: Final = frozenset(
         ApiKey.LIST_TRANSACTIONS,
     }
 )
-"""Calls that give up then. Those that write, commit or read go on until their deadline: a
-transaction must survive any trouble with connections that its deadline allows."""
+"""The calls that fail then. Calls that write, commit or read retry until their deadline, because a
+transaction must survive any connection trouble that its deadline allows."""
 
 UNKNOWN: Final = frozenset(
     {
@@ -72,7 +72,7 @@ UNKNOWN: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""There is no such topic, or no longer."""
+"""The topic does not exist, or no longer exists."""
 
 
 class Core:
@@ -87,11 +87,11 @@ class Core:
 
 
 class AnyBroker(NamedTuple):
-    """Whoever answers."""
+    """Any broker that answers."""
 
 
 class Controller(NamedTuple):
-    """The broker that Metadata calls the controller; in KRaft clusters, one that will forward."""
+    """The controller named by Metadata; in KRaft clusters, a broker that forwards to it."""
 
 
 class BrokerById(NamedTuple):
@@ -104,7 +104,7 @@ Place = AnyBroker | Controller | BrokerById | CoordinatorKey
 
 
 class Attempt:
-    """The patience of one call."""
+    """The retry state of one call: deadline, backoff and last answer."""
 
     def __init__(self, core: Core, api: ApiKey, about: str, timeout_ms: int | None = None) -> None:
         self.api = api
@@ -120,16 +120,17 @@ class Attempt:
 
     @property
     def what(self) -> str:
+        """The call, in words for an error message."""
         name = API[self.api].name
         return f"{name} for {self.about}" if self.about else name
 
     def request_timeout_ms(self, extra_ms: int = 0) -> int:
-        """How long one request may take: its own limit, and never beyond the deadline of the call."""
+        """The timeout of the next request, limited by the deadline of the call."""
         left_ms = self._deadline_ms - self._core.clock.now_ms()
         return max(1, min(self._core.options.request_timeout_ms + extra_ms, left_ms))
 
     def lost(self, endpoint: Endpoint, answer: Lost) -> None:
-        """Nobody answered: our picture of who lives may be old."""
+        """Notes a lost request and marks the broker as suspect."""
         self.last = f"{endpoint}: {answer.reason}"
         self._quick = False
         self._core.routes.suspect(endpoint)
@@ -146,7 +147,7 @@ class Attempt:
         message: str | None = None,
         partition: TopicPartition | None = None,
     ) -> Reaction:
-        """What to do about this code; raises what trying again cannot change."""
+        """Returns the reaction to this code; raises if a retry cannot help."""
         verdict = reaction(api, code)
         if verdict is Reaction.SUCCEED:
             return verdict
@@ -160,7 +161,7 @@ class Attempt:
         return verdict
 
     def is_missing_for_long(self, code: int) -> bool:
-        """Whether "there is no such topic" was heard for long enough to be true."""
+        """Whether the cluster has answered "unknown topic" for long enough to believe it."""
         if code not in UNKNOWN:
             return False
         now_ms = self._core.clock.now_ms()
@@ -169,7 +170,7 @@ class Attempt:
         return now_ms - self._unknown_since_ms >= UNKNOWN_TOPIC_PATIENCE_MS
 
     def pause(self) -> Steps[None]:
-        """Backs off, or gives up when the deadline would pass meanwhile."""
+        """Backs off; raises RetriesExhausted if the deadline would pass meanwhile."""
         pause_ms = self._backoff_ms()
         self._tries += 1
         if self._core.clock.now_ms() + pause_ms >= self._deadline_ms:
@@ -184,7 +185,7 @@ class Attempt:
 
 
 def backoff_ms(core: Core, tries: int) -> int:
-    """Kafka's backoff: doubling up to a maximum, a fifth more or less, so that clients do not come in step."""
+    """Kafka's backoff: it doubles up to a maximum, with 20 % jitter."""
     options = core.options
     full = min(options.retry_backoff_ms << min(tries, 20), options.retry_backoff_max_ms)
     jitter = core.randomness.bytes(1)[0] / 255 * 0.4 - 0.2
@@ -205,9 +206,9 @@ def call_one(
     at_most: int | None = None,
     attempt: Attempt | None = None,
 ) -> Steps[Reply]:
-    """The reply whose code is success.
+    """Retries until a reply's code is success, and returns that reply.
 
-    `code_of` gives the code that counts, and the broker's words if any.
+    `code_of` returns the code that counts and the broker's message, if any.
     """
     attempt = attempt or Attempt(core, api, about)
     while True:
@@ -227,7 +228,7 @@ def call_one(
 
 
 def error_code(form: Any) -> tuple[int, str | None]:
-    """The code of replies that have one at the top, with its message where there is one."""
+    """Returns a reply's top-level error code, and its message if there is one."""
     return form.error_code, getattr(form, "error_message", None)
 
 
@@ -239,7 +240,7 @@ def _forget(routes: Routes, place: Place, verdict: Reaction) -> None:
 
 
 def locate(core: Core, place: Place, attempt: Attempt) -> Steps[Endpoint]:
-    """Where this place is, asking the cluster when we do not know."""
+    """Returns the endpoint of a place, and looks it up in the cluster if it is unknown."""
     match place:
         case AnyBroker():
             return core.routes.any_broker()
@@ -304,7 +305,7 @@ def _learn_coordinator(
 def refresh_metadata(
     core: Core, topics: Collection[str] | None, attempt: Attempt
 ) -> Steps[MetadataResponse]:
-    """Asks anyone who answers about these topics: None for all of them, none for the brokers alone."""
+    """Sends Metadata for these topics: None for all topics, an empty list for brokers only."""
     request = MetadataRequest(
         topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
         allow_auto_topic_creation=False,
@@ -325,9 +326,9 @@ def refresh_metadata(
 def find_leaders(
     core: Core, partitions: Collection[TopicPartition], attempt: Attempt
 ) -> Steps[dict[Endpoint, list[TopicPartition]]]:
-    """Whom to send what.
+    """Groups partitions by the endpoint of their leader.
 
-    Partitions without a leader are left out, and for a while unknown ones too.
+    Leaves out partitions without a leader, and at first also unknown ones.
     """
     max_age_ms = core.options.metadata_max_age_ms
     now_ms = core.clock.now_ms()
@@ -347,7 +348,7 @@ def find_leaders(
 
 
 def _judge_leaderless(core: Core, partition: TopicPartition, attempt: Attempt) -> None:
-    """Unknown or unauthorised topics end the call; a partition that waits for its leader does not."""
+    """Fails the call for an unknown or unauthorised topic, but not for a missing leader."""
     route = core.routes.topics.get(partition.topic)
     code: int = ErrorCode.LEADER_NOT_AVAILABLE
     if route is not None and route.error_code:
@@ -363,7 +364,7 @@ def _judge_leaderless(core: Core, partition: TopicPartition, attempt: Attempt) -
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[R]):
-    """What a reply says about one partition."""
+    """One partition's part of a reply."""
 
     partition: TopicPartition
     code: int
@@ -382,9 +383,9 @@ def call_leaders(
     partial: bool = False,
     at_most: int | None = None,
 ) -> Steps[dict[TopicPartition, R]]:
-    """A value per partition.
+    """Returns a value per partition.
 
-    With `partial`, returns as soon as some are there (a fetch must not wait for all).
+    With `partial`, returns as soon as there are some (a fetch must not wait for all).
     """
     attempt = Attempt(core, api, "")
     pending = dict(items)
@@ -440,20 +441,20 @@ def _take_outcomes(
 
 
 def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition indexes by topic, in order: the shape of most requests."""
+    """Returns sorted partition indexes by topic, the shape of most requests."""
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         topics.setdefault(topic, []).append(index)
     return topics
 
 
-# The same to everyone.
+# All brokers.
 
 
 def call_all_brokers(
     core: Core, api: ApiKey, request: Any, code_of: Callable[[Any], tuple[int, str | None]]
 ) -> Steps[dict[int, Any]]:
-    """The reply of every broker of the cluster, by its id."""
+    """Returns the reply of every broker, by broker id."""
     attempt = Attempt(core, api, "")
     yield from refresh_metadata(core, (), attempt)
     replies: dict[int, Any] = {}

@@ -1,13 +1,13 @@
-"""One connection, without the connection: what is said in which order, and whose answer is this.
+"""The protocol of one connection, without I/O: the order of messages, and matching answers.
 
-    GREETING   ApiVersions is out. A broker that does not know our version answers 35 in the shape of version 0,
-               with the versions it knows (KIP-511); then it is asked again in one of those.
-    LOGIN      SaslHandshake and SaslAuthenticate are out, only where the options have a login.
-    OPEN       requests may be sent; answers come in the order of the requests, and each must carry the
+    GREETING   ApiVersions was sent. A broker that does not support our version answers 35 in the format of
+               version 0, with the versions it supports (KIP-511); then ApiVersions is sent again in one of those.
+    LOGIN      SaslHandshake and SaslAuthenticate were sent. Skipped if no login is configured.
+    OPEN       requests may be sent. Answers arrive in the order of the requests, and each must carry the
                correlation id of the oldest unanswered one. Anything else closes the connection.
 
-The shell moves bytes: it sends what `greet`, `send` and `receive` give it and hands every frame to
-`receive`. An answer is a pair (ticket, Reply), the ticket being the correlation id of the request.
+The shell moves the bytes: it sends what `greet`, `send` and `receive` return, and passes every
+frame to `receive`. An answer is a pair (ticket, Reply); the ticket is the request's correlation id.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Chunks = list[Buffer]
 
 
 class Phase(Enum):
-    """How far the connection has come."""
+    """The phase of a connection."""
 
     NEW = "new"
     GREETING = "greeting"
@@ -49,7 +49,7 @@ class Phase(Enum):
 
 
 class Expected(NamedTuple):
-    """A request that waits for its answer."""
+    """A request without an answer yet."""
 
     correlation_id: int
     api: ApiKey
@@ -57,7 +57,7 @@ class Expected(NamedTuple):
 
 
 class Conversation:
-    """The client's half of one connection."""
+    """The client side of one connection."""
 
     def __init__(self, client_id: str, login: Login | None, nonce: bytes) -> None:
         self._client_id = client_id
@@ -69,36 +69,37 @@ class Conversation:
         self._offer: Offer | None = None
         self.phase = Phase.NEW
         self.session_lifetime_ms = 0
-        """How long the login is good for (KIP-368); 0 when it does not end."""
+        """How long the login is valid (KIP-368); 0 if it does not expire."""
 
     def __repr__(self) -> str:
         return f"<conversation {self.phase.value}, {len(self._expected)} unanswered>"
 
     @property
     def offer(self) -> Offer:
-        """What the broker offers; known once the greeting is over."""
+        """The API versions that the broker supports; known after the greeting."""
         assert self._offer is not None, "the broker has not been greeted"
         return self._offer
 
     @property
     def is_open(self) -> bool:
+        """Whether requests may be sent."""
         return self.phase is Phase.OPEN
 
     def greet(self) -> Chunks:
-        """The first words on a new connection."""
+        """Returns the bytes of the first request on a new connection."""
         assert self.phase is Phase.NEW
         self.phase = Phase.GREETING
         return self._ask_versions(API[ApiKey.API_VERSIONS].max_version)
 
     def send(self, api: ApiKey, request: Any, at_most: int | None = None) -> tuple[int, Chunks]:
-        """A ticket and the bytes of a request; UnsupportedByBroker when no version fits."""
+        """Returns a ticket and the request's bytes; UnsupportedByBroker if no version fits."""
         assert self.phase is Phase.OPEN, "requests wait for the greeting and the login"
         return self._write(api, self.offer.pick(api, at_most), request)
 
     def receive(self, frame: memoryview) -> tuple[Chunks, tuple[int, Reply] | None]:
-        """What to send because of this frame, and the answer it was, if it was one of ours."""
+        """Handles a frame. Returns what to send now, and the answer if it answers a `send`."""
         if not self._expected:
-            raise WireError("the broker sent an answer that nobody has asked for")
+            raise WireError("the broker sent an answer without a request")
         expected = self._expected.popleft()
         correlation_id, form = decode_response(API[expected.api], expected.version, frame)
         if correlation_id != expected.correlation_id:
@@ -168,16 +169,14 @@ class Conversation:
         if hasattr(form, "mechanisms"):
             if form.error_code:
                 raise AuthenticationFailed(
-                    f"the broker does not take {self._login.mechanism}; it offers "
-                    f"{', '.join(form.mechanisms)}: "
-                    "change sasl.mechanism"
+                    f"the broker does not support {self._login.mechanism}: set sasl.mechanism to "
+                    f"one of {', '.join(form.mechanisms)}"
                 )
             return self._authenticate(self._exchange.first())
         if form.error_code:
             raise AuthenticationFailed(
                 f"the broker refused {self._login.mechanism} for user {self._login.username!r} "
-                "with "
-                f"{error_name(form.error_code)}: check sasl.username and sasl.password"
+                f"with {error_name(form.error_code)}: check sasl.username and sasl.password"
             )
         response = self._exchange.respond(bytes(form.auth_bytes))
         if response is not None:

@@ -1,13 +1,12 @@
-"""What the client raises: one small tree, and every message says what to do.
+"""The client's exceptions. Every message says what to do.
 
-`Refused` is a broker's definite no: the request had no effect. `RetriesExhausted` means that nobody
-said no, but nobody said yes in time either. `UnknownOutcome` is the one that a caller of `end_txn`
-must handle: the transaction may have been committed and may not have been, and only asking the
-cluster can tell.
+`Refused`: a broker refused the request, and the request had no effect. `RetriesExhausted`: no broker
+accepted or refused it in time. `UnknownOutcome`, which a caller of `end_txn` must handle: the
+transaction may or may not have been committed, and only the cluster can tell.
 """
 
 # ruff: noqa: N818
-# The names say what has happened, as Kafka's own do (ProducerFenced); "Error" would only make them longer.
+# The names say what happened, as Kafka's own do (ProducerFenced); "Error" would only make them longer.
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class ClientError(FencepostError):
-    """The root of what the client raises."""
+    """The base class of the client's exceptions."""
 
 
 class RetriesExhausted(ClientError, TimeoutError):
-    """The time ran out while the cluster kept asking us to try again, or did not answer at all."""
+    """The deadline passed while the cluster answered with retriable errors, or not at all."""
 
     def __init__(self, what: str, timeout_ms: int, last: str) -> None:
         super().__init__(
@@ -42,13 +41,12 @@ class RetriesExhausted(ClientError, TimeoutError):
 
 
 class ClosedByBroker(ClientError):
-    """A broker closes the connection whenever it is asked this. It says no without a code."""
+    """A broker closed the connection every time instead of answering this request."""
 
     def __init__(self, what: str, endpoint: str, times: int) -> None:
         super().__init__(
             f"{endpoint} closed the connection {times} times instead of answering {what}: it "
-            "cannot read the request, or "
-            "something between it and us ends connections. Its log should say why"
+            "cannot read the request, or something in between closes connections. Check its log"
         )
         self.arguments = (what, endpoint, times)
 
@@ -57,24 +55,23 @@ class ClosedByBroker(ClientError):
 
 
 class AuthenticationFailed(ClientError):
-    """TLS or SASL said no. Trying again with the same credentials would only lock an account."""
+    """TLS or SASL failed. Retrying with the same credentials could lock the account."""
 
 
 class UnsupportedByBroker(ClientError):
-    """The broker does not speak a version of this request that we can use."""
+    """The broker and this client have no common version of this request."""
 
 
 class UnknownOutcome(ClientError):
-    """EndTxn was sent and its answer never came: committed or not, only the cluster knows.
+    """EndTxn was sent, and its effect is unknown.
 
-    Settle it by asking: InitProducerId (which finishes or aborts what is open and fences the past),
-    then read what the transaction would have written, for instance the offsets that were committed
-    in it.
+    To find out, call InitProducerId, which completes or aborts the transaction and fences earlier
+    epochs. Then read what the transaction would have written, for example its committed offsets.
     """
 
 
 class Refused(ClientError):
-    """A broker answered with an error code that trying again will not change."""
+    """A broker answered with an error code that a retry will not change."""
 
     def __init__(
         self,
@@ -93,8 +90,7 @@ class Refused(ClientError):
         super().__init__(_sentence(api, code, about, message))
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        # Exceptions travel from Spark's workers to its driver: keyword arguments need help to be
-        # pickled.
+        # Spark pickles exceptions on their way from worker to driver; keyword arguments need help.
         return _rebuild, (type(self), self.api, self.code, self.about, self.message, self.partition)
 
 
@@ -103,15 +99,15 @@ class ProducerFenced(Refused):
 
 
 class OutOfOrderSequence(Refused):
-    """The partition has seen other batches of this producer id and epoch than those of this writer."""
+    """The partition has batches of this producer id and epoch that this writer did not send."""
 
 
 class TransactionAbortable(Refused):
-    """The transaction cannot be committed any more, but after an abort it may be tried again."""
+    """The transaction can no longer be committed. Abort it, then retry."""
 
 
 class OffsetOutOfRange(Refused):
-    """The wanted offset is not in the log: it was deleted, or was never written."""
+    """The requested offset is not in the log: it was deleted, or was never written."""
 
 
 class UnknownTopicOrPartition(Refused):
@@ -119,7 +115,7 @@ class UnknownTopicOrPartition(Refused):
 
 
 class BatchRefusedForSize(Refused):
-    """The batch is larger than the topic takes; the same records in smaller batches may be written."""
+    """The batch is larger than the topic accepts. Smaller batches may succeed."""
 
     records = 0
     size_bytes = 0
@@ -141,35 +137,28 @@ _CLASS_OF_CODE: Final[Mapping[int, type[Refused]]] = {
 _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer with this transactional id has taken "
     "over, or the "
-    "transaction timed out and was aborted: do not go on with this producer; stop the other "
-    "one, or raise the "
-    "transaction timeout",
+    "transaction timed out and was aborted: do not use this producer any more; stop the other "
+    "one, or raise the transaction timeout",
     ErrorCode.PRODUCER_FENCED: "a newer producer with this transactional id has taken over, or "
-    "the transaction "
-    "timed out and was aborted: do not go on with this producer; stop the other one, or raise "
-    "the transaction "
-    "timeout",
+    "the transaction timed out and was aborted: do not use this producer any more; stop the other "
+    "one, or raise the transaction timeout",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a second writer uses this producer id and epoch on "
-    "the same "
-    "partition: abort the transaction and let one writer per partition try again",
-    ErrorCode.TRANSACTION_ABORTABLE: "abort the transaction, then try it again",
+    "the same partition: abort the transaction and retry with one writer per partition",
+    ErrorCode.TRANSACTION_ABORTABLE: "abort the transaction, then retry it",
     ErrorCode.INVALID_TXN_STATE: "the transaction is not in a state that allows this (it was "
     "ended, it timed out, "
     "or nothing was written in it)",
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "the cluster has forgotten this transactional id or "
-    "gave it another "
-    "producer id: call init_producer_id again",
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "ask for a transaction timeout above 0 and not above "
-    "the broker's "
-    "transaction.max.timeout.ms",
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: "this transactional id has expired or has another "
+    "producer id now: call init_producer_id again",
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "set a transaction timeout above 0 and up to the "
+    "broker's transaction.max.timeout.ms",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this user WRITE and DESCRIBE on the "
     "transactional id",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "grant this user the operation on the topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "grant this user READ on the group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "grant this user the operation on the cluster",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is not in the log any more, or not yet: ask "
-    "list_offsets for the "
-    "range that there is",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is no longer in the log, or not yet: get the "
+    "current range from list_offsets",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "create the topic first, or correct its name or "
     "partition number",
     ErrorCode.UNKNOWN_TOPIC_ID: "the topic was deleted, or deleted and created again: look it "
@@ -177,13 +166,12 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.INCONSISTENT_TOPIC_ID: "the topic was deleted and created again: look it up again",
     ErrorCode.MESSAGE_TOO_LARGE: "make batches smaller, or raise max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "make batches smaller than a segment of the topic",
-    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset may have "
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: "the metadata of an offset is limited to "
     "offset.metadata.max.bytes (4096)",
-    ErrorCode.INVALID_RECORD: "the topic does not take such records (a compacted topic needs a "
+    ErrorCode.INVALID_RECORD: "the topic does not accept such records (a compacted topic needs a "
     "key in each)",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic is there already",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than the replication "
-    "factor asks for",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the cluster has fewer brokers than that",
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old for this request",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "no producer has used this transactional id, or it "
     "has expired",
@@ -202,7 +190,7 @@ def refusal(
     message: str | None = None,
     partition: TopicPartition | None = None,
 ) -> Refused:
-    """The exception of the class that belongs to this code."""
+    """Returns the exception for this code."""
     assert code != ErrorCode.NONE
     kind = _CLASS_OF_CODE.get(code, Refused)
     return kind(api, code, about=about, message=message, partition=partition)

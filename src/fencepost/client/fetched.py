@@ -1,16 +1,16 @@
-"""What a fetch brought, and which of it a reader of committed data may see.
+"""Fetched batches, and which of them a read_committed consumer may see.
 
-A broker sends whole batches: also those of aborted transactions, also markers, and for the first
-batch also records before the offset that was asked for. With read_committed it adds the aborted
-transactions that reach into the answer, each as (producer id, first offset). The rule of
-`visible_batches` is Kafka's own:
+A broker sends whole batches, including those of aborted transactions and markers; the first batch
+may have records before the requested offset. With read_committed the reply also lists the aborted
+transactions that overlap it, each as (producer id, first offset). `visible_batches` follows Kafka's
+rule:
 
-- control batches are never shown;
-- from the first offset of an aborted transaction on, its producer's transactional batches are
-  hidden, until the abort marker of that producer; after that its next transaction begins anew.
+- it skips control batches;
+- it skips a producer's transactional batches from the first offset of an aborted transaction up to
+  that producer's abort marker.
 
-Nothing is remembered from one fetch to the next: every answer lists what it needs. Batches stay
-sealed; only markers are opened here.
+No state is kept between fetches: every reply lists what it needs. Batches stay sealed; only markers
+are opened here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class AbortedTransaction(NamedTuple):
-    """A producer whose transactional batches from this offset on do not count."""
+    """An aborted transaction of a producer, and its first offset."""
 
     first_offset: int
     producer_id: int
@@ -46,7 +46,7 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchedPartition:
-    """The answer about one partition."""
+    """The reply for one partition."""
 
     partition: TopicPartition
     fetch_offset: int
@@ -60,18 +60,18 @@ class FetchedPartition:
 
     @property
     def next_offset(self) -> int:
-        """Where to go on.
+        """The offset of the next fetch.
 
-        It may move although nothing was visible: markers and aborted records have offsets.
+        It can advance without a visible record: markers and aborted records have offsets.
         """
         return self.batches[-1].next_offset if self.batches else self.fetch_offset
 
     def visible_batches(self) -> Iterator[SealedBatch]:
-        """Data batches that a reader of this isolation may see; CRCs are checked."""
+        """Yields the data batches visible at this isolation level. Checks their CRCs."""
         return visible_batches(self.batches, self.aborted)
 
     def records(self) -> Iterator[Record]:
-        """Visible records from the offset that was asked for."""
+        """Yields the visible records from the requested offset on."""
         for batch in self.visible_batches():
             for record in open_batch(batch):
                 if record.offset >= self.fetch_offset:
@@ -81,7 +81,7 @@ class FetchedPartition:
 def visible_batches(
     batches: Sequence[SealedBatch], aborted: Sequence[AbortedTransaction]
 ) -> Iterator[SealedBatch]:
-    """The batches that are data and not of an aborted transaction."""
+    """Yields data batches that belong to no aborted transaction."""
     coming = sorted(aborted, reverse=True)
     hidden: set[int] = set()
     for batch in batches:
@@ -97,9 +97,9 @@ def visible_batches(
 
 
 def whole_batches(data: Buffer | None) -> list[SealedBatch]:
-    """The batches of an answer.
+    """Returns the whole batches of a reply.
 
-    The last one may be cut off where the size limit fell: it comes again later.
+    The size limit may cut off the last one; a later fetch returns it again.
     """
     batches: list[SealedBatch] = []
     if data is None:
@@ -112,8 +112,6 @@ def whole_batches(data: Buffer | None) -> list[SealedBatch]:
         batches.append(batch)
         position += batch.size_bytes
     if not batches and len(data) > LOG_OVERHEAD_BYTES:
-        # Brokers send at least one whole batch whatever the limit says (KIP-74).
-        raise BatchError(
-            ErrorCode.CORRUPT_MESSAGE, "a fetch brought a part of a batch and nothing else"
-        )
+        # Brokers send at least one whole batch, whatever the limit (KIP-74).
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a fetch returned only a part of a batch")
     return batches

@@ -1,9 +1,9 @@
-"""Committed offsets of a group, from outside: read them, write them.
+"""Reads and writes a group's committed offsets, without being a member.
 
-The client is no member of the group. A plain commit from outside is taken only while the group has
-no members; a transactional one (`transactions.py`) is taken always. Reading with `require_stable`
-waits until no transaction has an undecided offset for the partition (KIP-447): after a crash, the
-answer then includes what has just been committed, and never something that will be aborted.
+The broker accepts a plain commit from outside only while the group has no members, and a
+transactional one (`transactions.py`) always. Reading with `require_stable` waits until no open
+transaction has an offset for the partition (KIP-447): after a crash, the answer includes what was
+just committed, and nothing that will be aborted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has come in one partition, and a few words of its own."""
+    """A group's committed offset in one partition, with its metadata."""
 
     offset: int
     metadata: str = ""
@@ -54,12 +54,10 @@ def offset_fetch(
     *,
     require_stable: bool = True,
 ) -> Steps[dict[TopicPartition, CommittedOffset]]:
-    """What the group has committed; partitions without a commit are left out.
+    """Returns the group's committed offsets; leaves out partitions without one. None means all.
 
-    None asks for all it has.
-
-    Name the partitions where it matters: asked for all, Kafka leaves out one whose first commit is
-    undecided.
+    Name the partitions where it matters: in a request for all, Kafka leaves out a partition whose
+    first commit is in an open transaction.
     """
     group_request = OffsetFetchRequestGroup(group_id=group, topics=None)
     if partitions is not None:
@@ -82,7 +80,7 @@ def offset_fetch(
 def offset_commit(
     core: Core, group: str, offsets: Mapping[TopicPartition, CommittedOffset]
 ) -> Steps[None]:
-    """Commits at once, outside of any transaction."""
+    """Commits offsets outside any transaction."""
     request = OffsetCommitRequest(
         group_id=group,
         topics=[
@@ -101,9 +99,9 @@ def offset_commit(
 
 
 def offset_delete(core: Core, group: str, partitions: Iterable[TopicPartition]) -> Steps[None]:
-    """Forgets what the group has committed for these partitions.
+    """Deletes the group's committed offsets of these partitions.
 
-    It must not have members that read their topics.
+    The group must have no members that subscribe to these topics.
     """
     request = OffsetDeleteRequest(
         group_id=group,
@@ -125,13 +123,13 @@ def offset_delete(core: Core, group: str, partitions: Iterable[TopicPartition]) 
 
 
 def partition_codes(form: Any) -> tuple[int, str | None]:
-    """The worst code of a reply that has one per partition: what cannot be retried counts before what can."""
+    """Returns the worst code of a reply that has one per partition."""
     codes = [partition.error_code for topic in form.topics for partition in topic.partitions]
     return worst_code(codes), None
 
 
 def worst_code(codes: Iterable[int]) -> int:
-    """The code that decides about the whole request."""
+    """Returns the code that decides the request: a fatal one before a retriable one."""
     failed = [code for code in codes if code]
     final = [code for code in failed if not reaction(ApiKey.TXN_OFFSET_COMMIT, code).is_retriable]
     return (final or failed or [0])[0]
@@ -155,7 +153,7 @@ def _code_of_fetch(form: OffsetFetchResponse) -> tuple[int, str | None]:
 def _committed(form: OffsetFetchResponse) -> Iterable[tuple[TopicPartition, CommittedOffset]]:
     for topic in form.groups[0].topics:
         for p in topic.partitions:
-            # -1 is how Kafka says that nothing was committed.
+            # Kafka answers -1 if nothing was committed.
             if p.committed_offset >= 0:
                 committed = CommittedOffset(
                     p.committed_offset, p.metadata or "", p.committed_leader_epoch

@@ -1,12 +1,11 @@
-r"""Reading `sasl.jaas.config` as Java users write it.
+r"""Parses `sasl.jaas.config` as Java users write it.
 
     org.apache.kafka.common.security.scram.ScramLoginModule required username="alice"
     password="a\\"b";
 
-One login module, a flag, then key=value pairs, then a semicolon. Values may be quoted with double
-quotes, in which a backslash keeps the next character; without quotes they end at white space or the
-semicolon. Errors name what is missing and never show the text itself, because the password is in
-it.
+One login module, a flag, then key=value pairs, then a semicolon. Values may be in double
+quotes, where a backslash escapes the next character; without quotes they end at white space or the
+semicolon. Errors name what is missing and never quote the text, because it holds the password.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fencepost.client.secret import Secret
 _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
-    # What Databricks and other vendors ship is the same class under a prefix.
+    # Databricks and other vendors ship the same class under a prefix.
     "kafkashaded.org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
     "kafkashaded.org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
 }
@@ -33,7 +32,7 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 class JaasLogin(NamedTuple):
-    """Who logs in, and with which family of mechanisms."""
+    """A username and password, and the family of mechanisms they are for."""
 
     family: str
     username: str
@@ -41,7 +40,7 @@ class JaasLogin(NamedTuple):
 
 
 def parse_jaas(text: str) -> JaasLogin:
-    """The login of a JAAS configuration; ConfigError when there is none that we can use."""
+    """Returns the login of a JAAS configuration; ConfigError if it has no supported one."""
     head = _HEAD.match(text)
     if head is None or head["flag"].lower() not in _FLAGS:
         raise ConfigError(
@@ -52,8 +51,7 @@ def parse_jaas(text: str) -> JaasLogin:
     if family is None:
         raise ConfigError(
             f"sasl.jaas.config names the login module {head['module']}, which is not supported: "
-            "use "
-            "PlainLoginModule or ScramLoginModule"
+            "use PlainLoginModule or ScramLoginModule"
         )
     pairs = _read_pairs(text, head.end())
     for name in ("username", "password"):
@@ -72,8 +70,7 @@ def _read_pairs(text: str, position: int) -> dict[str, str]:
         position = pair.end()
     if text[position:].strip() != ";":
         raise ConfigError(
-            "sasl.jaas.config cannot be read to its end: quote every value with double quotes "
-            "and finish with "
-            "one semicolon"
+            "sasl.jaas.config cannot be parsed to its end: put every value in double quotes "
+            "and end with one semicolon"
         )
     return pairs

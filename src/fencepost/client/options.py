@@ -1,11 +1,10 @@
-"""The client's options, under Kafka's own names.
+"""The client's options, under Kafka's names.
 
-`read_options` takes what a user of any Kafka client would write: a mapping of dotted names to
-strings or numbers. Names of the Java client, and librdkafka's where they are the better known ones
-for PEM files, lead to the same field. A name that Kafka's clients have but that means nothing here
-(key.serializer, linger.ms) is accepted and listed in `ignored`; a name that nobody has is refused,
-with the nearest one that exists, because a mistyped security option that is silently dropped would
-be worse than an error.
+`read_options` accepts what users of any Kafka client write: a mapping of dotted names to strings or
+numbers. It supports the names of the Java client, and librdkafka's names for PEM files. Options of
+Kafka clients that have no effect here (key.serializer, linger.ms) are accepted and listed in
+`ignored`. Unknown names are refused with the nearest known one: dropping a mistyped security option
+in silence would be worse than an error.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens."""
+    """Host and port of a broker."""
 
     host: str
     port: int
@@ -38,7 +37,7 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """What a TLS connection trusts and shows. PEM throughout: paths, or the text itself."""
+    """Trusted certificates and our own certificate and key, as PEM paths or PEM text."""
 
     ca_path: str | None = None
     ca_text: str | None = None
@@ -52,7 +51,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Who we say we are, and how we prove it."""
+    """SASL mechanism and credentials."""
 
     mechanism: str
     username: str
@@ -61,7 +60,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """Everything a client can be told.
+    """All options of a client.
 
     Defaults are those of Kafka's Java client unless a comment says why not.
     """
@@ -82,8 +81,7 @@ class ClientOptions:
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
     max_partition_fetch_bytes: int = 1_048_576
-    # read_committed is what every consumer of transactions wants; Kafka's default predates
-    # transactions.
+    # Every consumer of transactions wants read_committed; Kafka's default predates transactions.
     isolation_level: str = "read_committed"
     compression_type: str = "none"
     tls: Tls | None = None
@@ -92,7 +90,7 @@ class ClientOptions:
 
     @property
     def security_protocol(self) -> str:
-        """Kafka's name for the two choices of TLS and SASL."""
+        """Kafka's name for this combination of TLS and SASL."""
         return SECURITY_PROTOCOLS[(self.tls is not None) + 2 * (self.login is not None)]
 
 
@@ -102,9 +100,9 @@ class _Setting(NamedTuple):
 
 
 def read_options(bootstrap_servers: str, options: Mapping[str, Any] | None = None) -> ClientOptions:
-    """Options from Kafka's names; ConfigError names the option and what would do.
+    """Parses options by Kafka's names; ConfigError names the option and the accepted values.
 
-    A `bootstrap.servers` among the options is ignored: the argument counts.
+    A `bootstrap.servers` among the options is ignored in favour of the argument.
     """
     given = {name: value for name, value in (options or {}).items() if value is not None}
     _refuse_unknown(given)
@@ -125,7 +123,7 @@ def read_options(bootstrap_servers: str, options: Mapping[str, Any] | None = Non
 
 
 def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
-    """`host:port,host:port`; an IPv6 address stands in brackets."""
+    """Parses `host:port,host:port`. IPv6 addresses are in brackets."""
     endpoints = tuple(_parse_endpoint(part.strip()) for part in text.split(",") if part.strip())
     if not endpoints:
         raise ConfigError("bootstrap.servers is empty: name at least one broker as host:port")
@@ -133,7 +131,7 @@ def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
 
 
 def _parse_endpoint(text: str) -> Endpoint:
-    # Kafka allows SECURITY_PROTOCOL://host:port in listeners and people paste it.
+    # Kafka allows SECURITY_PROTOCOL://host:port in listeners, and people paste it.
     _, _, address = text.rpartition("://")
     host, colon, port = address.rpartition(":")
     if (
@@ -187,7 +185,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "retry.backoff.max.ms": _Setting("retry_backoff_max_ms", _number(0)),
     "metadata.max.age.ms": _Setting("metadata_max_age_ms", _number(0)),
     "socket.connection.setup.timeout.ms": _Setting("connection_setup_timeout_ms", _number(1)),
-    # Past five, the broker's window for duplicates no longer covers what may have to be sent again.
+    # The broker detects duplicates among a producer's last five batches only.
     "max.in.flight.requests.per.connection": _Setting("max_in_flight", _number(1, 5)),
     "max.request.size": _Setting("max_request_bytes", _number(1, 100 * 1024 * 1024)),
     "buffer.memory": _Setting("buffer_bytes", _number(1, 2**40)),
@@ -226,31 +224,37 @@ _SECURITY: Final = frozenset(
 
 UNUSED: Final = frozenset(
     {
-        "acks", "allow.auto.create.topics", "auto.commit.interval.ms", "auto.include.jmx.reporter", "auto.offset.reset", "batch.size",
-        "bootstrap.controllers", "bootstrap.servers", "check.crcs", "client.dns.lookup", "client.rack", "compression.gzip.level",
-        "compression.lz4.level", "compression.zstd.level", "connections.max.idle.ms", "enable.auto.commit",
-        "enable.idempotence", "enable.metrics.push", "exclude.internal.topics", "group.id", "group.instance.id", "group.protocol",
-        "group.remote.assignor", "heartbeat.interval.ms",
-        "interceptor.classes", "key.deserializer", "key.serializer", "linger.ms", "max.block.ms",
-        "max.poll.interval.ms", "max.poll.records", "message.timeout.ms", "metadata.max.idle.ms",
-        "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
-        "metrics.sample.window.ms", "partition.assignment.strategy", "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms", "partitioner.class", "receive.buffer.bytes", "reconnect.backoff.max.ms",
+        "acks", "allow.auto.create.topics", "auto.commit.interval.ms",
+        "auto.include.jmx.reporter", "auto.offset.reset", "batch.size",
+        "bootstrap.controllers", "bootstrap.servers", "check.crcs", "client.dns.lookup",
+        "client.rack", "compression.gzip.level", "compression.lz4.level",
+        "compression.zstd.level", "connections.max.idle.ms", "enable.auto.commit",
+        "enable.idempotence", "enable.metrics.push", "exclude.internal.topics", "group.id",
+        "group.instance.id", "group.protocol", "group.remote.assignor",
+        "heartbeat.interval.ms", "interceptor.classes", "key.deserializer",
+        "key.serializer", "linger.ms", "max.block.ms", "max.poll.interval.ms",
+        "max.poll.records", "message.timeout.ms", "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy",
+        "metric.reporters", "metrics.num.samples", "metrics.recording.level",
+        "metrics.sample.window.ms", "partition.assignment.strategy",
+        "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
+        "partitioner.class", "receive.buffer.bytes", "reconnect.backoff.max.ms",
         "reconnect.backoff.ms", "retries", "sasl.client.callback.handler.class",
         "security.providers", "send.buffer.bytes", "session.timeout.ms",
-        "socket.connection.setup.timeout.max.ms", "ssl.cipher.suites", "ssl.enabled.protocols",
-        "ssl.engine.factory.class", "ssl.keymanager.algorithm", "ssl.keystore.password", "ssl.protocol",
-        "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
-        "ssl.truststore.password", "transaction.timeout.ms", "transactional.id", "value.deserializer",
-        "value.serializer",
+        "socket.connection.setup.timeout.max.ms", "ssl.cipher.suites",
+        "ssl.enabled.protocols", "ssl.engine.factory.class", "ssl.keymanager.algorithm",
+        "ssl.keystore.password", "ssl.protocol", "ssl.provider",
+        "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
+        "ssl.truststore.password", "transaction.timeout.ms", "transactional.id",
+        "value.deserializer", "value.serializer",
     }
 )  # fmt: skip
-"""Names of Kafka's clients that change nothing here: what they speak of is not done, or is done by
-the caller."""
+"""Options of Kafka clients that have no effect here: this client does not do it, or its caller
+does."""
 
 OTHER_LOGINS: Final = ("sasl.kerberos.", "sasl.login.", "sasl.oauthbearer.")
-"""Beginnings of names that belong to mechanisms we do not speak: it is `sasl.mechanism` that is
-refused, not these."""
+"""Prefixes of options for SASL mechanisms that we do not support. They pass, because
+`sasl.mechanism` is refused."""
 
 KNOWN: Final = frozenset(_SETTINGS) | _SECURITY | UNUSED
 
@@ -261,8 +265,7 @@ def _read_tls(given: Mapping[str, Any]) -> Tls:
     algorithm = str(given.get("ssl.endpoint.identification.algorithm", "https")).strip().lower()
     if algorithm not in ("https", "none", ""):
         raise ConfigError(
-            "ssl.endpoint.identification.algorithm must be https, or empty to skip the check of "
-            "names"
+            "ssl.endpoint.identification.algorithm must be https, or empty to skip host name checks"
         )
     keystore = _path("ssl.keystore.location", given)
     key_text = given.get("ssl.keystore.key")
@@ -280,7 +283,7 @@ def _read_tls(given: Mapping[str, Any]) -> Tls:
 
 
 def _require_pem(store: str, given: Mapping[str, Any]) -> None:
-    """Java's key stores are not readable here: say how to turn one into PEM."""
+    """Refuses Java key stores, and says how to convert one to PEM."""
     location = str(given.get(f"{store}.location", ""))
     kind = str(given.get(f"{store}.type", "")).upper()
     suffix = os.path.splitext(location)[1].lower()
@@ -297,7 +300,7 @@ def _path(name: str, given: Mapping[str, Any]) -> str | None:
     if value is None or not str(value).strip():
         return None
     path = str(value).strip()
-    # librdkafka's word for the certificates of the operating system.
+    # librdkafka's name for the operating system's certificates.
     if name == "ssl.ca.location" and path == "probe":
         return None
     if not os.path.exists(path):

@@ -1,10 +1,9 @@
-"""Kafka's placement of keyed records: murmur2 of the key, made positive, modulo the number of partitions.
+"""Kafka's default partitioner: murmur2 of the key, made positive, modulo the partition count.
 
 Two systems that write the same key to the same topic must agree on its partition, or joins and
-compaction go wrong; so this is the Java client's function bit by bit, including its sign
-arithmetic. The hash reads the key in little-endian words of four bytes, each mixed into a 32-bit
-state, and folds the last one to three bytes in at the end. Records without a key have no place of
-their own: the caller spreads them as it likes.
+compaction break. So this is the Java client's function bit for bit, including its sign arithmetic.
+The hash mixes the key into a 32-bit state in little-endian words of four bytes, and adds the last
+one to three bytes at the end. The caller chooses the partition of records without a key.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(key: Buffer) -> int:
-    """The 32-bit hash, as Java's signed integer."""
+    """Returns the 32-bit hash as a signed integer, as Java does."""
     size = len(key)
     value = (_SEED ^ size) & _MASK
     whole = size & ~3
@@ -41,7 +40,7 @@ def murmur2(key: Buffer) -> int:
 
 
 def partition_for_key(key: Buffer, partition_count: int) -> int:
-    """The partition of a key, where Kafka's own producer would put it."""
+    """Returns the partition that Kafka's Java producer would choose for this key."""
     assert partition_count > 0
     # Kafka clears the sign bit; it does not take the absolute value.
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

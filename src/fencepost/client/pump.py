@@ -1,9 +1,8 @@
-"""Writing sealed batches: the procedure that drives a `Writer`.
+"""The procedure that drives a `Writer` of sealed batches.
 
-`pump` sends what may be sent and takes in answers until at most so many bytes are unacknowledged. A
-caller that writes calls it with its buffer's size after every batch, one that finishes calls it
-with 0. Answers are also taken in while there is room, so that a lane opens as soon as its first
-batch is acknowledged.
+`pump` sends what may be sent and handles answers until at most `until_bytes` are unacknowledged. A
+caller passes its buffer size after every batch, and 0 to flush. `pump` also handles answers while
+there is room in the buffer, so a lane opens as soon as its first batch is acknowledged.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ _VERIFYING: Final = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
-"""What the verification of a first write answers when it collides with another one of the same
-producer id. It is over within milliseconds, so the first tries come quickly."""
+"""Errors of a first write whose verification collides with another one of the same producer id.
+That takes milliseconds, so the first retries come quickly."""
 
 
 def new_writer(core: Core, identity: ProducerIdentity) -> Writer:
-    """A writer with the limits of the client's options."""
+    """Returns a writer with the limits of the client's options."""
     options = core.options
     return Writer(
         identity,
@@ -64,7 +63,7 @@ def new_writer(core: Core, identity: ProducerIdentity) -> Writer:
 
 
 def pump(core: Core, writer: Writer, until_bytes: int) -> Steps[None]:
-    """Sends and hears until at most `until_bytes` are unacknowledged; whatever it raises ends the writer."""
+    """Sends and receives until at most `until_bytes` are unacknowledged. Errors end the writer."""
     writer.check()
     try:
         yield from _receive(core, writer, 0)
@@ -78,7 +77,7 @@ def pump(core: Core, writer: Writer, until_bytes: int) -> Steps[None]:
 
 
 def _patience_ms(core: Core, writer: Writer, searching: bool) -> int:
-    """How long to wait for answers before there is something else to do."""
+    """Returns how long to wait for answers before a retry or a timeout is due."""
     now_ms = core.clock.now_ms()
     writer.expire(now_ms)
     event_ms = writer.next_event_ms(now_ms)
@@ -89,7 +88,7 @@ def _patience_ms(core: Core, writer: Writer, searching: bool) -> int:
 
 
 def _receive(core: Core, writer: Writer, timeout_ms: int) -> Steps[None]:
-    """Takes in the answers that come within the time, at least one if any comes."""
+    """Waits for answers, at most for the timeout, and handles those that have arrived."""
     if not writer.shipments:
         if timeout_ms:
             yield Pause(timeout_ms)
@@ -104,7 +103,7 @@ def _receive(core: Core, writer: Writer, timeout_ms: int) -> Steps[None]:
 
 
 def _dispatch(core: Core, writer: Writer) -> Steps[bool]:
-    """Sends everything that may be sent; True when the leader of some lane is still unknown."""
+    """Sends everything that may be sent. Returns True if a lane's leader is still unknown."""
     while lanes := writer.busy_lanes():
         yield from _add_to_transaction(core, writer, lanes)
         searching = yield from _find_leaders(core, writer, lanes)
@@ -128,7 +127,7 @@ def _add_to_transaction(core: Core, writer: Writer, lanes: list[Lane]) -> Steps[
 
 
 def _find_leaders(core: Core, writer: Writer, lanes: list[Lane]) -> Steps[bool]:
-    """Asks for the leaders of lanes that could send; one attempt lives until all of them are known."""
+    """Looks up missing leaders. One `Attempt` lasts until all of them are found."""
     if all(core.routes.leader(lane.partition) is not None for lane in lanes):
         writer.search = None
         return False
@@ -159,7 +158,7 @@ def _produce(core: Core, writer: Writer, shipment: Shipment) -> Send:
     return Send(shipment.endpoint, ApiKey.PRODUCE, request, timeout_ms, at_most)
 
 
-# Hearing.
+# Answers.
 
 
 def _take_answer(core: Core, writer: Writer, shipment: Shipment, answer: Answer) -> None:

@@ -1,15 +1,15 @@
-"""The one table of what to do about an error code.
+"""The table of error codes and how to react to each.
 
-Theory of operation. Every reply of every API is judged here and nowhere else. `reaction(api, code)`
-looks first for what is special about the API, then for the code, and calls the rest fatal: a code
-that we do not know must never be retried, because we cannot know what it did.
+Theory of operation. Every error code of every API is judged here and nowhere else.
+`reaction(api, code)` first looks for an entry of this API and code, then of the code. Everything
+else is fatal: an unknown code must not be retried, because its effect is unknown.
 
-  RETRY                the same request again, after a pause, to the same broker
-  REFRESH_METADATA     our picture of leaders and topics is old: refresh it, then the same request again
-  REFRESH_COORDINATOR  the coordinator has moved: look it up again, then the same request again
+  RETRY                send the same request to the same broker after a pause
+  REFRESH_METADATA     cached leaders or topics are stale: refresh them, then send the same request
+  REFRESH_COORDINATOR  the coordinator has moved: look it up again, then send the same request
   ABORTABLE            the transaction cannot be committed; abort it, and a new one may succeed
-  FENCED               this producer's time is over: it must not send anything any more
-  FATAL                trying again changes nothing
+  FENCED               this producer is fenced and must not send anything any more
+  FATAL                a retry changes nothing
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Reaction(Enum):
-    """What a client does about an error code."""
+    """How a client reacts to an error code."""
 
     SUCCEED = "succeed"
     RETRY = "retry"
@@ -47,7 +47,7 @@ _RETRIABLE: Final = frozenset(
 
 REACTIONS: Final[Mapping[int, Reaction]] = {
     ErrorCode.NONE: Reaction.SUCCEED,
-    # The broker or the network had a bad moment; its picture of the cluster and ours agree.
+    # A transient error; our metadata is up to date.
     ErrorCode.CORRUPT_MESSAGE: Reaction.RETRY,
     ErrorCode.REQUEST_TIMED_OUT: Reaction.RETRY,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
@@ -57,7 +57,7 @@ REACTIONS: Final[Mapping[int, Reaction]] = {
     ErrorCode.OFFSET_NOT_AVAILABLE: Reaction.RETRY,
     ErrorCode.UNSTABLE_OFFSET_COMMIT: Reaction.RETRY,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: Reaction.RETRY,
-    # Somebody else leads.
+    # Another broker may be the leader.
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.REFRESH_METADATA,
     ErrorCode.UNKNOWN_TOPIC_ID: Reaction.REFRESH_METADATA,
     ErrorCode.INCONSISTENT_TOPIC_ID: Reaction.REFRESH_METADATA,
@@ -74,46 +74,43 @@ REACTIONS: Final[Mapping[int, Reaction]] = {
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: Reaction.REFRESH_METADATA,
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: Reaction.REFRESH_METADATA,
     ErrorCode.REBOOTSTRAP_REQUIRED: Reaction.REFRESH_METADATA,
-    # Somebody else coordinates.
+    # Another broker may be the coordinator.
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.REFRESH_COORDINATOR,
     ErrorCode.NOT_COORDINATOR: Reaction.REFRESH_COORDINATOR,
-    # This producer is over. 47 is what partitions say, 90 what coordinators say (KIP-588).
+    # The producer is fenced. Partitions answer 47, coordinators 90 (KIP-588).
     ErrorCode.INVALID_PRODUCER_EPOCH: Reaction.FENCED,
     ErrorCode.PRODUCER_FENCED: Reaction.FENCED,
-    # This transaction is over.
+    # The transaction must be aborted.
     ErrorCode.TRANSACTION_ABORTABLE: Reaction.ABORTABLE,
 }
-"""What a code means wherever it comes from. 45, 48, 49 and everything else that is absent is
-fatal."""
+"""Reactions that do not depend on the API. Absent codes, such as 45, 48 and 49, are fatal."""
 
 SPECIAL: Final[Mapping[tuple[ApiKey, int], Reaction]] = {
-    # A duplicate is what a retry of ours looks like when its first copy did arrive. Kafka answers 0
-    # with the old offsets since 1.0; the code remains in the protocol.
+    # A retry whose first copy did arrive. Kafka answers 0 with the old offsets since 1.0; the code
+    # remains in the protocol.
     (ApiKey.PRODUCE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER): Reaction.SUCCEED,
-    # The verification of a first write, or its implicit add, met the coordinator at a bad moment.
-    # Kafka maps these to 19, but they are the same news wherever they appear: same leader, same
-    # bytes, a little later.
+    # The coordinator could not verify or add the partition of a first write just now. Kafka maps
+    # these to 19; in every case send the same bytes to the same leader again.
     (ApiKey.PRODUCE, ErrorCode.NETWORK_EXCEPTION): Reaction.RETRY,
     (ApiKey.PRODUCE, ErrorCode.COORDINATOR_NOT_AVAILABLE): Reaction.RETRY,
     (ApiKey.PRODUCE, ErrorCode.NOT_COORDINATOR): Reaction.RETRY,
-    # Two requests of one transactional id met in the queue of a broker: the older one is answered
-    # so.
+    # The broker's queue held two requests of one transactional id; the older one gets this code.
     (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.NETWORK_EXCEPTION): Reaction.RETRY,
-    # Some other partition of the same request was refused; that one's code is the one to judge.
+    # Another partition of the same request was refused, and its code is judged.
     (ApiKey.ADD_PARTITIONS_TO_TXN, ErrorCode.OPERATION_NOT_ATTEMPTED): Reaction.RETRY,
-    # A group that waits for a rebalance takes plain commits again when the rebalance is done.
+    # A rebalancing group accepts plain commits again after the rebalance.
     (ApiKey.OFFSET_COMMIT, ErrorCode.REBALANCE_IN_PROGRESS): Reaction.RETRY,
-    # Administration asks about what exists: unknown is the answer, not a passing weakness.
+    # For these requests "unknown" is the answer, not a transient error.
     (ApiKey.DELETE_TOPICS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
     (ApiKey.DESCRIBE_CONFIGS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
     (ApiKey.CREATE_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
     (ApiKey.OFFSET_FETCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION): Reaction.FATAL,
 }
-"""Where one API means something else by a code."""
+"""Reactions to codes that mean something else in one API."""
 
 
 def reaction(api: ApiKey, code: int) -> Reaction:
-    """What to do about this code in a reply of this API."""
+    """Returns the reaction to this code in a reply of this API."""
     special = SPECIAL.get((api, code))
     if special is not None:
         return special

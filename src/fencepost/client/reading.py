@@ -1,4 +1,4 @@
-"""Reading: where a partition begins and ends, and what lies between."""
+"""ListOffsets and Fetch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
-"""Stand-ins for a time in `list_offsets`; a time of 0 or more finds the first record that is not
+"""Special timestamps of `list_offsets`. A timestamp of 0 or more finds the first record that is not
 older."""
 
 ISOLATION: Final = {"read_uncommitted": 0, "read_committed": 1}
@@ -42,7 +42,7 @@ _BY_ID: Final = 13
 
 
 class ListedOffset(NamedTuple):
-    """An offset and the time of its record; an offset of -1 when no record is as new as was asked."""
+    """An offset and its record's timestamp. The offset is -1 if no record is new enough."""
 
     offset: int
     timestamp_ms: int
@@ -52,7 +52,7 @@ class ListedOffset(NamedTuple):
 def list_offsets(
     core: Core, times: Mapping[TopicPartition, int], *, isolation: str | None = None
 ) -> Steps[dict[TopicPartition, ListedOffset]]:
-    """An offset per partition. With read_committed, LATEST is the last stable offset."""
+    """Returns an offset per partition. With read_committed, LATEST is the last stable offset."""
     level = ISOLATION[isolation or core.options.isolation_level]
 
     def build(wanted: Mapping[TopicPartition, int]) -> ListOffsetsRequest:
@@ -95,11 +95,11 @@ def fetch(
     partition_max_bytes: int | None = None,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> Steps[dict[TopicPartition, FetchedPartition]]:
-    """What follows these offsets, from those leaders that answered; some partitions may be missing.
+    """Fetches from these offsets. Partitions of leaders that did not answer are missing.
 
-    A partition is in the answer as well when nothing new was there. With `topic_ids`, one for each
-    topic, another topic that has the name by now is never read: it is UnknownTopicOrPartition. A
-    broker before Kafka 3.1 ignores ids.
+    A partition without new records is in the result too. With `topic_ids`, one for each topic, a
+    new topic of the same name is not read but raises UnknownTopicOrPartition. Brokers before Kafka
+    3.1 ignore ids.
     """
     options = core.options
     level = ISOLATION[isolation or options.isolation_level]
@@ -167,13 +167,13 @@ def _fetched(
 
 
 def _range_of(fetched: FetchedPartition, code: int) -> str | None:
-    """Helps who asked for an offset that is not there; Kafka tells the range only sometimes."""
+    """Describes an offset that is out of range. Kafka does not always return the log start."""
     if code != ErrorCode.OFFSET_OUT_OF_RANGE:
         return None
-    wanted = f"offset {fetched.fetch_offset} was asked for"
+    wanted = f"the requested offset is {fetched.fetch_offset}"
     if fetched.log_start_offset < 0:
         return wanted
-    return f"{wanted}, and the log begins at {fetched.log_start_offset}"
+    return f"{wanted}, and the log starts at {fetched.log_start_offset}"
 
 
 def _fetched_partition(

@@ -1,8 +1,7 @@
-"""Our picture of the cluster: who leads what, who coordinates whom, and whom to ask when nobody is known.
+"""The client's cached metadata: brokers, leaders and coordinators.
 
-Everything here is a guess that was right once. It is corrected in two ways only: a reply that tells
-us anew (`learn_*`), and an error code or a broken connection that tells us we are wrong
-(`forget_*`, `suspect`). Nothing here decides when to ask; `calls.py` does.
+Entries may be stale. Replies update them (`learn_*`); error codes and broken connections remove
+them (`forget_*`, `suspect`). `calls.py` decides when to refresh.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorKind(IntEnum):
-    """What FindCoordinator looks for."""
+    """The key types of FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -40,14 +39,14 @@ class CoordinatorKey(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, as far as we know."""
+    """The leader of a partition, as of the last Metadata."""
 
     node_id: int
     leader_epoch: int
 
 
 class TopicRoute(NamedTuple):
-    """What Metadata said about one topic."""
+    """One topic, as of the last Metadata."""
 
     name: str
     topic_id: bytes
@@ -60,7 +59,7 @@ NO_LEADER: Final = Leader(NO_NODE, -1)
 
 
 class Routes:
-    """The picture. Endpoints of brokers are those that the cluster advertises."""
+    """The cache. Brokers have the endpoints that the cluster advertises."""
 
     def __init__(self, bootstrap: tuple[Endpoint, ...]) -> None:
         assert bootstrap, "a client without a broker to begin with"
@@ -76,40 +75,42 @@ class Routes:
     def __repr__(self) -> str:
         return f"<routes to {len(self.brokers)} brokers, {len(self.topics)} topics>"
 
-    # Whom to ask.
+    # Lookups.
 
     def any_broker(self) -> Endpoint:
-        """A broker that has not failed lately, known ones first; of those that have, the longest ago."""
+        """Returns a broker without a recent failure, else the one whose failure is oldest."""
         candidates = list(dict.fromkeys([*self.brokers.values(), *self._bootstrap]))
         return min(candidates, key=lambda endpoint: self._suspects.get(endpoint, -1))
 
     def broker(self, node_id: int) -> Endpoint | None:
+        """Returns the endpoint of a broker, if known."""
         return self.brokers.get(node_id)
 
     def coordinator(self, key: CoordinatorKey) -> Endpoint | None:
+        """Returns the endpoint of a coordinator, if known."""
         node_id = self._coordinators.get(key)
         return None if node_id is None else self.brokers.get(node_id)
 
     def leader(self, partition: TopicPartition) -> Endpoint | None:
+        """Returns the endpoint of a partition's leader, if known."""
         route = self.topics.get(partition.topic)
         if route is None:
             return None
         return self.brokers.get(route.leaders.get(partition.partition, NO_LEADER).node_id)
 
     def fresh(self, topic: str, now_ms: int, max_age_ms: int) -> bool:
-        """Whether what we know of a topic is young enough to be used without asking."""
+        """Whether a topic's metadata is younger than `max_age_ms`."""
         route = self.topics.get(topic)
         return (
             route is not None and route.error_code == 0 and now_ms - route.learned_ms < max_age_ms
         )
 
-    # What we are told.
+    # Updates.
 
     def learn_metadata(self, reply: MetadataResponse, now_ms: int) -> None:
-        """Takes over what Metadata says; topics that it does not speak of stay as they were."""
+        """Applies a Metadata reply. Topics that are not in the reply stay as they were."""
         if reply.brokers:
-            # A broker that is still starting may know of no broker at all; an empty list would
-            # leave us without anybody to talk to.
+            # A starting broker may return an empty list, which would leave us without any broker.
             self.brokers = {b.node_id: Endpoint(b.host, b.port) for b in reply.brokers}
         self.cluster_id = reply.cluster_id
         self.controller_id = reply.controller_id
@@ -118,23 +119,27 @@ class Routes:
                 self.topics[topic.name] = _topic_route(topic, now_ms)
 
     def learn_coordinator(self, key: CoordinatorKey, node_id: int, endpoint: Endpoint) -> None:
+        """Applies a FindCoordinator reply."""
         self.brokers[node_id] = endpoint
         self._coordinators[key] = node_id
 
-    # Where we were wrong.
+    # Corrections.
 
     def forget_topics(self, topics: Iterable[str]) -> None:
+        """Removes the metadata of these topics."""
         for topic in topics:
             self.topics.pop(topic, None)
 
     def forget_coordinator(self, key: CoordinatorKey) -> None:
+        """Removes a coordinator that has moved."""
         self._coordinators.pop(key, None)
 
     def forget_controller(self) -> None:
+        """Removes a controller that has moved."""
         self.controller_id = NO_NODE
 
     def suspect(self, endpoint: Endpoint) -> None:
-        """This one did not answer: ask others first, and take nothing that it was said to own for granted."""
+        """Notes that a broker did not answer: prefer others, and forget what it led."""
         self._suspicions += 1
         self._suspects[endpoint] = self._suspicions
         gone = {node_id for node_id, known in self.brokers.items() if known == endpoint}
@@ -146,7 +151,7 @@ class Routes:
             self.forget_controller()
 
     def trust(self, endpoint: Endpoint) -> None:
-        """This one answered."""
+        """Notes that a broker answered."""
         self._suspects.pop(endpoint, None)
 
 

@@ -1,14 +1,12 @@
-"""Proving who we are: PLAIN and SCRAM (RFC 5802), as Kafka speaks them.
+"""SASL client exchanges: PLAIN and SCRAM (RFC 5802), as Kafka uses them.
 
-An exchange is a small machine without I/O: `first()` is what the client says first,
-`respond(challenge)` what it says to each answer of the broker, or None when it is satisfied. The
-bytes travel inside SaslAuthenticate.
+An exchange is a state machine without I/O: `first()` returns the first message, `respond(challenge)`
+the answer to each message of the broker, or None at the end. SaslAuthenticate carries the bytes.
 
-SCRAM proves both sides: the client's proof needs the password, and the broker's last word is signed
-with a key that only a server which stores this user's verifier can have. A wrong signature means
-that whoever answers is not the broker, so it is refused like a wrong password. Kafka does not use
-channel binding (hence `biws`, the base64 of "n,,") and does not normalise names beyond the two
-characters that the format needs for itself.
+SCRAM authenticates both sides: the client's proof needs the password, and the broker signs its last
+message with a key that only a server with this user's verifier has. A wrong signature means that
+the peer is not the broker, and fails like a wrong password. Kafka does not use channel binding
+(hence `biws`, the base64 of "n,,") and escapes only the two reserved characters in names.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ if TYPE_CHECKING:
     from fencepost.client.options import Login
 
 _LEAST_ITERATIONS: Final = 4096
-"""What Kafka demands of a verifier: fewer would make a stolen message easy to guess from."""
+"""Kafka's minimum. Fewer would make it easy to guess the password from a recorded login."""
 _MOST_ITERATIONS: Final = 1_000_000
-"""Kafka's own maximum is 16384; a hostile server must not keep us computing for hours."""
+"""Kafka's maximum is 16384. A hostile server must not keep us computing for hours."""
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class SaslExchange(Protocol):
-    """The client's half of one authentication."""
+    """The client side of one authentication."""
 
     def first(self) -> bytes: ...
 
@@ -40,14 +38,14 @@ class SaslExchange(Protocol):
 
 
 def sasl_exchange(login: Login, nonce: bytes) -> SaslExchange:
-    """The exchange of the login's mechanism; the nonce is fresh randomness."""
+    """Returns the exchange for the login's mechanism. The nonce must be fresh."""
     if login.mechanism == "PLAIN":
         return PlainExchange(login)
     return ScramExchange(login, nonce)
 
 
 class PlainExchange:
-    """One message: the password itself. Only ever sensible inside TLS."""
+    """PLAIN: one message with the password. Use it inside TLS only."""
 
     def __init__(self, login: Login) -> None:
         self._login = login
@@ -60,7 +58,7 @@ class PlainExchange:
 
 
 class ScramExchange:
-    """Two messages each way, and the password in none of them."""
+    """SCRAM: two messages each way, without the password."""
 
     def __init__(self, login: Login, nonce: bytes) -> None:
         assert len(nonce) >= 12, "a short nonce can be guessed"
@@ -87,7 +85,7 @@ class ScramExchange:
         nonce = attributes.get("r", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise AuthenticationFailed(
-                "the broker's SCRAM answer does not continue our nonce: it is not for us"
+                "the broker's SCRAM answer does not contain our nonce: it answers another login"
             )
         salted = self._salted_password(attributes)
         client_key = self._hmac(salted, b"Client Key")
@@ -102,9 +100,8 @@ class ScramExchange:
         iterations = int(attributes["i"]) if attributes.get("i", "").isdigit() else 0
         if not _LEAST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
             raise AuthenticationFailed(
-                f"the broker asks for {iterations} SCRAM iterations; between "
-                f"{_LEAST_ITERATIONS} and "
-                f"{_MOST_ITERATIONS} are acceptable"
+                f"the broker requires {iterations} SCRAM iterations; this client accepts "
+                f"{_LEAST_ITERATIONS} to {_MOST_ITERATIONS}"
             )
         salt = _base64(attributes.get("s", ""))
         password = self._login.password.reveal().encode()
@@ -125,7 +122,7 @@ class ScramExchange:
 
 
 def _attributes(message: bytes) -> dict[str, str]:
-    """`r=...,s=...,i=...`; a value may itself hold equal signs."""
+    """Parses `r=...,s=...,i=...`. A value may contain equal signs."""
     attributes: dict[str, str] = {}
     for part in message.decode("utf-8", "replace").split(","):
         name, equals, value = part.partition("=")

@@ -1,8 +1,8 @@
-"""Words that must not be seen: passwords and private keys.
+"""Passwords and private keys, hidden from logs.
 
-A `Secret` gives its text only to who asks by `reveal()`. It prints as stars, in an f-string, in a
-log line, in a traceback's locals and inside the repr of whatever holds it. It can be pickled,
-because Spark ships options to executors; the pickle holds the text, as it must.
+Only `reveal()` returns the text of a `Secret`. It prints as stars in an f-string, a log line, a
+traceback's locals and the repr of its container. It can be pickled, because Spark ships options to
+executors; the pickle contains the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself: for the socket, never for people."""
+        """Returns the text, for the socket and never for people."""
         return self._text
 
     def __repr__(self) -> str:

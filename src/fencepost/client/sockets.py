@@ -1,15 +1,15 @@
-"""Plain sockets under a conversation: the one place of this room that does I/O.
+"""Plain sockets: the only module of this room that does I/O.
 
-A `Link` is one connection to one endpoint: a socket that never blocks, a frame buffer and a
-conversation. A `Network` is the driver of procedures (see `steps.py`): it opens links when they are
-first needed, sends, waits on all of them at once, and turns everything that goes wrong with a
-connection into `Lost` for whatever was unanswered on it.
+A `Link` is one connection to one endpoint: a non-blocking socket, a frame buffer and a
+conversation. A `Network` is a driver of procedures (see `steps.py`): it opens links on first use,
+sends, waits on all of them at once, and answers `Lost` for every unanswered request of a connection
+that fails.
 
-A request that is not answered within its own time costs the whole connection, as in Kafka's own
-clients: answers come in order, so whoever waits behind it would wait as well.
+A request that times out closes its connection, as in Kafka's own clients: answers arrive in order,
+so the requests behind it would wait too.
 
-A process that was forked (as Spark's Python workers are) must not talk on its parent's sockets. The
-network notices by its process id, drops the links without a word to the broker, and opens new ones.
+A forked process (such as Spark's Python workers) must not use its parent's sockets. The network
+detects a fork by its process id, drops the links without sending anything, and opens new ones.
 """
 
 from __future__ import annotations
@@ -37,24 +37,25 @@ if TYPE_CHECKING:
 
 _MAX_CHUNKS_PER_SEND: Final = 512
 _RECEIVE_AT_ONCE: Final = 64
-"""Reads from one ready socket before the others have their turn."""
+"""How many reads one ready socket gets before the others."""
 _RESPONSE_OVERHEAD_BYTES: Final = 256 * 1024 * 1024
-"""What an answer may have beyond fetch.max.bytes: one batch that is larger than the limit, and
-everything that is not a fetch. A broker that claims more is not one."""
+"""How much larger than fetch.max.bytes a frame may be: room for one batch above the limit, and for
+replies other than Fetch. A larger frame is a protocol error."""
 _NONCE_BYTES: Final = 24
 _PASSING_TLS_TROUBLE: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
-"""A broker that goes away in the middle of a handshake; it may come back."""
+"""The broker closed the connection during the handshake; a retry may succeed."""
 _LIFETIME_USED: Final = 0.85
-"""The part of a login's lifetime after which the connection is replaced (Kafka's clients choose 85
-to 95 %)."""
+"""The share of a login's lifetime after which the connection is replaced (Kafka's clients use 85 to
+95 %)."""
 _Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
-"""For a single question: an epoll would be a descriptor to open and to close (8 us; this one 3)."""
+"""Used for one select each, where poll takes 3 us. epoll takes 8: it opens and closes a descriptor."""
 
 
 class MonotonicClock:
-    """Milliseconds that never jump: for deadlines, not for timestamps."""
+    """A clock for deadlines, not for timestamps: it never jumps."""
 
     def now_ms(self) -> int:
+        """Returns monotonic milliseconds."""
         return time.monotonic_ns() // 1_000_000
 
 
@@ -67,7 +68,7 @@ class Link:
             options.client_id, options.login, randomness.bytes(_NONCE_BYTES)
         )
         self.deadlines: dict[int, int] = {}
-        """Unanswered requests by correlation id, each with the moment at which we stop waiting."""
+        """The deadlines of unanswered requests, by correlation id."""
         self.replace_after_ms: int | None = None
         self._frames = FrameBuffer(options.fetch_max_bytes + _RESPONSE_OVERHEAD_BYTES)
         self._socket: socket.socket | None = None
@@ -76,11 +77,12 @@ class Link:
         return f"<link to {self.endpoint}: {self.conversation!r}>"
 
     def fileno(self) -> int:
+        """Returns the socket's descriptor, for selectors."""
         assert self._socket is not None
         return self._socket.fileno()
 
     def open(self, context: ssl.SSLContext | None, timeout_ms: int, clock: MonotonicClock) -> None:
-        """Connects, greets and logs in; OSError or ClientError when that does not succeed in time."""
+        """Connects, exchanges versions and logs in; OSError or ClientError if that fails."""
         end_ms = clock.now_ms() + timeout_ms
         raw = socket.create_connection(self.endpoint, timeout=timeout_ms / 1000)
         self._socket = raw
@@ -108,7 +110,7 @@ class Link:
                 self.send(chunks, end_ms, clock)
 
     def send(self, chunks: Chunks, end_ms: int, clock: MonotonicClock) -> None:
-        """Writes everything, or raises."""
+        """Sends all chunks, or raises."""
         assert self._socket is not None
         views = [memoryview(chunk).cast("B") for chunk in chunks if len(chunk)]
         while views:
@@ -132,9 +134,9 @@ class Link:
         return self._socket.sendmsg(views[:_MAX_CHUNKS_PER_SEND])
 
     def receive(self) -> list[memoryview]:
-        """The frames that are whole by now. ConnectionError when the broker has hung up.
+        """Returns the complete frames; ConnectionError if the broker has closed the connection.
 
-        What it said before it hung up comes first: a broker that refuses a login says why, and
+        Frames sent before the close come first: a broker that refuses a login says why, then
         closes.
         """
         assert self._socket is not None
@@ -154,14 +156,14 @@ class Link:
                     break
                 raise ConnectionResetError("the broker closed the connection")
             frames += self._frames.buffer_updated(count)
-            # What is left inside the TLS layer does not wake a selector, so a short read ends plain
-            # sockets only.
+            # Bytes inside the TLS layer do not wake a selector, so only plain sockets stop after a
+            # short read.
             if count < len(room) and not isinstance(self._socket, ssl.SSLSocket):
                 break
         return frames
 
     def has_decrypted(self) -> bool:
-        """Whether bytes wait inside the TLS layer, where no selector sees them."""
+        """Whether the TLS layer holds bytes, which no selector sees."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def _await(self, events: int, end_ms: int, clock: MonotonicClock) -> None:
@@ -172,13 +174,14 @@ class Link:
                 raise TimeoutError("the broker did not answer in time")
 
     def close(self) -> None:
+        """Closes the socket."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.close()
             self._socket = None
 
     def abandon(self) -> None:
-        """Gives up the descriptor without a word: the connection belongs to the parent process."""
+        """Closes the descriptor without a TLS shutdown: the connection is the parent process's."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 os.close(self._socket.detach())
@@ -186,7 +189,7 @@ class Link:
 
 
 class Network:
-    """All links of one client, as a driver of procedures."""
+    """All links of one client; the driver of its procedures."""
 
     def __init__(
         self, options: ClientOptions, clock: MonotonicClock, randomness: Randomness
@@ -208,7 +211,7 @@ class Network:
     # The driver's three calls.
 
     def start(self, send: Send) -> int:
-        """Sends; what fails on the way is an answer, what can never succeed is raised."""
+        """Sends a request. Connection errors become answers; errors that no retry can fix raise."""
         self._notice_fork()
         self._next_ticket += 1
         ticket = self._next_ticket
@@ -228,7 +231,7 @@ class Network:
         return ticket
 
     def wait(self, tickets: Collection[int], timeout_ms: int) -> Mapping[int, Answer]:
-        """The answers that are there; some at least, unless the time is over."""
+        """Waits for at least one answer; returns nothing only after the timeout."""
         end_ms = self._clock.now_ms() + timeout_ms
         self._poll(0)
         while not (found := [ticket for ticket in tickets if ticket in self._answers]):
@@ -236,18 +239,19 @@ class Network:
             if left_ms <= 0:
                 return {}
             assert any(ticket in self._tickets for ticket in tickets), (
-                "nobody will ever answer these tickets"
+                "these tickets will never be answered"
             )
             self._poll(left_ms)
         return {ticket: self._answers.pop(ticket) for ticket in found}
 
     def pause(self, pause_ms: int) -> None:
+        """Sleeps."""
         time.sleep(pause_ms / 1000)
 
     # For the shell.
 
     def forget(self, tickets: Collection[int]) -> None:
-        """Nobody will ask for these answers any more."""
+        """Drops these tickets; their answers are discarded."""
         for ticket in tickets:
             self._answers.pop(ticket, None)
             where = self._tickets.pop(ticket, None)
@@ -255,6 +259,7 @@ class Network:
                 self._owners.pop((id(where[0]), where[1]), None)
 
     def close(self) -> None:
+        """Closes all links."""
         self._notice_fork()
         for link in list(self._links.values()):
             self._drop(link, "the client was closed")
@@ -265,8 +270,7 @@ class Network:
     def _link(self, endpoint: Endpoint, timeout_ms: int) -> Link:
         link = self._links.get(endpoint)
         if link is not None and not link.deadlines:
-            # A broker closes connections that were idle for long; better to learn of it before we
-            # send.
+            # Brokers close idle connections. Detect that before sending.
             self._read(link)
             link = self._links.get(endpoint)
         if link is not None and not self._is_login_ending(link):
@@ -285,11 +289,11 @@ class Network:
         return limit_ms is not None and self._clock.now_ms() >= limit_ms
 
     def _retire(self, link: Link) -> None:
-        """The login will soon be over: lets what is under way come in, then closes."""
+        """Closes a link whose login expires soon, after its pending answers have arrived."""
         while link.deadlines and self._links.get(link.endpoint) is link:
             self._poll(self._options.request_timeout_ms)
         if self._links.get(link.endpoint) is link:
-            self._drop(link, "the login was over")
+            self._drop(link, "the login has expired")
 
     def _notice_fork(self) -> None:
         if os.getpid() == self._process_id:
@@ -304,7 +308,7 @@ class Network:
         self._owners.clear()
 
     def _drop(self, link: Link, reason: str, *, closed_by_broker: bool = False) -> None:
-        """Closes a link; everything unanswered on it is lost."""
+        """Closes a link and answers Lost for its unanswered requests."""
         link.close()
         if self._links.get(link.endpoint) is link:
             del self._links[link.endpoint]
@@ -334,7 +338,7 @@ class Network:
             self._drop(link, _reason(problem))
 
     def _poll(self, timeout_ms: int) -> None:
-        """Reads what has come, waiting at most so long for something to come."""
+        """Reads what has arrived, and waits for at most `timeout_ms` if nothing has."""
         now_ms = self._clock.now_ms()
         busy = [link for link in self._links.values() if link.deadlines]
         if not busy:
@@ -343,20 +347,18 @@ class Network:
         ready = [link for link in busy if link.has_decrypted()]
         if not ready:
             wait_ms = max(0, min(timeout_ms, nearest_ms - now_ms))
-            # Who does not wait need not ask first: to read where nothing is costs less than the
-            # question.
+            # Without a wait, reading from an empty socket costs less than a select.
             ready = _readable(busy, wait_ms) if wait_ms else busy
         for link in ready:
             self._read(link)
-        # After the reading: an answer that came in time counts, though its caller was busy with
-        # something else.
+        # After reading: an answer that arrived in time counts, even if the caller was busy then.
         self._expire(self._clock.now_ms())
 
     def _read(self, link: Link) -> None:
         try:
             for frame in link.receive():
                 chunks, answered = link.conversation.receive(frame)
-                assert not chunks, "an open conversation does not speak unasked"
+                assert not chunks, "an open conversation sends nothing by itself"
                 assert answered is not None
                 self._settle(link, *answered)
         except (OSError, WireError) as problem:
@@ -367,7 +369,7 @@ class Network:
     def _expire(self, now_ms: int) -> None:
         for link in list(self._links.values()):
             if link.deadlines and min(link.deadlines.values()) <= now_ms:
-                self._drop(link, "no answer within the time of the request")
+                self._drop(link, "no answer within the request timeout")
 
 
 def _readable(links: list[Link], timeout_ms: int) -> list[Link]:
@@ -379,7 +381,7 @@ def _readable(links: list[Link], timeout_ms: int) -> list[Link]:
 
 def _reason(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
-        return str(problem) or "no connection within the time"
+        return str(problem) or "timed out while connecting"
     if isinstance(problem, OSError) and problem.strerror:
         return problem.strerror
     return str(problem) or type(problem).__name__
@@ -387,21 +389,20 @@ def _reason(problem: Exception) -> str:
 
 def _greeting_advice(problem: Exception) -> str:
     return (
-        f"no greeting: {_reason(problem)}; if it stays so, check that security.protocol is "
-        "what this port speaks"
+        f"no answer to ApiVersions: {_reason(problem)}; if this persists, check that this port "
+        "uses security.protocol"
     )
 
 
 def _certificate_advice(endpoint: Endpoint, problem: ssl.SSLCertVerificationError) -> str:
     return (
         f"the certificate of {endpoint} is not trusted: {problem.verify_message}; set "
-        "ssl.ca.location to the PEM file "
-        "of the authority that signed it, or correct the host name"
+        "ssl.ca.location to the PEM file of the authority that signed it, or correct the host name"
     )
 
 
 def _tls_advice(endpoint: Endpoint, problem: ssl.SSLError) -> str:
     return (
-        f"TLS with {endpoint} failed: {problem.reason or problem}; check that this port speaks TLS "
-        "(security.protocol) and which client certificate it wants"
+        f"TLS with {endpoint} failed: {problem.reason or problem}; check that this port uses TLS "
+        "(security.protocol) and which client certificate it requires"
     )

@@ -1,10 +1,10 @@
-"""What a procedure asks of its driver, and the loop that lets a blocking driver serve it.
+"""The steps of a procedure, and the loop that runs them on a blocking driver.
 
-A procedure is a generator. It yields `Start` and gets a ticket; it yields `Wait` for tickets and
-gets the answers that have come, at least one unless the time ran out; it yields `Pause`. Answers
-are `Reply` or `Lost`: a lost request may have been carried out or not, unless `sent` is False. What
-can never get better (a wrong password, a broker that is too old) is raised by the driver inside the
-procedure.
+A procedure is a generator. It yields `Start` and receives a ticket; it yields `Wait` for tickets and
+receives the answers that have arrived, at least one unless the wait timed out; it yields `Pause`.
+Answers are `Reply` or `Lost`: a lost request may or may not have taken effect, unless `sent` is
+False. Errors that no retry can fix (a wrong password, a broker that is too old) are raised by the
+driver inside the procedure.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One request for one endpoint; its version is chosen when the connection is there."""
+    """A request to an endpoint. The connection chooses its version."""
 
     endpoint: Endpoint
     api: ApiKey
     request: Any
     timeout_ms: int
     at_most: int | None = None
-    """The highest version that may be used, where the protocol makes a difference (TV1 and TV2)."""
+    """The highest version to use, where TV1 and TV2 differ."""
 
 
 class Reply(NamedTuple):
-    """The answer to a request, and the version that both were in."""
+    """The reply to a request, and the version of both."""
 
     form: Any
     version: int
 
 
 class Lost(NamedTuple):
-    """No answer will come. `reason` is for people."""
+    """No reply will arrive. `reason` is for people."""
 
     reason: str
     sent: bool = True
@@ -55,20 +55,20 @@ Answer = Reply | Lost
 
 
 class Start(NamedTuple):
-    """Send this; the driver gives back a ticket."""
+    """Send this request; the driver returns a ticket."""
 
     send: Send
 
 
 class Wait(NamedTuple):
-    """Give me the answers of these tickets, some of them at least, or none when the time is over."""
+    """Wait for at least one answer to these tickets; none after the timeout."""
 
     tickets: tuple[int, ...]
     timeout_ms: int
 
 
 class Pause(NamedTuple):
-    """Do nothing for a while."""
+    """Wait without doing anything."""
 
     pause_ms: int
 
@@ -78,7 +78,7 @@ Steps = Generator[Step, Any, T]
 
 
 class Driver(Protocol):
-    """What a blocking shell offers to procedures."""
+    """The steps that a blocking driver carries out."""
 
     def start(self, send: Send) -> int: ...
 
@@ -88,10 +88,9 @@ class Driver(Protocol):
 
 
 class PendingProcedure(Generic[T]):
-    """A procedure on a driver that blocks: begun now and finished later, with other work between.
+    """A procedure on a blocking driver that begins now and finishes later.
 
-    Whoever begins one finishes it: a request whose answer nobody waits for may still have its
-    effect.
+    The caller must finish what it began: a request takes effect even if its answer is not read.
     """
 
     def __init__(self, procedure: Steps[T], driver: Driver) -> None:
@@ -103,12 +102,12 @@ class PendingProcedure(Generic[T]):
         self._go_on(lambda: procedure.send(None))
 
     def begin(self) -> None:
-        """Goes as far as the first thing to wait for: what is to be sent first is on its way then."""
+        """Runs up to the first wait, so the first requests are sent."""
         while isinstance(self._step, Start):
             self._take_step(self._step)
 
     def finish(self) -> T:
-        """Goes to the end, and raises here what went wrong on the way."""
+        """Runs to the end. Returns the result, or raises what failed on the way."""
         while self._step is not None:
             self._take_step(self._step)
         if self._failure is not None:
@@ -119,8 +118,7 @@ class PendingProcedure(Generic[T]):
         try:
             answer = _carry_out(step, self._driver)
         except Exception as problem:  # noqa: BLE001
-            # Raised inside the procedure, so that its own clean-up runs and its caller sees where
-            # it stood.
+            # Raised inside the procedure, so that its clean-up runs and the traceback shows where.
             failure = problem
             self._go_on(lambda: self._procedure.throw(failure))
         else:
@@ -137,7 +135,7 @@ class PendingProcedure(Generic[T]):
 
 
 def run(procedure: Steps[T], driver: Driver) -> T:
-    """Carries a procedure to its end on a driver that blocks."""
+    """Runs a procedure to its end on a blocking driver."""
     return PendingProcedure(procedure, driver).finish()
 
 
@@ -153,13 +151,13 @@ def _carry_out(step: Step, driver: Driver) -> object:
 
 
 def start(send: Send) -> Steps[int]:
-    """Sends without waiting; the ticket is what to wait for."""
+    """Sends without waiting. Returns the ticket to wait for."""
     ticket: int = yield Start(send)
     return ticket
 
 
 def wait(tickets: Collection[int], timeout_ms: int) -> Steps[Mapping[int, Answer]]:
-    """The answers that have come; empty when the time is over."""
+    """Returns the answers that have arrived; empty after the timeout."""
     answers: Mapping[int, Answer] = yield Wait(tuple(tickets), timeout_ms)
     return answers
 
@@ -167,7 +165,7 @@ def wait(tickets: Collection[int], timeout_ms: int) -> Steps[Mapping[int, Answer
 def exchange(send: Send) -> Steps[Answer]:
     """Sends and waits for the answer.
 
-    The driver answers every ticket within the request's own time.
+    The driver answers every ticket within the request's timeout.
     """
     ticket = yield from start(send)
     while True:
@@ -177,7 +175,7 @@ def exchange(send: Send) -> Steps[Answer]:
 
 
 def exchange_all(sends: Collection[Send]) -> Steps[list[Answer]]:
-    """Sends all, then waits for all; answers stand in the order of the requests."""
+    """Sends all, then waits for all. Returns the answers in the order of the requests."""
     tickets: list[int] = []
     for send in sends:
         ticket = yield from start(send)

@@ -1,7 +1,7 @@
-"""The TLS side of the options: one `ssl.SSLContext` from PEM files or PEM text.
+"""Builds an `ssl.SSLContext` from PEM files or PEM text.
 
-Python's ssl reads a private key from a file only, so a key that was given as text passes through a
-temporary file that only its owner can read and that is gone when this returns.
+Python's ssl module loads private keys from files only. So a key that is given as text goes through
+a temporary file, which only its owner can read and which is deleted before this returns.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """A context that trusts, checks and shows what the options say; ConfigError names the option."""
+    """Returns the context for these options; ConfigError names the option that is wrong."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = tls.check_hostname
-    # The chain is checked even where the name is not: otherwise anybody could be in the middle.
+    # Check the chain even without host name checks: otherwise anyone could be in the middle.
     context.verify_mode = ssl.CERT_REQUIRED
     _trust(context, tls)
-    _show(context, tls)
+    _load_client_certificate(context, tls)
     return context
 
 
@@ -45,9 +45,9 @@ def _trust(context: ssl.SSLContext, tls: Tls) -> None:
         ) from problem
 
 
-def _show(context: ssl.SSLContext, tls: Tls) -> None:
+def _load_client_certificate(context: ssl.SSLContext, tls: Tls) -> None:
     password = None if tls.key_password is None else tls.key_password.reveal()
-    # Without a password OpenSSL would ask at the terminal, and a server would hang: an empty one
+    # Without a password OpenSSL prompts on the terminal, and a server would hang. An empty one
     # fails instead.
     try:
         if tls.certificate_text is not None:
@@ -57,11 +57,11 @@ def _show(context: ssl.SSLContext, tls: Tls) -> None:
         elif tls.certificate_path is not None:
             context.load_cert_chain(tls.certificate_path, tls.key_path, password or "")
     except (ssl.SSLError, OSError):
-        # The cause is left out: it could quote the password's file or the key.
+        # Without the cause, which could quote the key.
         raise ConfigError(
-            "the client certificate cannot be used: check that ssl.certificate.location and "
-            "ssl.key.location (or "
-            "ssl.keystore.*) are PEM, belong together, and that ssl.key.password is right"
+            "the client certificate cannot be loaded: check that ssl.certificate.location and "
+            "ssl.key.location (or ssl.keystore.*) are PEM and belong together, and that "
+            "ssl.key.password is right"
         ) from None
 
 

@@ -1,23 +1,21 @@
-"""A transaction as its producer sees it: identity, members, offsets, end.
+"""The requests of a transactional producer: InitProducerId, adding partitions, offsets, EndTxn.
 
 Theory of operation. A producer is a transactional id, a producer id and an epoch. There are two
-protocols, chosen by the cluster's finalised `transaction.version` and seen by the broker in the
-versions of the requests alone:
+protocols. The cluster's finalised `transaction.version` chooses one; the broker recognises it by
+the request versions alone:
 
-    TV1  the producer says beforehand what the transaction will touch (AddPartitionsToTxn, AddOffsetsToTxn),
-         and keeps its epoch from one transaction to the next
-    TV2  a first write adds its partition by itself (Produce 12, TxnOffsetCommit 5), and every EndTxn (5) gives
-         the producer a new epoch, so that nothing late can fall into the next transaction (KIP-890)
+    TV1  the producer adds partitions and groups before it writes (AddPartitionsToTxn, AddOffsetsToTxn),
+         and keeps its epoch across transactions
+    TV2  the first write adds its partition (Produce 12, TxnOffsetCommit 5), and every EndTxn (5) returns
+         a new epoch, so a late request cannot reach the next transaction (KIP-890)
 
-The identity carries the protocol, so that everybody who is handed it (executors of Spark) speaks
-the same one.
+The identity includes the protocol, so Spark's driver and executors use the same one.
 
-What EndTxn did. An answer of 0 is certain, and so is a refusal of the first try. Between them lies
-everything that may have had an effect without our hearing of it: a lost answer, and codes that
-Kafka also gives when the decision was written but not yet replicated (15), or when the coordinator
-moved in the middle (16). After one of those, even a later refusal proves nothing: the decision may
-have been carried out and the producer fenced since. So the outcome is then unknown until asked for.
-14 and 51 are the exceptions: they say that nothing was looked at.
+The effect of EndTxn. An answer of 0 is certain, and so is a refusal of the first attempt. It is
+unknown after a lost answer, and after codes that Kafka also returns when the decision was written
+but not replicated (15) or when the coordinator moved meanwhile (16). After one of these even a
+later refusal proves nothing: the decision may have been carried out, and the producer fenced since.
+14 and 51 are the exceptions: the request had no effect.
 """
 
 from __future__ import annotations
@@ -66,12 +64,12 @@ if TYPE_CHECKING:
 _NO_EFFECT: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS}
 )
-"""Retriable answers to EndTxn after which we know that this request changed nothing."""
+"""Retriable answers to EndTxn that prove that the request had no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Who writes. Without a transactional id: a producer that is idempotent and no more."""
+    """The identity of a producer. Without a transactional id it is only idempotent."""
 
     transactional_id: str | None
     producer_id: int
@@ -80,10 +78,11 @@ class ProducerIdentity:
 
     @property
     def is_tv2(self) -> bool:
+        """Whether it uses TV2."""
         return self.transaction_version >= 2
 
     def at_most(self, api: ApiKey) -> int | None:
-        """The highest version of a request that still speaks this identity's protocol."""
+        """Returns the highest request version of this identity's protocol."""
         return None if self.is_tv2 else TV1_MOST.get(api)
 
     def __str__(self) -> str:
@@ -92,7 +91,7 @@ class ProducerIdentity:
 
 
 def learn_transaction_version(core: Core) -> Steps[int]:
-    """The cluster's level of `transaction.version`; asked once per client."""
+    """Returns the cluster's level of `transaction.version`; requests it once per client."""
     if core.transaction_version is None:
         request = ApiVersionsRequest(client_software_name="fencepost", client_software_version="0")
         reply = yield from call_one(core, AnyBroker(), ApiKey.API_VERSIONS, request, error_code)
@@ -108,11 +107,11 @@ def init_producer_id(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
 ) -> Steps[ProducerIdentity]:
-    """A fresh epoch: whatever was open under this id is ended, and whoever held it is fenced.
+    """Gets a new epoch. This ends the id's open transaction and fences earlier producers.
 
-    With a producer id and epoch, it is refused when somebody else has taken over since (KIP-360).
+    With a producer id and epoch, it fails if another producer has taken over since (KIP-360).
     """
-    # Asked anew each time: a cluster is upgraded from TV1 to TV2 while clients live on
+    # Requested every time: a cluster may be upgraded from TV1 to TV2 while clients run
     # (KAFKA-18227).
     core.transaction_version = None
     version = yield from learn_transaction_version(core)
@@ -134,7 +133,7 @@ def init_producer_id(
 def add_partitions(
     core: Core, identity: ProducerIdentity, partitions: Collection[TopicPartition]
 ) -> Steps[None]:
-    """TV1: says which partitions the transaction will write."""
+    """TV1: adds partitions to the transaction before it writes to them."""
     assert identity.transactional_id is not None
     assert not identity.is_tv2
     transaction = AddPartitionsToTxnTransaction(
@@ -160,7 +159,7 @@ def txn_offset_commit(
     group: str,
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> Steps[None]:
-    """Offsets of a group as a part of the transaction: they count if it commits, and only then."""
+    """Adds a group's offsets to the transaction. They count only if it commits."""
     assert identity.transactional_id is not None
     assert offsets
     if not identity.is_tv2:
@@ -197,9 +196,9 @@ def _add_offsets(core: Core, identity: ProducerIdentity, group: str) -> Steps[No
 
 
 def end_txn(core: Core, identity: ProducerIdentity, *, commit: bool) -> Steps[ProducerIdentity]:
-    """Commits or aborts; returns the identity for the next transaction.
+    """Commits or aborts. Returns the identity for the next transaction.
 
-    See above for `UnknownOutcome`.
+    The module docstring says when it raises `UnknownOutcome`.
     """
     assert identity.transactional_id is not None
     attempt = Attempt(core, ApiKey.END_TXN, str(identity))
@@ -249,15 +248,14 @@ def _unknown(
 ) -> UnknownOutcome:
     word = "commit" if commit else "abort"
     return UnknownOutcome(
-        f"whether the {word} of {identity} took effect is not known: first {doubt}; then: "
-        f"{problem}. Call "
-        "init_producer_id, which ends the transaction one way or the other, and look at what it "
-        "wrote"
+        f"it is not known whether the {word} of {identity} took effect: first {doubt}; then: "
+        f"{problem}. Call init_producer_id, which completes or aborts the transaction, and read "
+        "what it wrote"
     )
 
 
 def coordinator_of(transactional_id: str) -> CoordinatorKey:
-    """The place that decides about a transactional id."""
+    """Returns the coordinator key of a transactional id."""
     return CoordinatorKey(CoordinatorKind.TRANSACTION, transactional_id)
 
 
@@ -282,7 +280,7 @@ def _offset_topics(
 
 
 def _code_of_add(form: AddPartitionsToTxnResponse) -> tuple[int, str | None]:
-    """The code that counts: OPERATION_NOT_ATTEMPTED only says that some other partition has a worse one."""
+    """Returns the code that counts, before OPERATION_NOT_ATTEMPTED of other partitions."""
     codes = [
         result.partition_error_code
         for transaction in form.results_by_transaction

@@ -1,11 +1,11 @@
-"""Which version of a request we send: the highest that the broker offers, we know, and the shape allows.
+"""Chooses the version of a request: the highest that both the broker and this client support.
 
-The forms of `wire` know every version of Apache Kafka 4.3; `USED` says which of them this client
-fills in. The upper ends stop where topic names became topic ids (Produce 13, OffsetCommit and
-OffsetFetch 10, and the broker-to-broker versions of AddPartitionsToTxn): names are what users have,
-and both brokers serve these versions. Fetch goes one further, to 13, for a caller that names the id
-of each topic; other fetches stop at 12 (`reading.py`). The lower ends are what Kafka 2.1 spoke,
-where the form needs no other shape for them.
+The forms of `wire` cover every version of Apache Kafka 4.3; `USED` lists what this client uses of
+them. The upper ends stop before topic names became topic ids (Produce 13, OffsetCommit and
+OffsetFetch 10) and before the broker-to-broker versions of AddPartitionsToTxn: users have names,
+and both brokers serve these versions. Fetch goes up to 13 for a caller that passes topic ids, and
+to 12 otherwise (`reading.py`). The lower ends are those of Kafka 2.1, where the form has the same
+shape.
 """
 
 from __future__ import annotations
@@ -32,28 +32,27 @@ USED: Final[Mapping[ApiKey, Range]] = {
     ApiKey.LIST_OFFSETS: Range(2, 10),
     ApiKey.METADATA: Range(4, 12),
     ApiKey.OFFSET_COMMIT: Range(2, 9),
-    # 7 is the first that can be told to wait for undecided offsets (KIP-447).
+    # 7 is the first version with require_stable (KIP-447).
     ApiKey.OFFSET_FETCH: Range(7, 9),
     ApiKey.ADD_PARTITIONS_TO_TXN: Range(0, 3),
     ApiKey.TXN_OFFSET_COMMIT: Range(0, 5),
     ApiKey.INIT_PRODUCER_ID: Range(0, 5),
     ApiKey.SASL_HANDSHAKE: Range(1, 1),
 }
-"""What differs from everything that `wire` knows."""
+"""The versions used; of other APIs, all that `wire` has."""
 
 TV1_MOST: Final[Mapping[ApiKey, int]] = {
     ApiKey.PRODUCE: 11,
     ApiKey.END_TXN: 4,
     ApiKey.TXN_OFFSET_COMMIT: 4,
 }
-"""A broker takes a request for TV2 by its version alone (KIP-890): these are the last ones of
-TV1."""
+"""The last versions of TV1. A broker recognises TV2 by the request version alone (KIP-890)."""
 
 TRANSACTION_VERSION: Final = "transaction.version"
 
 
 class Feature(Protocol):
-    """What ApiVersions says of one feature of the cluster."""
+    """One finalised feature in ApiVersions."""
 
     @property
     def name(self) -> str: ...
@@ -63,15 +62,15 @@ class Feature(Protocol):
 
 
 def finalized_features(epoch: int, features: Iterable[Feature]) -> dict[str, int]:
-    """Levels by name.
+    """Returns feature levels by name.
 
-    An epoch of -1 means that the broker does not know what the cluster has finalised.
+    An epoch of -1 means that the broker does not know the finalised features.
     """
     return {} if epoch < 0 else {feature.name: feature.max_version_level for feature in features}
 
 
 class Offer:
-    """What one broker said in ApiVersions."""
+    """The API versions and features that one broker offers."""
 
     def __init__(self, ranges: Mapping[int, Range], features: Mapping[str, int]) -> None:
         self._ranges = ranges
@@ -84,11 +83,11 @@ class Offer:
 
     @property
     def transaction_version(self) -> int:
-        """The level that the cluster has finalised; a broker that has never heard of it is at 0."""
+        """The cluster's finalised level of transaction.version; 0 if the broker has none."""
         return self._features.get(TRANSACTION_VERSION, 0)
 
     def pick(self, api: ApiKey, at_most: int | None = None) -> int:
-        """The version to send, or UnsupportedByBroker."""
+        """Returns the version to send; UnsupportedByBroker if none fits."""
         ours = USED.get(api, Range(API[api].min_version, API[api].max_version))
         theirs = self._ranges.get(api)
         if theirs is None:
@@ -102,7 +101,6 @@ class Offer:
         if most < max(ours.least, theirs.least):
             raise UnsupportedByBroker(
                 f"the broker offers {API[api].name} in versions {theirs.least} to "
-                f"{theirs.most}, and this client "
-                f"needs one of {ours.least} to {ours.most}"
+                f"{theirs.most}, and this client needs one of {ours.least} to {ours.most}"
             )
         return most

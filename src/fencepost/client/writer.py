@@ -1,27 +1,26 @@
 """The rules of a writer of sealed batches: what may be sent now, and what an answer means.
 
-Theory of operation. A writer holds a *lane* per partition. A lane is an ordered line of parcels (a
-parcel is one sealed batch); those at its head are in flight, the rest wait.
+Theory of operation. A writer has a *lane* per partition. A lane is a queue of parcels (a parcel is
+one sealed batch); those at its head are in flight, the rest wait.
 
     accept -> [waiting] -> take -> [in flight] -> acknowledge
                   ^                     |
                   +------ give back ----+   (retriable: the same bytes, in the same order)
 
-- The first parcel of a lane travels alone. Until it is acknowledged the broker has not made up its
-  mind about this producer in this partition (it asks the transaction coordinator first), and
-  whatever came behind it would be refused as out of sequence. After that up to `window` parcels may
-  be in flight; the broker remembers five, so no parcel is sent that is more than four ahead of the
-  oldest unacknowledged one.
-- When one parcel fails in a way that may pass, those behind it fail as well, or succeed if the
-  first had succeeded after all. The lane takes back what failed, waits until nothing of it is in
-  flight, and then sends the oldest one alone, with the same bytes. The broker swallows what it had:
-  nothing is written twice.
-- OUT_OF_ORDER_SEQUENCE (45) for a parcel behind one that failed is a consequence and not news. For
-  the oldest parcel of a lane it is fatal: somebody else writes with this producer id and epoch
-  here.
-- All parcels of a lane in flight are with one broker. When the leader moves, the lane drains first.
+- The first parcel of a lane is sent alone. Until it is acknowledged, the broker has not verified
+  this producer in this partition (it sends a request to the transaction coordinator first), and
+  would refuse the parcels behind it as out of sequence. After that up to `window` parcels may be in
+  flight. The broker remembers five batches, so a parcel is sent only if it is at most four ahead of
+  the oldest unacknowledged one.
+- When a parcel fails with a retriable error, those behind it fail too, or succeed if the first had
+  succeeded after all. The lane takes back what failed, waits until nothing is in flight, and then
+  sends the oldest one alone, with the same bytes. The broker recognises duplicates, so nothing is
+  written twice.
+- OUT_OF_ORDER_SEQUENCE (45) for a parcel behind a failed one is a consequence, and is retried. For
+  the oldest parcel of a lane it is fatal: another producer writes with this producer id and epoch.
+- All parcels in flight of a lane are at one broker. When the leader moves, the lane drains first.
 
-This module knows neither network nor clock; `writing.py` is the procedure that follows these rules.
+This module uses neither network nor clock; `pump.py` is the procedure that follows these rules.
 """
 
 from __future__ import annotations
@@ -51,34 +50,34 @@ if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
 
 _REQUEST_OVERHEAD_BYTES: Final = 128
-"""What a batch costs in a request beyond its own bytes: names, lengths, a header."""
+"""The size of a batch in a request beyond its own bytes: names, lengths, a header."""
 
 
 class Written(NamedTuple):
-    """What has been acknowledged in one partition."""
+    """Counts of what was acknowledged in one partition."""
 
     records: int = 0
     batches: int = 0
     size_bytes: int = 0
     base_offset: int = -1
-    """The offset of the first record, -1 when nothing was written."""
+    """The offset of the first record; -1 if nothing was written."""
     last_offset: int = -1
     last_sequence: int = -1
 
 
 @dataclass(slots=True, eq=False)
 class Parcel:
-    """One sealed batch on its way."""
+    """One sealed batch, waiting or in flight."""
 
     batch: SealedBatch
     ordinal: int
     expires_ms: int
     done: Callable[[], None] | None = None
-    """Called when it is acknowledged: its bytes may change then."""
+    """Called when it is acknowledged; its bytes may change from then on."""
 
 
 class Lane:
-    """The line of one partition."""
+    """The queue of one partition."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -104,9 +103,9 @@ class Lane:
     def accept(
         self, batch: SealedBatch, expires_ms: int, done: Callable[[], None] | None = None
     ) -> None:
-        """Puts a batch at the end of the line; its sequence must be the next one."""
+        """Appends a batch to the queue. It must have the next sequence."""
         assert batch.base_sequence == self.next_sequence, (
-            f"{self.partition}: the batch begins at sequence {batch.base_sequence}, due is "
+            f"{self.partition}: the batch starts at sequence {batch.base_sequence}, expected "
             f"{self.next_sequence}"
         )
         self.waiting.append(Parcel(batch, self._next_ordinal, expires_ms, done))
@@ -124,6 +123,7 @@ class Lane:
         return self.waiting[0].ordinal - self.in_flight[0].ordinal < window
 
     def take(self, leader: Endpoint) -> Parcel:
+        """Moves the oldest waiting parcel into flight."""
         parcel = self.waiting.popleft()
         assert not self.in_flight or self.in_flight[-1].ordinal < parcel.ordinal
         self.in_flight.append(parcel)
@@ -131,17 +131,18 @@ class Lane:
         return parcel
 
     def acknowledge(self, parcel: Parcel, base_offset: int) -> None:
+        """Removes a parcel that the broker has acknowledged, and counts it."""
         self.is_open = True
         self.tries = 0
-        # One behind a batch that has to be sent again does not end the recovery: if the lane went
-        # on then, the broker could see five newer batches before the old one, and would no longer
-        # know it as a duplicate.
+        # A parcel behind one that must be resent does not end the recovery: otherwise the broker
+        # could receive five newer batches before the old one, and would no longer recognise it
+        # as a duplicate.
         if self.is_oldest(parcel):
             self.is_recovering = False
         self.in_flight.remove(parcel)
         batch, written = parcel.batch, self.written
-        # A batch may be acknowledged after one behind it, when its own first answer was a doubtful
-        # one (20).
+        # A batch may be acknowledged after one behind it, if its first answer was 20
+        # (NOT_ENOUGH_REPLICAS_AFTER_APPEND).
         is_newest = parcel.ordinal > self._newest_ordinal
         self._newest_ordinal = max(self._newest_ordinal, parcel.ordinal)
         last_offset = base_offset + batch.last_offset_delta if base_offset >= 0 else -1
@@ -155,7 +156,7 @@ class Lane:
         )
 
     def give_back(self, parcel: Parcel, reason: str) -> None:
-        """A parcel has failed for now: it takes its old place in the line."""
+        """Returns a failed parcel to its old place in the queue."""
         self.in_flight.remove(parcel)
         later: list[Parcel] = []
         while self.waiting and self.waiting[0].ordinal < parcel.ordinal:
@@ -166,14 +167,15 @@ class Lane:
         self.last_answer = reason
 
     def is_oldest(self, parcel: Parcel) -> bool:
-        """Whether nothing older of this lane is still unacknowledged."""
+        """Whether this is the lane's oldest unacknowledged parcel."""
         return all(line[0].ordinal >= parcel.ordinal for line in self._lines())
 
     def oldest_expiry_ms(self) -> int | None:
+        """Returns when the oldest parcel expires; None if the lane is empty."""
         return min((line[0].expires_ms for line in self._lines()), default=None)
 
     def _lines(self) -> list[deque[Parcel]]:
-        """Both are in the order in which the parcels were accepted, so their heads are the oldest."""
+        """Returns the non-empty queues. Both are in order, so their heads are the oldest."""
         return [line for line in (self.in_flight, self.waiting) if line]
 
 
@@ -202,7 +204,7 @@ class Writer:
         self.unacknowledged_bytes = 0
         self.failure: ClientError | None = None
         self.search: Attempt | None = None
-        """The patience with which leaders are looked for; one lives until all of them are known."""
+        """The retry state of the leader lookup; it lasts until all leaders are known."""
         self.delivery_timeout_ms = delivery_timeout_ms
         self._window = window
         self._max_request_bytes = max_request_bytes
@@ -214,6 +216,7 @@ class Writer:
         )
 
     def lane(self, partition: TopicPartition) -> Lane:
+        """Returns the lane of a partition, and creates it on first use."""
         found = self.lanes.get(partition)
         if found is None:
             found = self.lanes[partition] = Lane(partition)
@@ -226,7 +229,7 @@ class Writer:
         now_ms: int,
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Takes a sealed batch of this identity; its bytes must not change until it is acknowledged (`done`)."""
+        """Queues a sealed batch of this identity. Its bytes must not change until `done`."""
         self.check()
         batch = read_header(data)
         identity = self.identity
@@ -244,23 +247,24 @@ class Writer:
         self.unacknowledged_bytes += batch.size_bytes
 
     def check(self) -> None:
-        """A writer that has failed stays failed: what it has in flight may still arrive."""
+        """Raises the earlier failure, if any: what was in flight then may still arrive."""
         if self.failure is not None:
             raise self.failure
 
     def results(self) -> dict[TopicPartition, Written]:
+        """Returns what was acknowledged in each partition."""
         return {partition: lane.written for partition, lane in self.lanes.items()}
 
     # What to send.
 
     def busy_lanes(self) -> list[Lane]:
-        """Lanes with something to send."""
+        """Returns the lanes with waiting parcels."""
         return [lane for lane in self.lanes.values() if lane.waiting]
 
     def due(
         self, now_ms: int, leader_of: Callable[[TopicPartition], Endpoint | None]
     ) -> list[Shipment]:
-        """The requests that may be sent now; their parcels are in flight from here on."""
+        """Returns the requests that may be sent now, and marks their parcels as in flight."""
         room = self._room()
         shipments: dict[Endpoint, list[tuple[Lane, Parcel]]] = {}
         sizes: dict[Endpoint, int] = {}
@@ -271,8 +275,7 @@ class Writer:
             if not lane.is_ready(now_ms, self._window, leader):
                 continue
             size = lane.waiting[0].batch.size_bytes + _REQUEST_OVERHEAD_BYTES
-            # A batch that is larger than the limit by itself still goes, alone: the broker is the
-            # judge of it.
+            # A single batch above the limit is sent alone; the broker decides.
             if sizes.get(leader, 0) and sizes[leader] + size > self._max_request_bytes:
                 continue
             sizes[leader] = sizes.get(leader, 0) + size
@@ -280,37 +283,39 @@ class Writer:
         return [Shipment(endpoint, parcels) for endpoint, parcels in shipments.items()]
 
     def _room(self) -> dict[Endpoint, int]:
-        """How many more requests each broker may be sent."""
+        """Returns how many more requests may be sent to each broker."""
         room: dict[Endpoint, int] = {}
         for shipment in self.shipments.values():
             room[shipment.endpoint] = room.get(shipment.endpoint, self._window) - 1
         return room
 
     def next_event_ms(self, now_ms: int) -> int | None:
-        """When a lane that backs off may send again, or a parcel expires; None when nothing is to come."""
+        """Returns when the next backoff ends or the next parcel expires; None if neither."""
         times = [lane.not_before_ms for lane in self.busy_lanes() if lane.not_before_ms > now_ms]
         times += [t for lane in self.lanes.values() if (t := lane.oldest_expiry_ms()) is not None]
         return min(times, default=None)
 
-    # What was answered.
+    # Answers.
 
     def sent(self, ticket: int, shipment: Shipment) -> None:
+        """Notes the ticket of a request that was sent."""
         self.shipments[ticket] = shipment
 
     def acknowledged(self, lane: Lane, parcel: Parcel, base_offset: int) -> None:
+        """Notes that a parcel was written, and calls its `done`."""
         lane.acknowledge(parcel, base_offset)
         self.unacknowledged_bytes -= parcel.batch.size_bytes
         if parcel.done is not None:
             parcel.done()
 
     def lost(self, shipment: Shipment, reason: str, not_before_ms: int) -> None:
-        """No answer came: what was in this request may have been written or not, so it goes again as it is."""
+        """Queues a lost request's parcels again, unchanged: they may have been written."""
         for lane, parcel in shipment.parcels:
             lane.give_back(parcel, reason)
             self._back_off(lane, not_before_ms)
 
     def judge(self, lane: Lane, parcel: Parcel, code: int, message: str | None) -> Reaction:
-        """What an error means for this parcel; a fatal one ends the writer."""
+        """Returns the reaction to a parcel's code. A fatal code ends the writer."""
         verdict = reaction(ApiKey.PRODUCE, code)
         if verdict is Reaction.SUCCEED or verdict.is_retriable:
             return verdict
@@ -326,17 +331,18 @@ class Writer:
         raise self.failure
 
     def retry(self, lane: Lane, parcel: Parcel, reason: str, not_before_ms: int) -> None:
+        """Queues a parcel again after a retriable error."""
         lane.give_back(parcel, reason)
         self._back_off(lane, not_before_ms)
 
     def _back_off(self, lane: Lane, not_before_ms: int) -> None:
         lane.not_before_ms = max(lane.not_before_ms, not_before_ms)
-        # Only the oldest parcel's failure is a try; what fails behind it is the same event.
+        # Count only the oldest parcel's failure; failures behind it are consequences.
         if not lane.in_flight:
             lane.tries += 1
 
     def expire(self, now_ms: int) -> None:
-        """Ends the writer when a parcel has waited longer than delivery.timeout.ms."""
+        """Ends the writer if a parcel is older than delivery.timeout.ms."""
         for lane in self.lanes.values():
             expires_ms = lane.oldest_expiry_ms()
             if expires_ms is not None and now_ms >= expires_ms:
@@ -346,5 +352,5 @@ class Writer:
 
 
 def unadded(lanes: Iterable[Lane]) -> list[TopicPartition]:
-    """TV1: the partitions that the transaction must be told of before they are written."""
+    """TV1: returns the partitions that must be added to the transaction before a write."""
     return [lane.partition for lane in lanes if not lane.is_added]
