@@ -20,8 +20,9 @@ from fencepost.client.admin import NewTopic, ResourceType
 from fencepost.client.failures import ProducerFenced
 from fencepost.client.groups import CommittedOffset
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.ledger.former import encode_former, read_former
-from fencepost.spark.sink.ledger.ledger import Batch, LedgerEntry, Verdict, encode_entry, group_of
+from fencepost.spark.sink.ledger.decision import Batch, Verdict
+from fencepost.spark.sink.ledger.entry import LedgerEntry, encode_entry, group_of
+from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.sink.origins import SourceUse
@@ -32,7 +33,7 @@ from tests.spark.sink.ledgers import Home, PlayedMicroBatch, embedded_home, ente
 def home() -> Iterator[Home]:
     with embedded_home() as found:
         found.cluster.create_topics([NewTopic("in", 2, 1), NewTopic("out", 1, 1)])
-        found.keeper("id")
+        found.store("id")
         yield found
 
 
@@ -50,11 +51,11 @@ def told(home: Home, *arguments: str) -> Any:
 
 def write(home: Home, name: str, batch_id: int, query_id: str = "q", open_ms: int = 50) -> None:
     """A batch of a query that reads topic in."""
-    keeper = home.keeper(name)
+    store = home.store(name)
     identity = home.begin(name)
     micro_batch = PlayedMicroBatch(query_id, batch_id, '{"in": {"0": 42, "1": 7}}')
-    page = keeper.look(query_id, stable=True)
-    enter(keeper, identity, micro_batch, page, open_ms=open_ms, is_stateful=False)
+    view = store.peek(query_id, stable=True)
+    enter(store, identity, micro_batch, view, open_ms=open_ms, is_stateful=False)
     home.cluster.end_txn(identity, commit=True)
 
 
@@ -105,21 +106,21 @@ def test_show_prints_how_a_new_query_would_continue(home: Home) -> None:
 
 def test_adopt_lets_a_query_in_after_its_last_batch(home: Home) -> None:
     write(home, "adopted", 4, "p")
-    keeper = home.keeper("adopted")
+    store = home.store("adopted")
     batch = Batch("q", 7)
-    assert keeper.judge(keeper.look("q", stable=True), batch, SourceUse()).verdict is Verdict.REFUSE
+    assert store.decide(store.peek("q", stable=True), batch, SourceUse()).verdict is Verdict.REFUSE
     row = told(home, "adopt", "adopted", "--query-id", "q", "--last-batch", "6", "--yes")
     assert (row["query_id"], row["last_batch"]) == ("q", 6)
     assert row["starting_offsets"] is None
-    assert keeper.judge(keeper.look("q", stable=True), batch, SourceUse()).verdict is Verdict.WRITE
+    assert store.decide(store.peek("q", stable=True), batch, SourceUse()).verdict is Verdict.WRITE
 
 
 def test_adopt_lets_a_new_query_in_and_one_without_any_record(home: Home) -> None:
     row = told(home, "adopt", "brand-new", "--query-id", "q", "--last-batch", "-1", "--yes")
     assert row["last_batch"] == -1
-    keeper = home.keeper("brand-new")
+    store = home.store("brand-new")
     assert (
-        keeper.judge(keeper.look("q", stable=True), Batch("q", 0), SourceUse()).verdict
+        store.decide(store.peek("q", stable=True), Batch("q", 0), SourceUse()).verdict
         is Verdict.WRITE
     )
 
@@ -138,9 +139,9 @@ def test_a_forgotten_id_is_as_good_as_new(home: Home) -> None:
 
     write(home, "forgotten", 4)
     with pytest.raises(SinkRefused, match="belongs to query q"):
-        check_ledger(home.keeper("forgotten"), "forgotten", Batch("another", 0))
+        check_ledger(home.store("forgotten"), "forgotten", Batch("another", 0))
     run(home, "forget", "forgotten", "--yes")
-    check_ledger(home.keeper("forgotten"), "forgotten", Batch("another", 0))
+    check_ledger(home.store("forgotten"), "forgotten", Batch("another", 0))
     with pytest.raises(FencepostError, match="no record of 'forgotten'"):
         run(home, "forget", "forgotten", "--yes")
 
@@ -179,7 +180,7 @@ def test_a_record_of_another_format_is_shown_and_can_be_replaced(home: Home) -> 
     append_record(home.cluster, identity, home.place_of("future"), b'{"v":99,"x":1}')
     home.cluster.end_txn(identity, commit=True)
     row = told(home, "show", "future")
-    assert "a newer one has written it" in row["problem"]
+    assert "a newer fencepost has written it" in row["problem"]
     assert row["value"] == '{"v":99,"x":1}'
     assert next(r for r in told(home, "list") if r["transactional_id"] == "future")["problem"]
     run(home, "adopt", "future", "--query-id", "q", "--last-batch", "3", "--yes")
@@ -194,7 +195,7 @@ def test_records_of_one_id_in_two_partitions_become_one(home: Home) -> None:
         append_record(home.cluster, identity, place, encode_entry(entry))
         home.cluster.end_txn(identity, commit=True)
     run(home, "adopt", "twice", "--query-id", "q", "--last-batch", "5", "--yes")
-    assert home.page("twice").place == places[1]
+    assert home.view("twice").place == places[1]
     run(home, "forget", "twice", "--yes")
     assert home.batch_in("twice") is None
 
@@ -205,7 +206,7 @@ def test_the_old_place_is_shown_and_cleared(home: Home, how: str) -> None:
     place = TopicPartition("out", 0)
     identity = home.begin(name)
     offsets = {
-        place: encode_former(LedgerEntry("p", 6)),
+        place: encode_legacy(LedgerEntry("p", 6)),
         TopicPartition("in", 0): CommittedOffset(9),
     }
     home.cluster.txn_offset_commit(identity, group_of(name), offsets)
@@ -214,13 +215,13 @@ def test_the_old_place_is_shown_and_cleared(home: Home, how: str) -> None:
     assert (row["query_id"], row["old_places"], row["old_entry"]) == ("p", ["out-0"], "in use")
     if how == "adopt":
         run(home, "adopt", name, "--query-id", "q", "--last-batch", "6", "--yes")
-        former = read_former(home.cluster.offset_fetch(group_of(name)), "")
-        assert former is not None
-        assert former.entry is None
+        legacy = read_legacy(home.cluster.offset_fetch(group_of(name)), "")
+        assert legacy is not None
+        assert legacy.entry is None
         assert told(home, "show", name)["old_entry"] == "moved"
     else:
         run(home, "forget", name, "--yes")
-        assert read_former(home.cluster.offset_fetch(group_of(name)), "") is None
+        assert read_legacy(home.cluster.offset_fetch(group_of(name)), "") is None
     # The offsets of the sources are nobody's business here.
     left = home.cluster.offset_fetch(group_of(name))
     assert left[TopicPartition("in", 0)].offset == 9

@@ -1,6 +1,6 @@
 """Goal: the ledger of the Spark sink does on Apache Kafka what it does on fencepost, in both protocols.
 
-Method: the keeper and the commands, without Spark, on both brokers. What needs a broker that can be
+Method: the store and the commands, without Spark, on both brokers. What needs a broker that can be
 looked into (an exhausted epoch, a compaction on demand) is in tests/spark; here a compaction is
 waited for.
 """
@@ -26,9 +26,10 @@ from fencepost.client.blocking import connect
 from fencepost.client.groups import CommittedOffset
 from fencepost.client.reading import EARLIEST, LATEST
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.ledger.former import encode_former, read_former
-from fencepost.spark.sink.ledger.keeper import LedgerKeeper
-from fencepost.spark.sink.ledger.ledger import Batch, LedgerEntry, Page, Verdict, group_of
+from fencepost.spark.sink.ledger.decision import Batch, Verdict
+from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView, group_of
+from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy
+from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.origins import SourceUse
 from tests.spark.sink.ledgers import Home, PlayedMicroBatch, enter
 
@@ -51,50 +52,50 @@ def protocol(request: pytest.FixtureRequest) -> int:
 
 
 def enter_batch(
-    home: Home, keeper: LedgerKeeper, name: str, batch_id: int, *, commit: bool, version: int
-) -> Page:
+    home: Home, store: LedgerStore, name: str, batch_id: int, *, commit: bool, version: int
+) -> LedgerView:
     """A batch of a driver that has just started."""
     identity = home.begin(name, version)
-    page = keeper.look("q", stable=True)
+    view = store.peek("q", stable=True)
     micro_batch = PlayedMicroBatch("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
-    page = enter(keeper, identity, micro_batch, page)
+    view = enter(store, identity, micro_batch, view)
     home.cluster.end_txn(identity, commit=commit)
-    return page
+    return view
 
 
 def test_the_entry_is_committed_with_the_offsets_of_the_sources_or_not_at_all(
     home: Home, protocol: int
 ) -> None:
     home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
-    keeper = home.keeper(home.topic)
+    store = home.store(home.topic)
     source = TopicPartition(f"{home.topic}-in", 0)
-    last: Page | None = None
+    last: LedgerView | None = None
     for batch_id, commit in enumerate([True, False, True, False]):
-        page = enter_batch(home, keeper, home.topic, batch_id, commit=commit, version=protocol)
-        last = page if commit else last
+        view = enter_batch(home, store, home.topic, batch_id, commit=commit, version=protocol)
+        last = view if commit else last
         home.begin(home.topic, protocol)
-        assert home.page(home.topic) == last
+        assert home.view(home.topic) == last
     committed = home.cluster.offset_fetch(group_of(home.topic))
     assert {place: each.offset for place, each in committed.items()} == {source: 2}
 
 
 def test_one_driver_writes_batch_after_batch(home: Home, protocol: int) -> None:
     home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
-    keeper = home.keeper(home.topic)
+    store = home.store(home.topic)
     identity = home.begin(home.topic, protocol)
-    page = keeper.look("q", stable=True)
+    view = store.peek("q", stable=True)
     for batch_id in range(5):
         micro_batch = PlayedMicroBatch("q", batch_id, f'{{"{home.topic}-in": {{"0": {batch_id}}}}}')
-        page = enter(keeper, identity, micro_batch, page)
+        view = enter(store, identity, micro_batch, view)
         following = home.cluster.end_txn(identity, commit=True)
         if protocol == 1:
             following = home.cluster.init_producer_id(
                 home.topic, 60_000, identity.producer_id, identity.producer_epoch
             )
         identity = replace(following, transaction_version=protocol)
-    assert home.page(home.topic) == page
-    assert page.entry is not None
-    assert (page.entry.batch_id, page.entry.serial) == (4, 5)
+    assert home.view(home.topic) == view
+    assert view.entry is not None
+    assert (view.entry.batch_id, view.entry.serial) == (4, 5)
 
 
 def test_a_foreign_open_transaction_keeps_nobody_from_reading(home: Home, protocol: int) -> None:
@@ -107,7 +108,7 @@ def test_a_foreign_open_transaction_keeps_nobody_from_reading(home: Home, protoc
     home.commit(mine, 1)
     doomed = home.begin(mine, protocol)
     home.write(doomed, 2)
-    assert not home.page(mine, fenced=False).is_settled
+    assert not home.view(mine, fenced=False).is_settled
     home.begin(mine)
     place = TopicPartition(home.topic, 0)
     stable = home.cluster.list_offsets({place: LATEST}, isolation="read_committed")[place].offset
@@ -163,8 +164,8 @@ def test_added_partitions_and_a_lost_topic(home: Home) -> None:
     home.add_partitions(5)
     assert [home.batch_in(name) for name in names] == [3] * 4
     home.delete()
-    keeper = home.keeper(names[0])
-    decision = keeper.judge(keeper.look("q", stable=True), Batch("q", 4), SourceUse())
+    store = home.store(names[0])
+    decision = store.decide(store.peek("q", stable=True), Batch("q", 4), SourceUse())
     assert decision.verdict is Verdict.REFUSE
     assert "the cluster has no ledger" in decision.reason
 
@@ -172,13 +173,13 @@ def test_added_partitions_and_a_lost_topic(home: Home) -> None:
 def test_a_topic_that_is_deleted_under_a_running_query_is_made_again(
     home: Home, protocol: int
 ) -> None:
-    keeper = home.keeper(home.topic)
+    store = home.store(home.topic)
     identity = home.begin(home.topic, protocol)
     home.delete()
     micro_batch = PlayedMicroBatch("q", 0)
-    page = enter(keeper, identity, micro_batch, Page(), sources=SourceUse())
+    view = enter(store, identity, micro_batch, LedgerView(), sources=SourceUse())
     home.cluster.end_txn(identity, commit=True)
-    assert home.page(home.topic) == page
+    assert home.view(home.topic) == view
 
 
 @pytest.mark.parametrize(
@@ -194,28 +195,28 @@ def test_a_topic_that_would_not_keep_the_ledger_is_refused(
 ) -> None:
     home.create(1, **settings)
     with pytest.raises(SinkRefused, match=named):
-        home.keeper("id")
+        home.store("id")
 
 
 def test_the_old_ledger_is_found_and_moved(home: Home, protocol: int) -> None:
     home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
     old_place = TopicPartition(f"{home.topic}-in", 0)
     identity = home.begin(home.topic, protocol)
-    offsets = {old_place: encode_former(LedgerEntry("q", 6, "f"))}
+    offsets = {old_place: encode_legacy(LedgerEntry("q", 6, "f"))}
     home.cluster.txn_offset_commit(identity, group_of(home.topic), offsets)
     home.cluster.end_txn(identity, commit=True)
-    keeper = home.keeper(home.topic)
-    assert home.page(home.topic).entry == LedgerEntry("q", 6, "f")
+    store = home.store(home.topic)
+    assert home.view(home.topic).entry == LedgerEntry("q", 6, "f")
     identity = home.begin(home.topic, protocol)
-    page = keeper.look("q", stable=True)
+    view = store.peek("q", stable=True)
     micro_batch = PlayedMicroBatch("q", 7)
-    enter(keeper, identity, micro_batch, page, sources=SourceUse())
+    enter(store, identity, micro_batch, view, sources=SourceUse())
     home.cluster.end_txn(identity, commit=True)
     home.begin(home.topic)
     assert home.batch_in(home.topic) == 7
-    former = read_former(home.cluster.offset_fetch(group_of(home.topic)), "q")
-    assert former is not None
-    assert former.entry is None
+    legacy = read_legacy(home.cluster.offset_fetch(group_of(home.topic)), "q")
+    assert legacy is not None
+    assert legacy.entry is None
 
 
 def test_the_commands_work(home: Home) -> None:
@@ -242,4 +243,4 @@ def test_the_commands_work(home: Home) -> None:
     home.cluster.offset_commit(group_of(name), offsets)
     run("forget", name, "--yes", "--force")
     assert run("list") == []
-    assert home.keeper(name).state_of_id() == "Empty"
+    assert home.store(name).state_of_id() == "Empty"

@@ -21,8 +21,8 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.admin import NewTopic
 from fencepost.client.blocking import Cluster, connect
 from fencepost.records.opened import Record
-from fencepost.spark.sink.ledger.ledger import group_of
-from fencepost.spark.sink.ledger.reader import read_page
+from fencepost.spark.sink.ledger.entry import group_of
+from fencepost.spark.sink.ledger.reader import read_ledger_view
 from fencepost.spark.sink.ledger.topic import create_topic
 from fencepost.spark.sink.sink import TransactionalSink
 from tests.compat.test_client_security import PASSWORD, Secured, secured
@@ -177,9 +177,9 @@ def test_a_query_over_sasl_ssl_shows_its_secrets_nowhere(
     assert {place: found.offset for place, found in committed.items()} == {
         TopicPartition(topic, 0): 3
     }
-    page = read_page(plain_door, f"{topic}-copy", f"{topic}-copy-ledger")
-    assert page.entry is not None
-    assert page.entry.sources == {TopicPartition(topic, 0): 3}
+    view = read_ledger_view(plain_door, f"{topic}-copy", f"{topic}-copy-ledger")
+    assert view.entry is not None
+    assert view.entry.sources == {TopicPartition(topic, 0): 3}
     values = [
         record.value
         for partition in range(2)
@@ -188,7 +188,7 @@ def test_a_query_over_sasl_ssl_shows_its_secrets_nowhere(
     assert sorted(filter(None, values)) == [b"a", b"b", b"c"]
     logged = (tmp_path / "spark.log").read_text(errors="replace")
     assert topic in logged
-    copy.seen += [logged, caplog.text, str(committed), str(page)]
+    copy.seen += [logged, caplog.text, str(committed), str(view)]
     copy.assert_unseen(SCRAM_PASSWORD, PASSWORD, 'pass\\"word')
 
 

@@ -23,7 +23,7 @@ from fencepost.examples.refunds.spark.settlements import (
     Settlement,
     merchant_rules,
 )
-from fencepost.spark.sink.ledger.ledger import LedgerEntry, Page
+from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -166,7 +166,7 @@ def test_a_refusal_before_the_limit_is_reached_is_found(spark: SparkSession) -> 
 
 
 P0, P1 = TopicPartition("settlements", 0), TopicPartition("settlements", 1)
-PAGE = Page(TopicPartition("fencepost-ledger", 0), LedgerEntry("query", 7))
+PAGE = LedgerView(TopicPartition("fencepost-ledger", 0), LedgerEntry("query", 7))
 ENDS = {P0: 10, P1: 12}
 
 
@@ -175,14 +175,14 @@ def test_offsets_that_agree_are_right() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "committed", "output", "last_batch", "wrong"),
+    ("view", "committed", "output", "last_batch", "wrong"),
     [
         (PAGE, ENDS, {P0: 10, P1: 11}, 7, {audit.OFFSETS_AND_OUTPUT: 1}),
         (PAGE, ENDS, {P0: 10}, 7, {audit.OFFSETS_AND_OUTPUT: 1}),
         (PAGE, {P0: 10, P1: 9}, {P0: 10, P1: 9}, 7, {audit.OFFSETS_AND_INPUT: 3}),
         (PAGE, ENDS, ENDS, 8, {audit.LEDGER_AND_CHECKPOINT: 1}),
         (
-            Page(),
+            LedgerView(),
             {},
             ENDS,
             7,
@@ -196,13 +196,13 @@ def test_offsets_that_agree_are_right() -> None:
     ids=["output ends before", "a partition is missing", "behind", "ledger behind", "no ledger"],
 )
 def test_offsets_that_differ_are_found(
-    page: Page,
+    view: LedgerView,
     committed: dict[TopicPartition, int],
     output: dict[TopicPartition, int],
     last_batch: int,
     wrong: dict[str, int],
 ) -> None:
-    answers = compare_offsets(page, committed, output, ENDS, last_batch)
+    answers = compare_offsets(view, committed, output, ENDS, last_batch)
     assert {question: count for question, count in answers.items() if count} == wrong
 
 

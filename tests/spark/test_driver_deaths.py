@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fencepost.client.blocking import Cluster
-from fencepost.spark.sink.ledger.reader import read_page
+from fencepost.spark.sink.ledger.reader import read_ledger_view
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values, require_spark
 from tests.spark.pipeline import Pipeline, numbered
@@ -122,6 +122,6 @@ def test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing(
     dead_crowd.assert_stopped(point)
     assert dead_crowd.pipeline(spark, point).run() is None
     dead_crowd.assert_whole(point)
-    entry = read_page(dead_crowd.cluster, dead_crowd.queries[point].name, fenced=True).entry
+    entry = read_ledger_view(dead_crowd.cluster, dead_crowd.queries[point].name, fenced=True).entry
     assert entry is not None
     assert entry.batch_id == FILES - 1

@@ -1,6 +1,6 @@
-"""`fencepost ledger`: what the Spark sink knows of its queries.
+"""`fencepost ledger`: the last committed batch of each query of the Spark sink.
 
-Speaks the wire only, so it works on Apache Kafka too.
+Uses only Kafka's protocol, so it works on Apache Kafka too.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fencepost.cli.duration import for_people, moment_for_people
 from fencepost.cli.output import output
 
 if TYPE_CHECKING:
-    from fencepost.spark.sink.ledger.admin import Holdings, LedgerRecord
-    from fencepost.spark.sink.ledger.ledger import LedgerEntry
+    from fencepost.spark.sink.ledger.admin import IdDescription, LedgerRecord
+    from fencepost.spark.sink.ledger.entry import LedgerEntry
 
 app = typer.Typer(
-    help="The ledger of the Spark sink: which batch of which query is in the topics.",
+    help="The ledger of the Spark sink: the last committed batch of each query.",
     no_args_is_help=True,
 )
 
@@ -31,10 +31,8 @@ Topic = Annotated[
     str, typer.Option("--topic", metavar="TOPIC", help="The topic that holds the ledger.")
 ]
 Id = Annotated[str, typer.Argument(help="The transactional id of a sink.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-Force = Annotated[
-    bool, typer.Option("--force", help="Abort the transaction of the id that is open.")
-]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+Force = Annotated[bool, typer.Option("--force", help="Abort an open transaction of the id.")]
 
 
 @app.command("create")
@@ -46,7 +44,7 @@ def create_command(
     ] = 16,
     replication_factor: Annotated[
         int,
-        typer.Option(metavar="N", help="How many replicas; -1: as many as the cluster's default."),
+        typer.Option(metavar="N", help="How many replicas; -1: the cluster's default."),
     ] = -1,
     client_config: ClientConfig = [],  # noqa: B006 - typer copies it
     as_json: AsJson = False,
@@ -78,14 +76,14 @@ def create_command(
     output(as_json).details(row)
 
 
-@app.command("list")
+@app.command("list", short_help="List ids with their query and last batch.")
 def list_command(
     servers: Servers = HOME,
     topic: Topic = DEFAULT_TOPIC,
     client_config: ClientConfig = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """List transactional ids with their query, last batch and when it was written."""
+    """List transactional ids with their query, their last batch and its time."""
     from fencepost.spark.sink.ledger.admin import list_records
 
     with connect(servers, client_config) as cluster:
@@ -95,7 +93,7 @@ def list_command(
     output(as_json).table(shown, columns, f"Topic {topic} holds no record.")
 
 
-@app.command("show")
+@app.command("show", short_help="Show one id and how to continue it.")
 def show_command(
     transactional_id: Id,
     servers: Servers = HOME,
@@ -103,22 +101,22 @@ def show_command(
     client_config: ClientConfig = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is known of one id, and how a new query would continue it."""
-    holdings = _look_up(servers, client_config, transactional_id, topic)
-    _require_something(holdings, transactional_id, topic)
-    _show(transactional_id, holdings, as_json=as_json)
+    """Show the record of one id, and the startingOffsets with which a new query continues."""
+    described = _describe_id(servers, client_config, transactional_id, topic)
+    _require_record(described, transactional_id, topic)
+    _show(transactional_id, described, as_json=as_json)
 
 
-@app.command("adopt")
+@app.command("adopt", short_help="Set the query and last batch of an id.")
 def adopt_command(
     transactional_id: Id,
     query_id: Annotated[
         str,
-        typer.Option(metavar="ID", help="The query that may write (its refusal names its id)."),
+        typer.Option(metavar="ID", help="The query that may write; the refusal names its id."),
     ],
     last_batch: Annotated[
         int,
-        typer.Option(metavar="N", help="The last batch of it in the topics; -1: none.", min=-1),
+        typer.Option(metavar="N", help="Its last committed batch; -1: none.", min=-1),
     ],
     servers: Servers = HOME,
     topic: Topic = DEFAULT_TOPIC,
@@ -127,19 +125,18 @@ def adopt_command(
     client_config: ClientConfig = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Let a query in: say which batch of it is the last one in the topics."""
+    """Let a query use the id: record which of its batches is the last committed one."""
     from fencepost.spark.sink.ledger.admin import adopt
 
-    before = _look_up(servers, client_config, transactional_id, topic)
+    before = _describe_id(servers, client_config, transactional_id, topic)
     _confirm(
         yes,
-        f"{_now_says(before)} From now on {transactional_id!r} belongs to query {query_id}, "
-        "which goes on with batch "
-        f"{last_batch + 1}. Whoever writes with the id now is fenced.",
+        f"{_current(before)} From now on {transactional_id!r} belongs to query {query_id}, which "
+        f"continues with batch {last_batch + 1}. Any producer that uses the id is fenced.",
     )
     with connect(servers, client_config) as cluster:
         adopt(cluster, transactional_id, query_id, last_batch, topic, force=force)
-    after = _look_up(servers, client_config, transactional_id, topic)
+    after = _describe_id(servers, client_config, transactional_id, topic)
     _show(transactional_id, after, as_json=as_json)
 
 
@@ -150,23 +147,23 @@ def forget_command(
     topic: Topic = DEFAULT_TOPIC,
     durations: Annotated[
         bool,
-        typer.Option("--durations", help="Only how long its transactions were open."),
+        typer.Option("--durations", help="Delete only the recorded durations of its transactions."),
     ] = False,
     yes: Yes = False,
     force: Force = False,
     client_config: ClientConfig = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Delete the record of an id, or the durations in it."""
+    """Delete the record of an id, or only its durations."""
     from fencepost.spark.sink.ledger.admin import forget, forget_durations
 
-    before = _look_up(servers, client_config, transactional_id, topic)
-    _require_something(before, transactional_id, topic)
-    what = "how long its transactions were open" if durations else "everything"
+    before = _describe_id(servers, client_config, transactional_id, topic)
+    _require_record(before, transactional_id, topic)
+    what = "the recorded durations" if durations else "the record"
     _confirm(
         yes,
-        f"{_now_says(before)} The ledger forgets {what} of {transactional_id!r}. Whoever writes "
-        "with the id now is fenced.",
+        f"{_current(before)} This deletes {what} of {transactional_id!r}. Any producer that uses "
+        "the id is fenced.",
     )
     with connect(servers, client_config) as cluster:
         if durations:
@@ -176,23 +173,25 @@ def forget_command(
     output(as_json).details({"transactional_id": transactional_id, "forgotten": what})
 
 
-def _look_up(servers: str, client_config: list[str], transactional_id: str, topic: str) -> Holdings:
-    from fencepost.spark.sink.ledger.admin import look_up
+def _describe_id(
+    servers: str, client_config: list[str], transactional_id: str, topic: str
+) -> IdDescription:
+    from fencepost.spark.sink.ledger.admin import describe_id
 
     with connect(servers, client_config) as cluster:
-        return look_up(cluster, transactional_id, topic)
+        return describe_id(cluster, transactional_id, topic)
 
 
-def _show(transactional_id: str, holdings: Holdings, *, as_json: bool) -> None:
-    row = _description(transactional_id, holdings)
+def _show(transactional_id: str, described: IdDescription, *, as_json: bool) -> None:
+    row = _description(transactional_id, described)
     output(as_json).details(row if as_json else _readable(row))
 
 
-def _require_something(holdings: Holdings, transactional_id: str, topic: str) -> None:
-    if not holdings.records and holdings.former is None:
+def _require_record(described: IdDescription, transactional_id: str, topic: str) -> None:
+    if not described.records and described.legacy is None:
         raise FencepostError(
-            f"Topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` "
-            "shows those that it has."
+            f"Topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` lists "
+            "its records."
         )
 
 
@@ -200,17 +199,15 @@ def _confirm(yes: bool, sentence: str) -> None:
     if yes:
         return
     typer.echo(sentence, err=True)
-    if not typer.confirm("Go on?", err=True):
+    if not typer.confirm("Continue?", err=True):
         raise FencepostError("Nothing was changed.")
 
 
-def _now_says(holdings: Holdings) -> str:
-    entry = holdings.entry
+def _current(described: IdDescription) -> str:
+    entry = described.entry
     if entry is not None:
-        return (
-            f"The ledger says: batch {entry.batch_id} of query {entry.query_id} is in the topics."
-        )
-    if holdings.records:
+        return f"The last committed batch is {entry.batch_id} of query {entry.query_id}."
+    if described.records:
         return "The ledger has a record that this version cannot read."
     return "The ledger has no record of the id."
 
@@ -228,10 +225,10 @@ def _summary(record: LedgerRecord) -> dict[str, Any]:
     }
 
 
-def _description(transactional_id: str, holdings: Holdings) -> dict[str, Any]:
-    """Everything, for programs."""
-    row: dict[str, Any] = {"transactional_id": transactional_id, "state": holdings.state}
-    record = holdings.newest
+def _description(transactional_id: str, described: IdDescription) -> dict[str, Any]:
+    """All fields, for JSON."""
+    row: dict[str, Any] = {"transactional_id": transactional_id, "state": described.state}
+    record = described.newest
     if record is not None:
         row |= {
             "place": str(record.found.place),
@@ -244,16 +241,16 @@ def _description(transactional_id: str, holdings: Holdings) -> dict[str, Any]:
                 "problem": record.problem,
                 "value": record.found.value.decode("utf-8", "replace"),
             }
-    if holdings.entry is not None:
-        row |= _entry_fields(holdings.entry)
-    if holdings.former is not None:
-        row["old_places"] = [str(place) for place in holdings.former.places]
-        row["old_entry"] = "moved" if holdings.former.entry is None else "in use"
+    if described.entry is not None:
+        row |= _entry_fields(described.entry)
+    if described.legacy is not None:
+        row["old_places"] = [str(place) for place in described.legacy.places]
+        row["old_entry"] = "moved" if described.legacy.entry is None else "in use"
     return row
 
 
 def _entry_fields(entry: LedgerEntry) -> dict[str, Any]:
-    from fencepost.spark.sink.ledger.ledger import starting_offsets
+    from fencepost.spark.sink.ledger.entry import starting_offsets
 
     row: dict[str, Any] = {
         "query_id": entry.query_id,
@@ -274,7 +271,7 @@ def _entry_fields(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    """The same for people."""
+    """The same fields as text."""
     shown: dict[str, Any] = {}
     for name, value in row.items():
         if name == "written_ms":

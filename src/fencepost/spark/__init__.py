@@ -4,7 +4,7 @@ It runs unchanged on fencepost and on Apache Kafka, because it reaches both only
 `fencepost.client`. Three parts, each with its theory at the head of its module:
 
 - `sink.py`: `TransactionalSink`, one Kafka transaction per micro-batch. `ledger.py` decides what to
-  do with a batch, `sink/ledger/keeper.py` reads and writes it in the topic of
+  do with a batch, `sink/ledger/store.py` reads and writes it in the topic of
   `sink/ledger/topic.py`, and `sink/ledger/admin.py` lets people do so. `producer.py` is the
   driver's identity, `transport/packing.py` and `transport/delivery.py` are the two stages of a
   write, `transport/accounts.py` the check before the commit.

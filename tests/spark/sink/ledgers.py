@@ -1,4 +1,4 @@
-"""A broker inside the test, and queries that write to the ledger in it, without Spark."""
+"""An embedded broker, and queries that write to its ledger, without Spark."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fencepost.client.blocking import Cluster, connect
 from fencepost.client.transactions import ProducerIdentity
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
-from fencepost.spark.sink.ledger.keeper import LedgerKeeper
-from fencepost.spark.sink.ledger.ledger import LedgerEntry, Page, encode_entry
-from fencepost.spark.sink.ledger.reader import read_page
+from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView, encode_entry
+from fencepost.spark.sink.ledger.reader import read_ledger_view
 from fencepost.spark.sink.ledger.record import append_record
+from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, partition_of
 from fencepost.spark.sink.micro_batch import MicroBatch
 from fencepost.spark.sink.origins import SourceUse
@@ -32,22 +32,22 @@ OURS = SourceUse(are_ours=True, commits=True)
 
 
 def enter(
-    keeper: LedgerKeeper,
+    store: LedgerStore,
     identity: ProducerIdentity,
     micro_batch: MicroBatch,
-    before: Page,
+    before: LedgerView,
     *,
     open_ms: int = 1,
     beside: TopicPartition | None = None,
     **how: Any,
-) -> Page:
-    """Enters a batch as the sink does after the rows, or with a row in the same request."""
-    entering = keeper.entering(identity, micro_batch, before, **{"sources": OURS} | how)
+) -> LedgerView:
+    """Writes a ledger entry after the rows, as the sink does, or with a row in the same request."""
+    entry_writer = store.entry_writer(identity, micro_batch, before, **{"sources": OURS} | how)
     opened_ms = time.time_ns() // 1_000_000 - open_ms
     if beside is not None:
-        entering.begin()
-        entering.settle()
-        with keeper.cluster.writer(identity) as writer:
+        entry_writer.begin()
+        entry_writer.settle()
+        with store.cluster.writer(identity) as writer:
             row = build_batch(
                 [Record(value=b"row")],
                 timestamp_ms=1,
@@ -57,10 +57,10 @@ def enter(
                 transactional=True,
             )
             writer.put(beside, row)
-            writer.put(entering.place, entering.seal(opened_ms))
+            writer.put(entry_writer.place, entry_writer.seal(opened_ms))
             writer.flush()
-        entering.sent()
-    return entering.finish(opened_ms)
+        entry_writer.sent()
+    return entry_writer.finish(opened_ms)
 
 
 class PlayedMicroBatch(MicroBatch):
@@ -75,7 +75,7 @@ class PlayedMicroBatch(MicroBatch):
 
 
 class Home:
-    """The cluster in which the ledger is."""
+    """The cluster that holds the ledger."""
 
     def __init__(self, broker: Broker | None, cluster: Cluster, topic: str = LEDGER_TOPIC) -> None:
         self.broker = broker
@@ -99,21 +99,23 @@ class Home:
             pass
 
     def delete(self) -> None:
-        """The topic is gone when this returns; Apache Kafka takes writes for a moment longer than it says."""
+        """Deletes the topic. Apache Kafka accepts writes to it for a moment longer."""
         self.cluster.delete_topics([self.topic])
         while self.cluster.find_topic(self.topic) is not None:
             pass
 
-    def keeper(self, transactional_id: str) -> LedgerKeeper:
-        keeper = LedgerKeeper(self.cluster.options, transactional_id, self.topic)
-        keeper.prepare()
-        return keeper
+    def store(self, transactional_id: str) -> LedgerStore:
+        store = LedgerStore(self.cluster.options, transactional_id, self.topic)
+        store.prepare()
+        return store
 
     def producer(self, transactional_id: str) -> DriverProducer:
-        """A driver that has just fenced everybody else."""
+        """A driver's producer, right after its fence."""
         options = {"kafka.default.api.timeout.ms": "10000"}
         servers = str(self.cluster.options.bootstrap[0])
-        return DriverProducer(transactional_id, read_settings(servers, options))
+        producer = DriverProducer(transactional_id, read_settings(servers, options))
+        producer.fence()
+        return producer
 
     def begin(self, transactional_id: str, version: int = 2) -> ProducerIdentity:
         identity = self.cluster.init_producer_id(transactional_id)
@@ -140,25 +142,25 @@ class Home:
         append_record(self.cluster, identity, where, encode_entry(entry))
 
     def commit(self, transactional_id: str, batch_id: int, query_id: str = "q") -> None:
-        """A whole transaction, which a driver of its own writes."""
+        """A whole transaction by another driver."""
         identity = self.begin(transactional_id)
         self.write(identity, batch_id, query_id)
         self.cluster.end_txn(identity, commit=True)
 
-    def page(self, transactional_id: str, *, fenced: bool = True) -> Page:
-        return read_page(self.cluster, transactional_id, self.topic, fenced=fenced)
+    def view(self, transactional_id: str, *, fenced: bool = True) -> LedgerView:
+        return read_ledger_view(self.cluster, transactional_id, self.topic, fenced=fenced)
 
-    def read(self, transactional_id: str, query_id: str = "q") -> Page:
-        """What a driver finds that comes now, after its fence."""
-        return self.keeper(transactional_id).read(query_id, self.producer(transactional_id))
+    def read(self, transactional_id: str, query_id: str = "q") -> LedgerView:
+        """What a new driver reads after its fence."""
+        return self.store(transactional_id).read(query_id, self.producer(transactional_id))
 
     def batch_in(self, transactional_id: str, *, fenced: bool = True) -> int | None:
-        """The last batch that the ledger knows."""
-        entry = self.page(transactional_id, fenced=fenced).entry
+        """The last batch in the ledger."""
+        entry = self.view(transactional_id, fenced=fenced).entry
         return None if entry is None else entry.batch_id
 
     def compact(self) -> None:
-        """Everything that may be compacted, now."""
+        """Compacts everything that may be compacted."""
         assert self.broker is not None
         self.broker.call(run_compaction)
 

@@ -1,4 +1,4 @@
-"""What people do with the sink in the function that they give to foreachBatch."""
+"""How functions passed to foreachBatch call the sink, rightly and wrongly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from fencepost.base.failures import ConfigError
 from fencepost.client.blocking import Cluster
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.ledger.ledger import Verdict
+from fencepost.spark.sink.ledger.decision import Verdict
 from fencepost.spark.sink.sink import TransactionalSink
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
@@ -107,7 +107,7 @@ def test_a_crash_before_the_second_call_is_no_way_around_the_refusal(
     sink = pipeline.sink()
     failure = pipeline.run(lambda df, b: sink.write({pipeline.topic: df, other: df}, b))
     assert failure is not None
-    assert f"written with {pipeline.topic!r}, and this call has {other!r} as well" in failure
+    assert f"written with {pipeline.topic!r}, and this call also has {other!r}" in failure
     sink = pipeline.sink(adopt=True)
     assert pipeline.run(lambda df, b: sink.write({pipeline.topic: df, other: df}, b)) is None
     for topic in (pipeline.topic, other):
@@ -254,7 +254,7 @@ def test_a_call_that_failed_may_be_repeated_with_the_same_rows_only(
 
     assert "given up" in (pipeline.run(again) or "")
     assert [text[:30] for text in words[:2]] == ["no luck", "no luck"]
-    assert "brings other rows for the same batch" in words[2]
+    assert "has other rows for the same batch" in words[2]
     assert "Do not catch the sink's exceptions" in words[3]
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
     assert pipeline.run() is None
@@ -278,14 +278,14 @@ def test_the_sink_works_in_a_thread_of_the_users_pool(pipeline: Pipeline, cluste
                 constant = pipeline.spark.createDataFrame([("x",)], "value string")
                 with pytest.raises(SinkRefused, match="foreachBatch"):
                     pool.submit(sink.skip, batch_id).result()
-                with pytest.raises(SinkRefused, match="that was made from the batch's"):
+                with pytest.raises(SinkRefused, match="derived from the batch's"):
                     pool.submit(sink, constant, batch_id).result()
             sink(df, batch_id)
 
         failure = pipeline.run(odd)
     # What was refused in the pool must not be forgotten, though nobody heard of it.
     assert failure is not None
-    assert "brings other rows for the same batch" in failure
+    assert "has other rows for the same batch" in failure
     assert len(read_values(cluster, pipeline.topic)) == 120
 
 
@@ -306,7 +306,7 @@ def test_two_threads_at_once_commit_nothing(pipeline: Pipeline, cluster: Cluster
             first = pool.submit(sink, fives, batch_id)
             assert is_written.wait(60)
             second = pool.submit(sink, others, batch_id)
-            with pytest.raises(SinkRefused, match="under way in another thread"):
+            with pytest.raises(SinkRefused, match="while another thread was writing batch"):
                 second.result()
             is_refused.set()
             first.result()
@@ -335,7 +335,7 @@ def test_batch_ids_that_are_not_sparks_are_refused(pipeline: Pipeline, cluster: 
 
     failure = pipeline.run(old)
     assert failure is not None
-    assert "called for batch 0, but this run of the query has finished batch 1" in failure
+    assert "called for batch 0, but this run of the query has already finished batch 1" in failure
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
@@ -403,7 +403,7 @@ def test_several_dataframes_are_one_transaction(
     pipeline.add(numbered(2))
     failure = pipeline.run(overlap)
     assert failure is not None
-    assert "which has a DataFrame of its own in this call of sink.write" in failure
+    assert "which has its own DataFrame in this call of sink.write" in failure
     assert len(read_values(cluster, pipeline.topic)) == 204
 
 
@@ -528,7 +528,7 @@ def test_an_empty_mapping_skips_the_batch_and_odd_dataframes_are_refused_or_writ
 
     failure = pipeline.run(odd)
     assert failure is not None
-    assert "the sink was given a streaming DataFrame for batch 2" in failure
+    assert "the sink received a streaming DataFrame for batch 2" in failure
     assert pipeline.run() is None
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1) + numbered(2))
 
@@ -565,7 +565,7 @@ def test_a_copied_checkpoint_writes_nothing_twice(
     pipeline.checkpoint = tmp_path / "copy"
     failure = pipeline.run()
     assert failure is not None
-    assert "the topics hold batch 2 of this query as the last one" in failure
+    assert "the last batch of this query in the topics is 2, which is newer" in failure
     expected = [row for batch in range(3) for row in numbered(batch)]
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 

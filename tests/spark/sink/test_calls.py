@@ -1,11 +1,11 @@
-"""The book of calls within one run of a query: who may write which batch, and when."""
+"""The calls within one run of a query: which are accepted, and which are refused."""
 
 from __future__ import annotations
 
 import pytest
 
 from fencepost.spark.failures import SinkFenced, SinkRefused
-from fencepost.spark.sink.calls import RUNS_KEPT, Call, Damage, Known, RunCalls, calls_of
+from fencepost.spark.sink.calls import RUNS_KEPT, BatchPosition, Call, Damage, RunCalls, calls_of
 
 
 class Frame:
@@ -42,19 +42,19 @@ def failed(batch_id: int, *before: int) -> RunCalls:
 @pytest.mark.parametrize(
     ("calls", "call", "known"),
     [
-        (finished(), Call(0, ROWS), Known.NOTHING),
-        (finished(), Call(7), Known.NOTHING),
-        (finished(3), Call(4, ROWS), Known.NEXT),
-        (finished(3), Call(9, ROWS), Known.NEXT),
-        (finished(3), Call(9), Known.NEXT),
-        (finished(3), Call(3), Known.FINISHED),
-        (failed(4), Call(4, ROWS), Known.NOTHING),
-        (failed(4, 3), Call(4, ROWS), Known.NEXT),
-        (failed(4), Call(4, (Frame("rows"),)), Known.NOTHING),
-        (failed(4), Call(4), Known.NOTHING),
+        (finished(), Call(0, ROWS), BatchPosition.UNKNOWN),
+        (finished(), Call(7), BatchPosition.UNKNOWN),
+        (finished(3), Call(4, ROWS), BatchPosition.NEXT),
+        (finished(3), Call(9, ROWS), BatchPosition.NEXT),
+        (finished(3), Call(9), BatchPosition.NEXT),
+        (finished(3), Call(3), BatchPosition.FINISHED),
+        (failed(4), Call(4, ROWS), BatchPosition.UNKNOWN),
+        (failed(4, 3), Call(4, ROWS), BatchPosition.NEXT),
+        (failed(4), Call(4, (Frame("rows"),)), BatchPosition.UNKNOWN),
+        (failed(4), Call(4), BatchPosition.UNKNOWN),
     ],
 )
-def test_what_a_run_knows_of_a_batch(calls: RunCalls, call: Call, known: Known) -> None:
+def test_what_a_run_knows_of_a_batch(calls: RunCalls, call: Call, known: BatchPosition) -> None:
     assert calls.begin(call) is known
 
 
@@ -63,11 +63,11 @@ def test_what_a_run_knows_of_a_batch(calls: RunCalls, call: Call, known: Known) 
     [
         (finished(3), Call(3, ROWS), r"second time for batch 3.*sink\.write"),
         (finished(3), Call(3, OTHERS), "holds only the first call's rows"),
-        (finished(3), Call(2, ROWS), "has finished batch 3"),
-        (finished(3), Call(2), "has finished batch 3"),
-        (failed(4), Call(4, OTHERS), r"\(no broker\), and this call brings other rows"),
-        (failed(4), Call(4, ROWS + OTHERS), "brings other rows"),
-        (failed(4), Call(4, ("no DataFrame",)), "brings other rows"),
+        (finished(3), Call(2, ROWS), "has already finished batch 3"),
+        (finished(3), Call(2), "has already finished batch 3"),
+        (failed(4), Call(4, OTHERS), r"\(no broker\), and this call has other rows"),
+        (failed(4), Call(4, ROWS + OTHERS), "has other rows"),
+        (failed(4), Call(4, ("no DataFrame",)), "has other rows"),
         (failed(4), Call(5, ROWS), "the rows of batch 4 are missing"),
         (failed(4), Call(5), "the rows of batch 4 are missing"),
         (failed(4, 2, 3), Call(3, ROWS), "failed in batch 4"),
@@ -89,7 +89,7 @@ def test_a_repeated_call_may_fail_again_and_then_succeed() -> None:
     calls.fail(Call(4, ROWS), ValueError())
     calls.begin(Call(4, ROWS))
     calls.finish(Call(4, ROWS))
-    assert calls.begin(Call(5, ROWS)) is Known.NEXT
+    assert calls.begin(Call(5, ROWS)) is BatchPosition.NEXT
 
 
 @pytest.mark.parametrize("later", [Call(4, ROWS), Call(4), Call(5, ROWS), Call(9)])
@@ -97,7 +97,7 @@ def test_a_skip_that_failed_loses_nothing(later: Call) -> None:
     calls = finished(3)
     calls.begin(Call(4))
     calls.fail(Call(4), RuntimeError("no broker"))
-    assert calls.begin(later) is Known.NEXT
+    assert calls.begin(later) is BatchPosition.NEXT
     assert calls.is_again
 
 
@@ -106,7 +106,7 @@ def test_two_calls_at_the_same_time_are_both_given_up() -> None:
     first = Call(4, ROWS)
     calls.begin(first)
     calls.check()
-    with pytest.raises(SinkRefused, match="under way in another thread"):
+    with pytest.raises(SinkRefused, match="while another thread was writing batch"):
         calls.begin(Call(4, OTHERS))
     with pytest.raises(SinkRefused, match="batch 4 was given up"):
         calls.check()

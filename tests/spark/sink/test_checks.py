@@ -1,7 +1,4 @@
-"""What would break the promise is refused before the first batch.
-
-The session is played, so no Java is needed.
-"""
+"""What would break the guarantee is refused before the first batch. Fake sessions, no Java."""
 
 from __future__ import annotations
 
@@ -15,7 +12,8 @@ from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import RetriesExhausted
 from fencepost.spark.failures import SinkRefused, sentence_of
 from fencepost.spark.sink.checks import check_ledger, check_session, check_timeout, claim_id
-from fencepost.spark.sink.ledger.ledger import Batch, LedgerEntry, Page, Permits
+from fencepost.spark.sink.ledger.decision import Batch, Overrides
+from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
 from fencepost.spark.sink.settings import read_settings
 
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
@@ -23,7 +21,7 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 from pyspark.errors import PySparkAttributeError
 
 from fencepost.spark.sink import job
-from fencepost.spark.sink.ledger.keeper import LedgerKeeper
+from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.micro_batch import MicroBatch
 from fencepost.spark.sink.sink import TransactionalSink
 
@@ -93,7 +91,7 @@ def test_workers_of_this_machine_run_the_drivers_python(monkeypatch: pytest.Monk
 
 
 class ConnectSession:
-    """As much of a session of Spark Connect as the sink meets: tried on a real one, which needs grpc."""
+    """The part of a Spark Connect session that the sink uses; a real one needs grpc."""
 
     def __getattr__(self, name: str) -> Any:
         raise PySparkAttributeError(
@@ -130,8 +128,8 @@ def test_two_live_queries_cannot_share_a_transactional_id() -> None:
     claim_id("shared", settings, MicroBatch("two", "r", 0))
 
 
-class PlayedKeeper(LedgerKeeper):
-    """A ledger as it is now, as it is when everything is settled, and the state of the transactional id."""
+class PlayedStore(LedgerStore):
+    """A ledger as it is now and once settled, and the state of the transactional id."""
 
     def __init__(
         self, now: LedgerEntry | None, settled: LedgerEntry | None = None, state: str = ""
@@ -143,13 +141,13 @@ class PlayedKeeper(LedgerKeeper):
     def patience_seconds(self) -> float:
         return 0.0
 
-    def look(self, query_id: str, *, stable: bool) -> Page:
+    def peek(self, query_id: str, *, stable: bool) -> LedgerView:
         entry = self._settled if stable else self._now
         if entry == OFFSETS_UNSETTLED:
             raise RetriesExhausted("OffsetFetch", 60_000, "UNSTABLE_OFFSET_COMMIT")
         if entry == UNSETTLED:
-            return Page(PLACE, self._now, is_settled=False)
-        return Page(None if entry is None else PLACE, entry)
+            return LedgerView(PLACE, self._now, is_settled=False)
+        return LedgerView(None if entry is None else PLACE, entry)
 
     def state_of_id(self) -> str | None:
         return self._state or None
@@ -161,65 +159,69 @@ OFFSETS_UNSETTLED = LedgerEntry("somebody of an older version", 0)
 
 
 @pytest.mark.parametrize(
-    ("keeper", "batch", "named"),
+    ("store", "batch", "named"),
     [
-        (PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("p", 3)), 0, "belongs to query p"),
-        (PlayedKeeper(LedgerEntry("q", 7), LedgerEntry("q", 8)), 4, "hold batch 8 of this query"),
-        (PlayedKeeper(None, None), 4, "has no ledger of this transactional_id"),
-        (PlayedKeeper(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
+        (PlayedStore(LedgerEntry("p", 3), LedgerEntry("p", 3)), 0, "belongs to query p"),
+        (
+            PlayedStore(LedgerEntry("q", 7), LedgerEntry("q", 8)),
+            4,
+            "in the topics is 8, which is newer",
+        ),
+        (PlayedStore(None, None), 4, "has no ledger of this transactional_id"),
+        (PlayedStore(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
     ],
 )
 def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
-    keeper: PlayedKeeper, batch: int, named: str
+    store: PlayedStore, batch: int, named: str
 ) -> None:
     with pytest.raises(SinkRefused, match=named):
-        check_ledger(keeper, "id", Batch("q", batch))
+        check_ledger(store, "id", Batch("q", batch))
 
 
 @pytest.mark.parametrize(
-    ("keeper", "batch"),
+    ("store", "batch"),
     [
         # Committed, and the markers were on their way.
-        (PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
-        (PlayedKeeper(None, LedgerEntry("q", 3)), 4),
-        (PlayedKeeper(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
+        (PlayedStore(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
+        (PlayedStore(None, LedgerEntry("q", 3)), 4),
+        (PlayedStore(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
         # A driver has died with an entry of its own in an open transaction: the fence will end it.
-        (PlayedKeeper(LedgerEntry("p", 3), UNSETTLED), 0),
-        (PlayedKeeper(LedgerEntry("p", 3), OFFSETS_UNSETTLED), 0),
+        (PlayedStore(LedgerEntry("p", 3), UNSETTLED), 0),
+        (PlayedStore(LedgerEntry("p", 3), OFFSETS_UNSETTLED), 0),
         # A driver has died before its first commit.
-        (PlayedKeeper(None, None, "Empty"), 0),
-        (PlayedKeeper(None, None, "Ongoing"), 0),
-        (PlayedKeeper(None, None, "CompleteAbort"), 0),
-        (PlayedKeeper(None, None), 0),
+        (PlayedStore(None, None, "Empty"), 0),
+        (PlayedStore(None, None, "Ongoing"), 0),
+        (PlayedStore(None, None, "CompleteAbort"), 0),
+        (PlayedStore(None, None), 0),
     ],
 )
 def test_what_the_fence_may_still_change_is_not_refused_before_it(
-    keeper: PlayedKeeper, batch: int
+    store: PlayedStore, batch: int
 ) -> None:
-    check_ledger(keeper, "id", Batch("q", batch))
+    check_ledger(store, "id", Batch("q", batch))
 
 
 def test_a_query_that_may_skip_batches_is_not_let_in_without_its_ledger() -> None:
-    """The first batch that has rows may come late; but where the id has committed something, a ledger is missing."""
-    permits = Permits(may_skip=True)
-    check_ledger(PlayedKeeper(None, None), "id", Batch("q", 7), permits=permits)
-    check_ledger(PlayedKeeper(None, None, "Empty"), "id", Batch("q", 7), permits=permits)
-    lost = PlayedKeeper(None, None, "CompleteCommit")
-    with pytest.raises(SinkRefused, match="Whether batch 7 is in the topics cannot be known"):
-        check_ledger(lost, "id", Batch("q", 7), permits=permits)
+    """The first batch with rows may come late. But an id that has committed has a ledger."""
+    overrides = Overrides(may_skip=True)
+    check_ledger(PlayedStore(None, None), "id", Batch("q", 7), overrides=overrides)
+    check_ledger(PlayedStore(None, None, "Empty"), "id", Batch("q", 7), overrides=overrides)
+    lost = PlayedStore(None, None, "CompleteCommit")
+    with pytest.raises(SinkRefused, match="cannot tell whether batch 7 is in the topics"):
+        check_ledger(lost, "id", Batch("q", 7), overrides=overrides)
 
 
 def test_who_adopts_is_not_asked_whether_a_ledger_was_lost() -> None:
-    keeper = PlayedKeeper(None, None, "CompleteCommit")
-    check_ledger(keeper, "id", Batch("q", 0), permits=Permits(adopt=True))
+    store = PlayedStore(None, None, "CompleteCommit")
+    check_ledger(store, "id", Batch("q", 0), overrides=Overrides(adopt=True))
 
 
 def test_a_stateful_query_that_adopts_is_refused_before_the_owner_is_fenced() -> None:
-    keeper = PlayedKeeper(LedgerEntry("p", 3), LedgerEntry("p", 3))
+    store = PlayedStore(LedgerEntry("p", 3), LedgerEntry("p", 3))
     batch = Batch("q", 0, is_stateful=True)
     with pytest.raises(SinkRefused, match="allow_empty_state=True"):
-        check_ledger(keeper, "id", batch, permits=Permits(adopt=True))
-    check_ledger(keeper, "id", batch, permits=Permits(adopt=True, allow_empty_state=True))
+        check_ledger(store, "id", batch, overrides=Overrides(adopt=True))
+    check_ledger(store, "id", batch, overrides=Overrides(adopt=True, allow_empty_state=True))
 
 
 def test_a_timeout_below_the_last_batches_is_refused_and_says_how_to_forget_them() -> None:

@@ -19,7 +19,7 @@ class CountedBatch:
     def __init__(self, rows: int = 0) -> None:
         self.rows = rows
 
-    def forget_counts(self) -> None:
+    def reset_counts(self) -> None:
         self.rows = 0
 
     def rdd_id(self) -> int:

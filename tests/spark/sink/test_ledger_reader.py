@@ -57,7 +57,7 @@ def marker(offset: int, commit: bool, *, pid: int = 1, epoch: int = 0) -> Sealed
 def fold(*batches: SealedBatch, key: bytes | None = KEY) -> PartitionFold:
     found = PartitionFold(PLACE, key)
     for batch in batches:
-        found.take(batch)
+        found.add(batch)
     return found
 
 
@@ -162,7 +162,7 @@ def test_an_end_that_was_compacted_away_is_an_end(home: Home) -> None:
 
 
 def test_an_end_that_the_broker_does_not_show_yet_is_waited_for(home: Home) -> None:
-    """After a change of leader the high watermark may lag: what lies behind it could be our newest record."""
+    """After a leader change the high watermark may lag, and hide our newest record."""
     played = PlayedPartition(home, [data(0, b"a"), marker(1, True)], end=7, watermark=2)
     played.options = replace(played.options, default_api_timeout_ms=50)
     with pytest.raises(
@@ -220,8 +220,8 @@ def test_a_foreign_open_transaction_hides_nothing(home: Home, version: int) -> N
     home.write(doomed, 2)
     home.cluster.end_txn(doomed, commit=False)
     assert home.batch_in(name) == 1
-    assert home.page(name, fenced=False).is_settled
-    assert not home.page(stranger, fenced=False).is_settled
+    assert home.view(name, fenced=False).is_settled
+    assert not home.view(stranger, fenced=False).is_settled
     home.cluster.end_txn(foreign, commit=False)
 
 
@@ -229,7 +229,7 @@ def test_an_open_record_of_ones_own_is_undecided_until_the_fence(home: Home) -> 
     home.commit("open", 0)
     identity = home.begin("open")
     home.write(identity, 1)
-    before = home.page("open", fenced=False)
+    before = home.view("open", fenced=False)
     assert before.entry is not None
     assert (before.entry.batch_id, before.is_settled) == (0, False)
     after = home.read("open")
@@ -269,7 +269,7 @@ def age(home: Home, transactional_id: str) -> None:
 
 
 def test_a_transaction_that_ends_while_the_producer_id_changes_is_matched(home: Home) -> None:
-    """The fence of a successor ends it, with the marker of the old producer id, and then there is a new one."""
+    """A successor's fence ends it with a marker of the old producer id, then gets a new one."""
     home.commit("moving", 0)
     age(home, "moving")
     ids = set()
@@ -344,7 +344,7 @@ def test_added_partitions_change_nothing(home: Home) -> None:
         for name in names:
             other.commit(name, 4)
         assert [other.batch_in(name) for name in names] == [4] * 10
-        places = {other.page(name).place for name in names}
+        places = {other.view(name).place for name in names}
         assert len(places) > 1
 
 
@@ -362,13 +362,15 @@ def test_a_record_that_cannot_be_read_is_refused_and_named(home: Home) -> None:
     identity = home.begin("future")
     append_record(home.cluster, identity, home.place_of("future"), b'{"v":99}')
     home.cluster.end_txn(identity, commit=True)
-    with pytest.raises(SinkRefused, match=r"'future' at offset .* a newer one has written it"):
-        home.page("future")
+    with pytest.raises(
+        SinkRefused, match=r"'future' at offset .* a newer fencepost has written it"
+    ):
+        home.view("future")
 
 
 def test_a_topic_that_does_not_exist_has_no_entry() -> None:
     with embedded_home() as home:
-        assert home.page("id").entry is None
+        assert home.view("id").entry is None
 
 
 def test_many_records_are_read_in_pieces(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

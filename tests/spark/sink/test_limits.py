@@ -85,7 +85,7 @@ def test_a_limit_that_was_lowered_meanwhile_is_asked_for_again(cluster: PlayedCl
     [
         (
             "small",
-            "'small' does not take .* 9000 bytes: .* max.message.bytes of the topic, which is 5000",
+            "'small' does not accept .* 9000 bytes: .* max.message.bytes of .* which is 5000",
         ),
         ("secret", r"9000 bytes: it is larger than max.message.bytes of the topic\. Raise"),
     ],

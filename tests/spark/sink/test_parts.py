@@ -34,8 +34,8 @@ def test_every_part_has_its_topic_and_rows_cannot_name_that_of_another_part() ->
     ("given", "words"),
     [
         (A, r"sink\(df, batch_id\)"),
-        ([A, B], "not list"),
-        ({"": A}, "is no topic"),
+        ([A, B], "it got list"),
+        ({"": A}, "is not a topic name"),
         ({7: A}, "the key 7"),
         ({"one": None}, "got NoneType for topic 'one'"),
         ({"one": A, None: B}, "union the two"),

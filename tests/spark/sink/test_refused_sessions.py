@@ -1,4 +1,4 @@
-"""Goal: in a session that could not keep the promise the query is refused with a sentence, and loses nothing by it.
+"""Goal: a session that cannot keep the guarantee is refused, and loses nothing.
 
 Method: real sessions with each setting that breaks it, one after the other. Then the same queries
 are started from their checkpoints in a session as it should be.
@@ -28,8 +28,8 @@ REFUSED = {
         {"spark.dynamicAllocation.enabled": "true"},
     ),
     # A cluster whose executors never come.
-    "no executor that can run a task came within 0 s: the write stage needs at least one free "
-    "core": (
+    "no executor that can run a task registered within 0 s: the write stage needs at least one "
+    "free core": (
         "local-cluster[0,1,1024]",
         {},
     ),

@@ -1,7 +1,4 @@
-"""The sink in a real Spark, local mode.
-
-A crash is an exception that nobody handles: the transaction stays open.
-"""
+"""The sink in a real Spark, local mode."""
 
 from __future__ import annotations
 
@@ -19,9 +16,9 @@ from fencepost.client.failures import ProducerFenced
 from fencepost.client.partitioner import partition_for_key
 from fencepost.records.opened import Record
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.ledger.former import decode_former, encode_former, source_offsets
-from fencepost.spark.sink.ledger.ledger import group_of
-from fencepost.spark.sink.ledger.reader import read_page
+from fencepost.spark.sink.ledger.entry import group_of
+from fencepost.spark.sink.ledger.legacy import decode_legacy, encode_legacy, source_offsets
+from fencepost.spark.sink.ledger.reader import read_ledger_view
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, partition_of
 from fencepost.spark.sink.sink import TransactionalSink
@@ -68,11 +65,11 @@ def test_every_row_is_written_once_to_the_partition_of_its_key(
     assert receipt is not None
     assert receipt.account is not None
     assert (receipt.batch_id, receipt.account.records) == (1, 40)
-    page = read_page(cluster, sink.transactional_id)
+    view = read_ledger_view(cluster, sink.transactional_id)
     place = partition_of(sink.transactional_id, 16)
-    assert page.place == TopicPartition(LEDGER_TOPIC, place)
-    assert page.entry is not None
-    assert (page.entry.batch_id, page.entry.is_stateful) == (1, False)
+    assert view.place == TopicPartition(LEDGER_TOPIC, place)
+    assert view.entry is not None
+    assert (view.entry.batch_id, view.entry.is_stateful) == (1, False)
 
 
 @pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])
@@ -84,7 +81,7 @@ def test_an_unknown_outcome_of_end_txn_is_settled_by_asking(
     arrived: bool,
     version: int,
 ) -> None:
-    """Every answer to one EndTxn is lost until the client gives up; the request itself may have had its effect."""
+    """All answers to one EndTxn are lost; the request itself may have taken effect."""
     chaos.speak_by_name(monkeypatch)
     with Broker() as broker, connect(broker.bootstrap_servers) as cluster:
         cluster.create_topics([NewTopic("out", 3, 1)])
@@ -160,6 +157,20 @@ def test_a_stateful_query_that_repeats_a_batch_keeps_its_state(
     assert sorted(read_values(cluster, pipeline.topic)) == ["x=2", "x=3", "y=1"]
 
 
+@pytest.mark.parametrize("step", ["written", "entered", "ending"])
+def test_a_hook_that_raises_leaves_no_transaction_open(
+    pipeline: Pipeline, cluster: Cluster, step: str
+) -> None:
+    pipeline.add(numbered(0))
+    sink = pipeline.sink(on_step=crash_at(step, 0))
+    assert f"died at {step!r}" in (pipeline.run(sink) or "")
+    state = cluster.describe_transactions([sink.transactional_id])[sink.transactional_id]
+    assert state is not None
+    assert state.state == "CompleteAbort"
+    assert pipeline.run(pipeline.sink()) is None
+    assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
+
+
 def test_a_second_producer_with_the_same_id_stops_the_first(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
@@ -182,8 +193,8 @@ def test_an_executor_that_wakes_up_late_cannot_write(pipeline: Pipeline, cluster
 
     def remember(df: DataFrame, batch_id: int) -> None:
         sink(df, batch_id)
-        assert sink._standing is not None
-        borrowed.append(sink._standing.producer.identity)
+        assert sink._run is not None
+        borrowed.append(sink._run.producer.identity)
 
     assert pipeline.run(remember) is None
     pipeline.add(numbered(1))
@@ -334,7 +345,7 @@ def test_rows_for_the_topic_of_the_ledger_are_refused_and_never_seen(
     )
     assert failure is not None
     assert "which holds the ledger" in failure
-    assert read_page(cluster, "x", fenced=False).entry is None
+    assert read_ledger_view(cluster, "x", fenced=False).entry is None
 
 
 def test_an_old_ledger_is_continued_and_an_older_version_finds_none(
@@ -343,19 +354,19 @@ def test_an_old_ledger_is_continued_and_an_older_version_finds_none(
     """As if an older version had written batch 0, and then this one came."""
     pipeline.add(numbered(0))
     assert pipeline.run() is None
-    page = read_page(cluster, pipeline.transactional_id)
-    assert page.entry is not None
+    view = read_ledger_view(cluster, pipeline.transactional_id)
+    assert view.entry is not None
     identity = cluster.init_producer_id(pipeline.transactional_id)
-    append_record(cluster, identity, page.place or TopicPartition("", 0), None)
+    append_record(cluster, identity, view.place or TopicPartition("", 0), None)
     old_place = TopicPartition(pipeline.topic, 0)
-    offsets = {old_place: encode_former(page.entry)}
+    offsets = {old_place: encode_legacy(view.entry)}
     cluster.txn_offset_commit(identity, group_of(pipeline.transactional_id), offsets)
     cluster.end_txn(identity, commit=True)
     pipeline.add(numbered(1))
     assert pipeline.run() is None
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
     left = cluster.offset_fetch(group_of(pipeline.transactional_id))
-    assert decode_former(left[old_place]) is None
+    assert decode_legacy(left[old_place]) is None
 
 
 def test_a_transaction_timeout_that_the_brokers_do_not_allow_is_named(pipeline: Pipeline) -> None:
@@ -373,7 +384,7 @@ def test_a_transaction_timeout_below_the_longest_batch_is_refused(
     pipeline.add(numbered(1))
     failure = pipeline.run(pipeline.sink(options={"kafka.transaction.timeout.ms": "1"}))
     assert failure is not None
-    assert "raise kafka.transaction.timeout.ms; or, where batches are smaller now" in failure
+    assert "raise kafka.transaction.timeout.ms; or, if batches are smaller now" in failure
     assert pipeline.run() is None
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
@@ -476,7 +487,7 @@ def test_rows_that_cannot_be_written_fail_the_query_with_a_sentence_and_write_no
             ["repeat(value, 5000) AS value"],
             "bytes: it is larger than max.message.bytes of the topic, which is 2000",
         ),
-        ({"cleanup.policy": "compact"}, ["value"], "-0: the topic does not take such rows"),
+        ({"cleanup.policy": "compact"}, ["value"], "-0: the topic does not accept these rows"),
     ],
 )
 def test_rows_that_the_brokers_refuse_fail_the_query_with_a_sentence_and_nothing_is_seen(
@@ -556,7 +567,7 @@ def test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction(
     assert copy.run(copy.bootstrap) is None
     ends = {TopicPartition(copy.source, 0): 2, TopicPartition(copy.source, 1): 0}
     assert source_offsets(cluster.offset_fetch(group_of(copy.target))) == ends
-    entry = read_page(cluster, copy.target).entry
+    entry = read_ledger_view(cluster, copy.target).entry
     assert entry is not None
     assert (entry.sources, entry.sources_committed) == (ends, True)
     assert entry.topic_ids.keys() == {copy.source}
@@ -574,7 +585,7 @@ def test_offsets_of_a_source_of_another_cluster_are_not(
         assert "Leave commit_source_offsets out" in failure
         assert copy.run(own_broker.bootstrap_servers) is None
         assert other.offset_fetch(group_of(copy.target)) == {}
-        entry = read_page(other, copy.target).entry
+        entry = read_ledger_view(other, copy.target).entry
         assert entry is not None
         view = cluster.metadata([copy.source]).topics[copy.source]
         assert entry.topic_ids == {copy.source: topic_id_text(view.topic_id)}
@@ -585,7 +596,7 @@ def test_offsets_of_files_are_not_asked_of_the_cluster(pipeline: Pipeline) -> No
     pipeline.add(["a"])
     failure = pipeline.run(pipeline.sink(commit_source_offsets=True))
     assert failure is not None
-    assert "reads something else than topics" in failure
+    assert "reads something other than topics" in failure
 
 
 class Copy:

@@ -1,4 +1,4 @@
-"""A new checkpoint continues where the output ends, or is refused: nothing is written twice, and no state is lost silently."""
+"""A new checkpoint continues where the output ends, or is refused."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
 from fencepost.records.opened import Record
-from fencepost.spark.sink.ledger.ledger import group_of, starting_offsets
-from fencepost.spark.sink.ledger.reader import read_page
+from fencepost.spark.sink.ledger.entry import group_of, starting_offsets
+from fencepost.spark.sink.ledger.reader import read_ledger_view
 from fencepost.spark.sink.sink import TransactionalSink
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import finish
@@ -90,7 +90,7 @@ def test_offsets_that_a_run_has_left_behind_are_not_trusted(copy: Copy) -> None:
     assert copy.run() is None
     copy.add("b")
     assert copy.run(commit_source_offsets=False) is None
-    old = read_page(copy.cluster, copy.target).entry
+    old = read_ledger_view(copy.cluster, copy.target).entry
     assert old is not None
     copy.lose_checkpoint()
     copy.add("c")
@@ -123,7 +123,7 @@ def test_a_partition_that_is_new_since_is_read_from_its_beginning(copy: Copy) ->
 def test_the_query_that_is_named_must_be_the_owner_and_must_have_ended_there(copy: Copy) -> None:
     copy.add("a", "b")
     assert copy.run() is None
-    owner = read_page(copy.cluster, copy.target).entry
+    owner = read_ledger_view(copy.cluster, copy.target).entry
     assert owner is not None
     copy.lose_checkpoint()
     failure = copy.run(starting_offsets(owner), take_over="somebody else")
@@ -148,7 +148,7 @@ def test_a_stateful_query_does_not_continue_with_empty_state_unless_it_may(copy:
     copy.add("x", "x")
     assert copy.run(shape=counted) is None
     assert copy.output == ["x=2"]
-    entry = read_page(copy.cluster, copy.target).entry
+    entry = read_ledger_view(copy.cluster, copy.target).entry
     assert entry is not None
     assert entry.is_stateful
     copy.add("x")

@@ -15,8 +15,9 @@ SHORT = {"kafka.transaction.timeout.ms": "1000"}
 
 
 @pytest.mark.parametrize(
-    ("version", "step"), [(2, "written"), (2, "entered"), (2, "in a task"), (1, "written"), (1, "ending")]
-)  # fmt: skip
+    ("version", "step"),
+    [(2, "written"), (2, "entered"), (2, "in a task"), (1, "written"), (1, "ending")],
+)
 def test_a_batch_that_takes_longer_than_the_timeout_stops_the_query_with_a_sentence(
     pipeline: Pipeline,
     cluster: Cluster,

@@ -40,7 +40,7 @@ HOLE = "\0"
 
 def sentences() -> Iterator[tuple[str, str]]:
     """Every sentence with which the Spark room refuses something, with holes for what is filled in."""
-    for path in sorted((ROOT / "src" / "fencepost" / "spark").glob("*.py")):
+    for path in sorted((ROOT / "src" / "fencepost" / "spark").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue

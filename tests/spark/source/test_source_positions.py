@@ -12,8 +12,8 @@ import pytest
 from fencepost.base.failures import ConfigError
 from fencepost.base.ids import ZERO_TOPIC_ID, TopicPartition
 from fencepost.client.groups import CommittedOffset
-from fencepost.spark.sink.ledger.former import encode_former, moved_to
-from fencepost.spark.sink.ledger.ledger import LedgerEntry
+from fencepost.spark.sink.ledger.entry import LedgerEntry
+from fencepost.spark.sink.ledger.legacy import encode_legacy, moved_to
 from fencepost.spark.source import positions
 from fencepost.spark.source.options import read_source_options
 from fencepost.spark.source.positions import Positions
@@ -214,7 +214,7 @@ def test_committed_offsets_are_those_of_the_group_and_the_beginning_where_it_has
     assert cluster.groups == ["fencepost-refunds"]
 
 
-@pytest.mark.parametrize("old", [encode_former(LedgerEntry("q", 17)), moved_to("t")], ids=str)
+@pytest.mark.parametrize("old", [encode_legacy(LedgerEntry("q", 17)), moved_to("t")], ids=str)
 def test_an_old_ledger_is_no_place_to_start(cluster: PlayedCluster, old: CommittedOffset) -> None:
     """Where its topic was also a source, partition 0 would have begun at the number of a batch."""
     cluster.committed = {A0: old, A1: CommittedOffset(17)}

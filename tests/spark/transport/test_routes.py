@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.blocking import Cluster
-from fencepost.spark.sink.ledger.keeper import LedgerKeeper
+from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.transport import collected
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values
@@ -49,12 +49,12 @@ def test_after_a_small_batch_the_driver_writes_small_ones_itself_and_the_record_
 ) -> None:
     alone: list[int] = []
 
-    def write(keeper: LedgerKeeper, identity: Any, entry: Any, before: Any) -> Any:
+    def write(store: LedgerStore, identity: Any, entry: Any, before: Any) -> Any:
         alone.append(entry.batch_id)
-        return genuine(keeper, identity, entry, before)
+        return genuine(store, identity, entry, before)
 
-    genuine = LedgerKeeper.write
-    monkeypatch.setattr(LedgerKeeper, "write", write)
+    genuine = LedgerStore.write
+    monkeypatch.setattr(LedgerStore, "write", write)
     pipeline.add(numbered(0), numbered(1), numbered(2))
     assert pipeline.run() is None
     assert ways == ["direct", "collected", "collected"]

@@ -1,14 +1,17 @@
 """The Spark sink: one Kafka transaction per micro-batch, over all executors, topics and partitions.
 
-sink.py         `TransactionalSink`: the life of one micro-batch from its call to its commit
-settings.py     the options of a sink
-checks.py       what would break the promise, refused before the first batch of a run
-calls.py        one call per batch: refuses a second call, notices a skipped batch
-parts.py        the DataFrames of one batch and the topics they go to
-micro_batch.py  which batch of which query this is, as Spark's engine knows it
-origins.py      whether the query reads from the sink's own cluster
-limits.py       how large a batch each topic accepts
-producer.py     the driver's producer: fence, begin, commit or abort
-job.py          one attempt to write: chooses a route of `transport/` and collects its reports
-ledger/         which micro-batch is committed, recorded by the transaction that committed it
+sink.py          `TransactionalSink`: calls, the start of a run, the decision about each batch
+batch_writer.py  writes one batch: attempts, the commit, a commit in doubt
+run_state.py     what the driver keeps during a run, and the receipt of the last batch
+settings.py      the options of a sink
+checks.py        refuses, before the first batch of a run, what would break the guarantee
+calls.py         one call per batch: refuses a second call, notices a skipped batch
+parts.py         the DataFrames of one batch and their topics
+micro_batch.py   the batch and its query, read from Spark's engine
+counts.py        keeps Spark's row counts right when the sink runs a plan several times
+origins.py       whether the query reads from the sink's own cluster
+limits.py        how large a batch each topic accepts
+producer.py      the driver's producer: fence, lend, commit or abort
+job.py           one attempt to write: chooses a route of `transport/` and collects its reports
+ledger/          which micro-batch is committed, recorded by the transaction that committed it
 """

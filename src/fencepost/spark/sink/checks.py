@@ -1,7 +1,7 @@
-"""What would break the promise, looked for before the first batch of a run.
+"""Refuses, before the first batch of a run, what would break the guarantee.
 
-Each refusal says what to change. A second driver elsewhere cannot be seen from here; its entry in
-the ledger can (`check_ledger`), and where there is none yet the epoch decides.
+Each refusal says what to change. A driver elsewhere with the same id is invisible from here, but
+its ledger entry is not (`check_ledger`). If it has no entry yet, the epoch decides.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from fencepost.client.failures import RetriesExhausted
 from fencepost.spark import PYTHON_SET_HERE
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.session import concurrent_tasks, is_on, setting
-from fencepost.spark.sink.ledger.ledger import NO_PERMITS, RECENT_BATCHES, Verdict
+from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Verdict
+from fencepost.spark.sink.ledger.entry import RECENT_BATCHES
 from fencepost.spark.sink.origins import SourceUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fencepost.spark.sink.ledger.keeper import LedgerKeeper
-    from fencepost.spark.sink.ledger.ledger import Batch, Decision, LedgerEntry, Page, Permits
+    from fencepost.spark.sink.ledger.decision import Batch, Decision, Overrides
+    from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView
+    from fencepost.spark.sink.ledger.store import LedgerStore
     from fencepost.spark.sink.micro_batch import MicroBatch
     from fencepost.spark.sink.settings import SinkSettings
 
@@ -32,11 +34,11 @@ log = logging.getLogger(__name__)
 LEAST_SPARK: Final = (4, 2)
 
 EXECUTORS_PATIENCE_SECONDS: Final = 120.0
-"""How long the first executor may take to come: a cluster starts them while the query starts."""
+"""How long to wait for the first executor: a cluster starts them while the query starts."""
 
 SETTLING_SECONDS: Final = 0.1
-"""How often an undecided ledger is looked at again: markers come within milliseconds, or not before
-a timeout."""
+"""How often an unsettled ledger is read again: markers arrive within milliseconds, or only after a
+timeout."""
 
 NO_SOURCES: Final = SourceUse()
 
@@ -50,13 +52,13 @@ _claims: Final[dict[tuple[str, str], MicroBatch]] = {}
 def check_start(
     session: SparkSession, transactional_id: str, settings: SinkSettings, micro_batch: MicroBatch
 ) -> None:
-    """SinkRefused when this session or this query cannot keep the promise."""
+    """Raises SinkRefused if this session or this query cannot keep the guarantee."""
     check_session(session)
     claim_id(transactional_id, settings, micro_batch)
 
 
 def check_session(session: SparkSession) -> None:
-    """The session's version, settings and Python."""
+    """Checks the session's version and settings, and sets the workers' Python."""
     version = tuple(int(part) for part in session.version.split(".")[:2])
     if version < LEAST_SPARK:
         raise SinkRefused(f"Spark {session.version} is too old: fencepost needs Spark 4.2 or newer")
@@ -78,19 +80,17 @@ def _check_slots(session: SparkSession) -> None:
     while concurrent_tasks(session) < 1:
         if time.monotonic() >= deadline:
             raise SinkRefused(
-                f"no executor that can run a task came within {EXECUTORS_PATIENCE_SECONDS:.0f} "
-                "s: the write stage needs "
-                "at least one free core (spark.executor.cores, spark.task.cpus, or the number "
-                "in local[N])"
+                "no executor that can run a task registered within "
+                f"{EXECUTORS_PATIENCE_SECONDS:.0f} s: the write stage needs at least one free core "
+                "(spark.executor.cores, spark.task.cpus, or the number in local[N])"
             )
         time.sleep(0.05)
 
 
 def _use_this_python(session: SparkSession) -> None:
-    """Workers on this machine run the Python that the driver runs, unless the user has chosen one.
+    """Runs workers on this machine with the driver's Python, unless the user has chosen one.
 
-    Those on other machines do not: the path of our interpreter (which importing this package may
-    have set) means nothing there.
+    On other machines the driver's path, which importing this package may have set, means nothing.
     """
     context = session.sparkContext
     is_unset = PYTHON_SET_HERE or "PYSPARK_PYTHON" not in os.environ
@@ -101,99 +101,96 @@ def _use_this_python(session: SparkSession) -> None:
 
 
 def claim_id(transactional_id: str, settings: SinkSettings, micro_batch: MicroBatch) -> None:
-    """Refuses a second live query of this application with the same id; those elsewhere are fenced."""
+    """Refuses a second live query of this application with the same id. The fence stops others."""
     key = (",".join(map(str, settings.client.bootstrap)), transactional_id)
     holder = _claims.get(key)
     if holder is not None and holder.query_id != micro_batch.query_id and holder.is_running():
         raise SinkRefused(
             f"query {holder.query_id} of this application writes with transactional_id "
-            f"{transactional_id!r}, and so "
-            f"does query {micro_batch.query_id}: give each query its own transactional_id"
+            f"{transactional_id!r}, and so does query {micro_batch.query_id}: give each query its "
+            "own transactional_id"
         )
     _claims[key] = micro_batch
 
 
 def check_ledger(
-    keeper: LedgerKeeper,
+    store: LedgerStore,
     transactional_id: str,
     batch: Batch,
     sources: SourceUse = NO_SOURCES,
-    permits: Permits = NO_PERMITS,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> None:
-    """Refuses what the fence would not change, so that whoever writes with this id is not stopped for nothing.
+    """Refuses before the fence what the ledger refuses anyway, to spare the owner of the id.
 
-    A transaction that is committed but whose markers are on their way may still change the ledger,
-    so a refusal is given on a settled one.
+    A committed transaction whose markers are not written yet may still change the ledger, so only a
+    settled ledger refuses.
     """
 
-    def judge(page: Page) -> Decision:
-        return keeper.judge(page, batch, sources, permits)
+    def decide(view: LedgerView) -> Decision:
+        return store.decide(view, batch, sources, overrides)
 
-    page = keeper.look(batch.query_id, stable=False)
-    if judge(page).verdict is Verdict.REFUSE:
-        settled = _settled_page(keeper, transactional_id, batch)
+    view = store.peek(batch.query_id, stable=False)
+    if decide(view).verdict is Verdict.REFUSE:
+        settled = _settled_view(store, transactional_id, batch)
         if settled is None:
             return
-        page = settled
-        decision = judge(page)
+        view = settled
+        decision = decide(view)
         if decision.verdict is Verdict.REFUSE:
             raise refusal_of(transactional_id, decision)
-    is_first = batch.batch_id == 0 or permits.may_skip
-    if page.entry is None and is_first and not permits.adopt:
-        _refuse_lost_ledger(keeper, transactional_id, batch)
+    is_first = batch.batch_id == 0 or overrides.may_skip
+    if view.entry is None and is_first and not overrides.adopt:
+        _refuse_lost_ledger(store, transactional_id, batch)
 
 
-def _settled_page(keeper: LedgerKeeper, transactional_id: str, batch: Batch) -> Page | None:
-    """The page when no transaction of the id is open; None when one stays open for longer than we wait."""
-    deadline = time.monotonic() + keeper.patience_seconds
+def _settled_view(store: LedgerStore, transactional_id: str, batch: Batch) -> LedgerView | None:
+    """The ledger when no transaction of the id is open; None if one stays open for too long."""
+    deadline = time.monotonic() + store.patience_seconds
     try:
-        while not (page := keeper.look(batch.query_id, stable=True)).is_settled:
+        while not (view := store.peek(batch.query_id, stable=True)).is_settled:
             if time.monotonic() >= deadline:
-                log.info("an entry of %r is in an open transaction", transactional_id)
+                log.info("the last ledger record of %r is in an open transaction", transactional_id)
                 return None
             time.sleep(SETTLING_SECONDS)
     except RetriesExhausted as problem:
-        # Somebody died in the middle of a transaction. Fence it; the ledger will be read again.
+        # A producer died in the middle of a transaction. The fence ends it, and the ledger is read
+        # again.
         log.info("the ledger of %r is not settled: %s", transactional_id, problem)
         return None
-    return page
+    return view
 
 
-def _refuse_lost_ledger(keeper: LedgerKeeper, transactional_id: str, batch: Batch) -> None:
-    """A first batch without a ledger is a new query, unless the id has committed something: then a ledger is missing."""
-    if keeper.state_of_id() not in _COMMITTED:
+def _refuse_lost_ledger(store: LedgerStore, transactional_id: str, batch: Batch) -> None:
+    """Refuses a first batch if the id has committed something but has no ledger."""
+    if store.state_of_id() not in _COMMITTED:
         return
-    page = _settled_page(keeper, transactional_id, batch)
-    if page is not None and page.entry is None:
+    view = _settled_view(store, transactional_id, batch)
+    if view is not None and view.entry is None:
         raise SinkRefused(
-            f"transactional_id {transactional_id!r}: the cluster has seen a committed "
-            "transaction of this id, but has no "
-            "ledger of it: the record or its topic was deleted, ledger_topic= names another "
-            "topic, or another producer "
-            f"uses the id. Whether batch {batch.batch_id} is in the topics cannot be known. "
-            "Look at the end of the topics; if the batch "
-            "is not there, pass adopt=True once, or give this query a transactional_id that "
-            "nobody has used. Nothing was "
-            "written."
+            f"transactional_id {transactional_id!r}: the cluster has seen a committed transaction "
+            "of this id, but has no ledger of it: the record or its topic was deleted, "
+            "ledger_topic= names another topic, or another producer uses the id. The sink cannot "
+            f"tell whether batch {batch.batch_id} is in the topics. Check the end of the topics; "
+            "if the batch is not there, pass adopt=True once, or give this query an unused "
+            "transactional_id. Nothing was written."
         )
 
 
 def refusal_of(transactional_id: str, decision: Decision) -> SinkRefused:
-    """The ledger's refusal of a batch, in words."""
+    """The error for a batch that the ledger refuses."""
     return SinkRefused(
         f"transactional_id {transactional_id!r}: {decision.reason}. Nothing was written."
     )
 
 
 def check_timeout(transactional_id: str, settings: SinkSettings, entry: LedgerEntry | None) -> None:
-    """Refuses a timeout that one of the last transactions of this id would have exceeded."""
+    """Refuses a timeout that one of the id's last transactions would have exceeded."""
     timeout_ms = settings.transaction_timeout_ms
     longest_ms = 0 if entry is None else entry.longest_ms
     if longest_ms >= timeout_ms:
         raise SinkRefused(
-            f"one of the last {RECENT_BATCHES} transactions of {transactional_id!r} was open "
-            f"for {longest_ms} ms, and the "
-            f"timeout is {timeout_ms} ms: raise kafka.transaction.timeout.ms; or, where batches "
-            "are smaller now, run "
+            f"one of the last {RECENT_BATCHES} transactions of {transactional_id!r} was open for "
+            f"{longest_ms} ms, and the timeout is {timeout_ms} ms: raise "
+            "kafka.transaction.timeout.ms; or, if batches are smaller now, run "
             f"`fencepost ledger forget --durations {transactional_id}`. Nothing was written"
         )

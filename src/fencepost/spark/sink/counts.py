@@ -1,19 +1,20 @@
-"""Spark's counts of a batch (`numInputRows`, `observe`) stay right although the sink may run its plan several times.
+"""Keeps Spark's counts (`numInputRows`, `observe`) right when the sink runs a plan several times.
 
-Spark adds to its counts at every run of the batch's plan, also when a run is given up or repeated.
-So they are set to zero before a run of the sink that reads the source again. A run that does not
-read it must leave them alone: the rows were counted when the user's function persisted,
-checkpointed or collected them, and nothing would count them again.
+Spark adds to its counts at every run of the batch's plan, including failed and repeated runs. So
+the sink resets them before each run that reads the source again. A run that does not read it must
+leave them alone: the rows were counted when the user's function persisted, checkpointed or
+collected them, and would not be counted again.
 
-Where nothing was counted yet, there is nothing to decide, so only that is asked in an ordinary
-batch. Else the plan tells: the engine hands the batch to the user's function as an RDD, and a plan
-reads the source if that RDD is among its leaves, or among what its leaves are made of.
+In an ordinary batch nothing was counted before, and no further check is needed. Otherwise the plan
+decides: the engine passes the batch to the user's function as an RDD, and a plan reads the source
+if that RDD is among its leaves, or in the lineage of one.
 
-A plan with a shuffle (of a query that keeps state, for one) reads its source in the first run only:
-the next ones find what was shuffled. What such a run has not read is put back after it.
+A plan with a shuffle (a stateful query, for example) reads its source in the first run only; later
+runs reuse the shuffle files. The counts of sources that such a run has not read are restored
+afterwards.
 
-In a batch of several parts each part is a run. The last run that reads the source counts; where it
-read less than an earlier one (a part with a limit), the earlier numbers are put back.
+In a batch of several parts each part is a run. The last run that reads the source counts; if it
+read less than an earlier one (a part with a limit), the earlier counts are restored.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ class Counts:
         """Whether the sink has not run the plan of this batch yet."""
         self._most: tuple[int, ...] = ()
         self._forgotten: tuple[int, ...] = ()
-        """What was counted before the counts were set to zero."""
+        """The counts before the last reset."""
 
     def begin_run(self, df: DataFrame) -> None:
-        """To be called before anything runs the plan of this DataFrame."""
+        """Call before anything runs the plan of this DataFrame."""
         now = self._micro_batch.input_rows()
         self._remember(now)
         is_untouched = self._is_first and bool(now) and not any(now)
         self._is_first = False
         if not is_untouched and reads_batch(df, self._micro_batch.rdd_id()):
             self._forgotten = _filled(now, self._forgotten)
-            self._micro_batch.forget_counts()
+            self._micro_batch.reset_counts()
 
     def finish(self) -> None:
-        """To be called when all parts have run."""
+        """Call after all parts have run."""
         if self._parts == 1 and not any(self._forgotten):
             return
         now = self._micro_batch.input_rows()
@@ -71,28 +72,28 @@ class Counts:
 
 
 def _filled(now: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-    """These counts, and those of before for sources that were not read since."""
+    """These counts, with those of `before` for sources that were not read since."""
     return tuple(n or b for n, b in zip_longest(now, before, fillvalue=0))
 
 
 def reads_batch(df: DataFrame, rdd_id: int | None) -> bool:
-    """Whether a run of this plan reads the batch from its source, and not from a cache or checkpoint, or not at all.
+    """Whether a run of this plan reads the batch from its source, not from a cache or checkpoint.
 
-    `rdd_id` is the RDD of the batch. Where it is not known, what is not in a cache counts as read.
+    `rdd_id` is the RDD of the batch. If it is unknown, every plan without a cache counts as read.
     """
     try:
-        # A plan of its own: that of `df` may have been made before somebody persisted it.
+        # A new plan: that of `df` may be older than a `persist`.
         plan = df.selectExpr("*")._jdf.queryExecution().withCachedData()  # noqa: SLF001
         if rdd_id is None:
             return "InMemoryRelation" not in str(plan.toString())
         return any(_is_made_from(leaf.rdd(), rdd_id) for leaf in _rdd_leaves(plan))
     except (Py4JError, AttributeError, TypeError) as problem:
-        log.debug("whether a run reads the batch is not known: %s", problem)
+        log.debug("cannot tell whether a run reads the batch: %s", problem)
         return True
 
 
 def _rdd_leaves(plan: Any) -> Iterator[Any]:
-    """A cache is a leaf too, and hides what it was made from."""
+    """The leaves that are RDDs. A cache is a leaf too, and hides its lineage."""
     leaves = plan.collectLeaves().iterator()
     while leaves.hasNext():
         leaf = leaves.next()
@@ -103,12 +104,12 @@ def _rdd_leaves(plan: Any) -> Iterator[Any]:
 def _is_made_from(rdd: Any, rdd_id: int) -> bool:
     if int(rdd.id()) == rdd_id:
         return True
-    # A checkpoint cuts the lineage. One that is persisted shows it all, but is read from its cache
+    # A checkpoint cuts the lineage. A persisted RDD shows all of it, but is read from its cache
     # once that is filled.
     lineage = str(rdd.toDebugString())
     return f"[{rdd_id}]" in lineage and "CachedPartitions" not in lineage
 
 
 def is_observed(df: DataFrame) -> bool:
-    """Whether the user's own plan has an `observe`, which takes its numbers from the first run, whole or not."""
+    """Whether the user's plan has an `observe`: its numbers come from the first run."""
     return "CollectMetrics" in str(df._jdf.queryExecution().analyzed().toString())  # noqa: SLF001

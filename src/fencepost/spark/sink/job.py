@@ -1,17 +1,17 @@
 """The Spark job of one attempt: pack, bring to the writer, deliver, collect.
 
-There are three ways for rows to the one writer of their partition, with the same promise:
+Rows have three routes to the one writer of their partition, with the same guarantee:
 
     collected  the driver collects them and writes them itself (`transport/collected.py`)
     direct     from task to task, where all tasks can run at once (`transport/direct.py`)
-    shuffled   through Spark's shuffle: for every other plan, and when an attempt of this batch has failed (`transport/shuffled.py`)
+    shuffled   through Spark's shuffle: for every other plan, and after a failed attempt of the
+               batch (`transport/shuffled.py`)
 
-A barrier stage takes no plan that changes the number of partitions without a shuffle (union,
-coalesce): such a plan goes through the shuffle from the start.
+A barrier stage does not allow a plan that changes the number of partitions without a shuffle
+(union, coalesce): such a plan uses the shuffle from the start.
 
-Where tasks write, their stage must be a barrier stage that ends in `collect`: then Spark runs each
-of its tasks once, or fails the job. A count or an aggregate would make it a stage whose tasks Spark
-may run again.
+The stage whose tasks write must be a barrier stage that ends in `collect`: then Spark runs each of
+its tasks once, or fails the job. With a count or an aggregate, Spark might run its tasks again.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from fencepost.client.transactions import ProducerIdentity
 
 _ABOUT_ROWS: Final[Mapping[int, str]] = {
-    ErrorCode.INVALID_RECORD: "the topic does not take such rows (one that is compacted wants a "
-    "key in every row)",
+    ErrorCode.INVALID_RECORD: "the topic does not accept these rows (a compacted topic needs a key "
+    "in every row)",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to the topic: grant WRITE on it",
 }
-"""What a broker says about the rows themselves, so that trying again would not help."""
+"""Errors about the rows themselves, which another attempt would not fix."""
 
 
 _ENCRYPTION: Final = (
@@ -59,10 +59,10 @@ _ENCRYPTION: Final = (
     "spark.ssl.rpc.enabled",
     "spark.io.encryption.enabled",
 )
-"""Who wants Spark to encrypt between executors does not want rows on plain sockets."""
+"""If Spark encrypts between executors, rows must not travel on plain sockets."""
 
 _PARTITIONS_CHANGED: Final = ("UnionRDD", "CoalescedRDD", "CartesianRDD")
-"""Steps within a stage that change the number of partitions: a barrier stage must not have one."""
+"""RDDs that change the number of partitions within a stage: not allowed in a barrier stage."""
 
 _UNFIT_FOR_BARRIER: Final = (
     "Barrier execution mode does not allow the following pattern of RDD chain"
@@ -84,21 +84,21 @@ class JobPlan:
     batch_id: int
     topic: str | None
     batch_bytes: int
-    """How many bytes of records a batch for these topics may have."""
+    """The maximum bytes of records per batch for these topics."""
     reserved: Mapping[str, str]
-    """Topics that rows must not name, and why."""
+    """Topics that rows must not name, with the reason."""
     collector: RowCollector
     """Collects the rows of small batches."""
     direct: bool
     """Whether batches may go from task to task."""
     attached: AttachedRecord | None = None
-    """What travels with the rows, if the driver writes them itself."""
+    """Goes in the same request as the rows if the driver writes them itself."""
     before_run: Callable[[DataFrame], None] = lambda _: None
     """Called before anything runs the plan of the rows."""
 
 
 def run_job(df: DataFrame, plan: JobPlan) -> Account:
-    """Writes the rows and returns what was acknowledged; raises when anything does not add up."""
+    """Writes the rows and returns what was acknowledged; raises if the counts do not add up."""
     reports = _run_collected(df, plan) if plan.collector.limit else None
     if reports is None:
         rows = select_rows(df, plan.topic)
@@ -123,7 +123,7 @@ def _packing_plan(plan: JobPlan, slots: int, partition_counts: Mapping[str, int]
 
 
 def _begin_counts(plan: JobPlan) -> Callable[[], Mapping[str, int]]:
-    """How many partitions the sink's topic has: asked now, and heard when what is returned is called."""
+    """Requests the partition count of the sink's topic; the returned function waits for it."""
     topic = plan.topic
     if topic is None:
         return dict
@@ -132,7 +132,7 @@ def _begin_counts(plan: JobPlan) -> Callable[[], Mapping[str, int]]:
 
 
 def _run_collected(df: DataFrame, plan: JobPlan) -> list[Report] | None:
-    """None when there are more rows than the driver collects, or when an `observe` would miss some."""
+    """None if there are more rows than the driver collects, or if an `observe` would miss some."""
     if is_observed(df):
         return None
     hear_counts = _begin_counts(plan)
@@ -148,7 +148,7 @@ def _run_collected(df: DataFrame, plan: JobPlan) -> list[Report] | None:
 
 
 def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
-    """None where it cannot be: too many partitions to run at once, a plan for no barrier stage, sockets too open."""
+    """None if Spark encrypts, the plan cannot be a barrier stage, or it has too many partitions."""
     session = rows.sparkSession
     if any(is_on(session, name) for name in _ENCRYPTION):
         return None
@@ -161,7 +161,7 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
     ):
         direct = DirectPlan(packing, plan.identity, rendezvous.address, secret)
         written = rows.mapInArrow(_direct_task(direct), REPORT_SCHEMA, barrier=True)
-        # Adaptive execution runs all stages but the last in order to know its partitions.
+        # Adaptive execution runs all stages but the last to learn its partitions.
         plan.before_run(rows)
         if not _fits_barrier(written, min(concurrent_tasks(session), MAX_TASKS)):
             return None
@@ -175,7 +175,7 @@ def _run_direct(rows: DataFrame, plan: JobPlan) -> list[Report] | None:
 
 
 def _meeting_place(session: SparkSession) -> tuple[str, str]:
-    """How tasks reach the driver, and where it listens for them: not beyond this machine where all of them are here."""
+    """The driver's address for tasks, and its bind address: loopback if all tasks are local."""
     if setting(session, "spark.master").startswith("local"):
         return "127.0.0.1", "127.0.0.1"
     host = setting(session, "spark.driver.host", "127.0.0.1")
@@ -196,7 +196,7 @@ def _run_shuffled(rows: DataFrame, plan: JobPlan) -> list[Report]:
 
 @contextmanager
 def _small_arrow_batches(session: SparkSession) -> Iterator[None]:
-    """Lets the JVM hand over rows in pieces that stay in the cache, and go on while Python packs them."""
+    """Makes the JVM send rows in pieces that fit the CPU cache, and continue while Python packs."""
     before = session.conf.get(_ARROW_BYTES)
     assert before is not None, "Spark has a default for it"
     session.conf.set(_ARROW_BYTES, str(ARROW_BYTES))
@@ -211,7 +211,7 @@ def _collect(written: DataFrame) -> list[Report]:
 
 
 def _fits_barrier(df: DataFrame, slots: int) -> bool:
-    """Whether Spark would run the last stage of this as a barrier stage. Known before it runs."""
+    """Whether Spark can run the last stage of this plan as a barrier stage."""
     rdd = df._jdf.queryExecution().toRdd()  # noqa: SLF001
     if int(rdd.getNumPartitions()) > slots:
         return False
@@ -220,7 +220,7 @@ def _fits_barrier(df: DataFrame, slots: int) -> bool:
 
 
 def choose_slots(session: SparkSession, partition_counts: Mapping[str, int]) -> int:
-    """How many tasks write: as many as can run at once, and no more than there are partitions."""
+    """The number of writing tasks: all that can run at once, at most one per partition."""
     slots = concurrent_tasks(session)
     targets = sum(partition_counts.values())
     return max(1, min(slots, targets) if targets else slots)
@@ -261,7 +261,7 @@ def _delivering_task(plan: DeliveryPlan) -> Any:
 
 
 def _explain(reports: Iterator[T]) -> Iterator[T]:
-    """The same reports; a broker's refusal of the rows becomes our sentence about them."""
+    """Passes the reports on; turns a broker's refusal of the rows into RowRefused."""
     try:
         yield from reports
     except BatchRefusedForSize as problem:
@@ -273,5 +273,5 @@ def _explain(reports: Iterator[T]) -> Iterator[T]:
 
 
 def _too_large(problem: BatchRefusedForSize) -> BatchTooLarge:
-    assert problem.partition is not None, "a writer says where it was refused"
+    assert problem.partition is not None, "a writer names the partition"
     return BatchTooLarge(problem.partition.topic, problem.records, problem.size_bytes)

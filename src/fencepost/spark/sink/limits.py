@@ -1,10 +1,10 @@
-"""How large a batch each topic takes: what the sink knows of `max.message.bytes` and `segment.bytes`.
+"""How large a batch each topic accepts: `max.message.bytes` and `segment.bytes`.
 
-The sink asks once per run for the topics that it knows before the rows (DescribeConfigs). Where it
-may not ask, where the rows name the topic, and where the setting is lowered while the query runs, a
-broker refuses a batch (MESSAGE_TOO_LARGE), and the attempt is repeated with smaller ones, as
-Kafka's own producer would split them. Only a batch of one record cannot become smaller: then the
-record is refused.
+The sink requests them once per run for the topics that it knows before the rows (DescribeConfigs).
+If it lacks the permission, if the rows name the topic, or if the setting is lowered while the query
+runs, a broker refuses a batch (MESSAGE_TOO_LARGE). The attempt is then repeated with smaller ones,
+where Kafka's own producer would split them. A batch of one record cannot become smaller: the record
+is refused.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SETTINGS: Final = ("max.message.bytes", "segment.bytes")
 
 
 class TopicLimits:
-    """What one run of a query has learned of its topics."""
+    """The size limits of topics, as far as one run of a query has learned them."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
         self._described: dict[str, int | None] = {}
         self._refused: dict[str, int] = {}
-        """Half the size of the smallest batch that a topic has refused."""
+        """The limits learned from refused batches."""
 
     def batch_bytes(self, topic: str | None) -> int:
-        """How many bytes of records a batch may have; without a topic, where the rows name theirs."""
+        """The maximum bytes of records per batch. `topic` is None if the rows name theirs."""
         if topic is None:
             limits = list(self._refused.values())
         else:
@@ -47,20 +47,20 @@ class TopicLimits:
         return max(1, min([wanted, *(limit - self._around(limit) for limit in limits)]))
 
     def learn(self, problem: BatchTooLarge) -> None:
-        """A topic has refused a batch: RowRefused when the next one could not be smaller."""
+        """Lowers the limit after a topic refused a batch; RowRefused if it had one record."""
         if problem.records <= 1:
             raise self._refusal(problem)
         topic, size_bytes = problem.topic, problem.size_bytes
         self._described.pop(topic, None)
         limit = self._describe(topic)
-        # What the topic says of itself is right, unless it has refused less than that.
+        # The topic's setting is right, unless the topic has refused less than that.
         learned = limit if limit is not None and limit < size_bytes else size_bytes // 2
         before = self._refused.get(topic)
         self._refused[topic] = learned if before is None or learned < before else before // 2
-        log.info("%s; batches for it have %d bytes from now on", problem, self._refused[topic])
+        log.info("%s; its batches have at most %d bytes from now on", problem, self._refused[topic])
 
     def _around(self, limit: int) -> int:
-        """What a batch needs beside its records, and for records that compression makes larger."""
+        """The bytes of the header, and for records that compression enlarges."""
         return HEADER_BYTES + (limit // 256 + 64 if self._settings.codec else 0)
 
     def _describe(self, topic: str) -> int | None:
@@ -72,11 +72,9 @@ class TopicLimits:
         limit = self._describe(problem.topic)
         known = "" if limit is None else f", which is {limit}"
         return RowRefused(
-            f"topic {problem.topic!r} does not take a record that makes a batch of "
-            f"{problem.size_bytes} bytes: it is larger "
-            f"than max.message.bytes of the topic{known}. Raise max.message.bytes, or make the "
-            "value smaller. Nothing of "
-            "the batch was kept"
+            f"topic {problem.topic!r} does not accept a record that makes a batch of "
+            f"{problem.size_bytes} bytes: it is larger than max.message.bytes of the topic{known}. "
+            "Raise max.message.bytes, or make the value smaller. Nothing of the batch was written"
         )
 
 
@@ -84,7 +82,7 @@ def _ask(options: ClientOptions, topic: str) -> int | None:
     try:
         found = cluster_of(options).describe_configs(ResourceType.TOPIC, topic, SETTINGS)
     except FencepostError as problem:
-        # No right to ask, or no such topic, which will be said with the first row.
+        # No permission, or no such topic, which the first row will report.
         log.debug("the settings of topic %r are not known: %s", topic, problem)
         return None
     values = [found[name].value for name in SETTINGS if name in found]

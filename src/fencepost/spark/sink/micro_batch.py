@@ -1,18 +1,18 @@
-"""Which batch of which query this is, as Spark's engine knows it.
+"""The batch and its query, read from Spark's engine.
 
-`foreachBatch` is given a DataFrame and a number. The query's id stands in the properties of the
-thread that calls us. A thread of the user's own has no such properties; there the query is the one
-whose session the DataFrame belongs to, because the engine clones a session for each run. The source
-offsets are reachable only through the engine's own object, which is not a public interface. Where
-that fails (another Spark, another kind of session) the offsets are unknown, and the ledger decides
-without a fingerprint.
+`foreachBatch` receives a DataFrame and a number. The query's id is a local property of the calling
+thread. A thread that the user started has no such property; there the query is the one whose
+session the DataFrame belongs to, because the engine clones a session for each run. The source
+offsets are only in the engine's own object, which is not a public interface. If that fails (another
+Spark version, another kind of session) the offsets are unknown, and the ledger decides without a
+fingerprint.
 
 The engine counts rows (`numInputRows`, `observe`) in the plan of the batch, and every run of that
-plan adds to them. The sink may have to run it twice, so it sets the counts to zero before each run
-(`forget_counts`).
+plan adds to them. The sink may have to run it twice, so it resets the counts before each run
+(`reset_counts`).
 
-Every question to the JVM costs some of a millisecond in every batch, so each is asked when its
-answer is needed, and what stays the same in a run of a query is asked once.
+Every call into the JVM costs a fraction of a millisecond per batch, so each is made only when
+needed, and what stays the same during a run is read once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from py4j.protocol import Py4JError
 
 from fencepost.spark.failures import SinkRefused
 from fencepost.spark.offsets import parse_all, parse_sources, parse_starts
-from fencepost.spark.sink.ledger.ledger import Batch, fingerprint_of
+from fencepost.spark.sink.ledger.decision import Batch
+from fencepost.spark.sink.ledger.entry import fingerprint_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -36,23 +37,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BETWEEN: Final = "\x00"
-"""Between the offsets of two sources: no JSON has this character."""
+"""Separates the offsets of two sources. JSON text cannot contain it."""
 
 _KEEPING_STATE: Final = frozenset(
     {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit"}
 )
-"""Nodes of a logical plan that keep state where they are streaming; so do those named
+"""Nodes of a logical plan that keep state if they are streaming, in addition to
 `...WithState...`."""
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _JOB_GROUP: Final = "spark.jobGroup.id"
 
 _UNKNOWN: Final = (Py4JError, AttributeError, TypeError)
-"""What asking an engine raises that has other inner parts than the one we know."""
+"""Raised by calls into an engine with other internals than the supported one."""
 
 
 class MicroBatch:
-    """One call of the sink."""
+    """One batch of one run of a query."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class MicroBatch:
         self.run_id = run_id
         self.batch_id = batch_id
         self.is_foreign = is_foreign
-        """Whether the calling thread is not one that Spark has made for the query."""
+        """Whether the calling thread is not the query's own."""
         self._execution = execution
 
     def __repr__(self) -> str:
@@ -75,25 +76,27 @@ class MicroBatch:
 
     @property
     def run(self) -> tuple[str, str]:
+        """Query id and run id."""
         return (self.query_id, self.run_id)
 
     @cached_property
     def end_offsets(self) -> tuple[str, ...]:
-        """Where each source ends, as the checkpoint stores it; nothing where we cannot know it."""
+        """The end offsets of each source, as the checkpoint stores them; empty if unknown."""
         return self._offsets("endOffsets")
 
     @cached_property
     def start_offsets(self) -> tuple[str, ...]:
+        """The start offsets of each source; empty if unknown."""
         return self._offsets("startOffsets")
 
     @property
     def fingerprint(self) -> str:
-        """A short name for what the batch was made from; empty where we cannot know it."""
+        """A short hash of the end offsets; empty if they are unknown."""
         return fingerprint_of(self.end_offsets) if self.end_offsets else ""
 
     def as_batch(self) -> Batch:
-        """What the ledger wants to know."""
-        # Spark has no start offsets for the first batch; our source says them in its end offsets.
+        """The batch as the ledger compares it."""
+        # Spark has no start offsets for the first batch; our source stores them in its end offsets.
         start = parse_sources(self.start_offsets) or parse_starts(self.end_offsets)
         ended = parse_all(self.end_offsets)
         return Batch(
@@ -106,39 +109,37 @@ class MicroBatch:
         )
 
     def next(self, batch_id: int, *, is_foreign: bool = False) -> MicroBatch:
-        """A later call in the same run."""
+        """A later batch of the same run."""
         return MicroBatch(
             self.query_id, self.run_id, batch_id, self._execution, is_foreign=is_foreign
         )
 
     @cached_property
     def _context(self) -> Any:
-        """The engine's object of the batch that it is in."""
+        """The engine's object of its current batch."""
         return None if self._execution is None else self._execution.getLatestExecutionContext()
 
     @cached_property
     def _plan(self) -> Any:
-        """What the engine runs in this batch, with its counts."""
+        """The plan of this batch, which holds its counts."""
         return None if self._context is None else self._context.executionPlan().executedPlan()
 
     def check_batch(self) -> None:
-        """SinkRefused when the engine is in another batch than the caller says."""
+        """Raises SinkRefused if the engine is in another batch."""
         try:
             current = None if self._context is None else int(self._context.batchId())
         except (*_UNKNOWN, ValueError) as problem:
-            log.debug("the engine does not say in which batch it is: %s", problem)
+            log.debug("the engine's current batch is not known: %s", problem)
             return
         if current is not None and current != self.batch_id:
             raise SinkRefused(
                 f"the sink was called for batch {self.batch_id}, but the query is in batch "
-                f"{current}: pass on the batch id "
-                "that Spark gives to your function, and do not return from the function before "
-                "the sink has returned. "
-                "Nothing was written"
+                f"{current}: pass the batch id that Spark passes to your function, and do not "
+                "return from the function before the sink has returned. Nothing was written"
             )
 
     def rdd_id(self) -> int | None:
-        """The RDD as which the engine hands this batch to the user's function; None where we cannot know it."""
+        """The RDD as which the engine passes this batch to the user; None if unknown."""
         try:
             if self._context is None:
                 return None
@@ -147,8 +148,8 @@ class MicroBatch:
             log.debug("the RDD of batch %d is not known: %s", self.batch_id, problem)
             return None
 
-    def forget_counts(self) -> None:
-        """Sets the engine's counts of this batch to zero, so that rows which are about to run again count once."""
+    def reset_counts(self) -> None:
+        """Sets the engine's counts of this batch to zero, before its rows are read again."""
         try:
             if self._plan is not None:
                 self._plan.resetMetrics()
@@ -156,7 +157,7 @@ class MicroBatch:
             log.debug("the counts of batch %d stay as they are: %s", self.batch_id, problem)
 
     def input_rows(self) -> tuple[int, ...]:
-        """What each source has been counted to deliver in this batch; nothing where we cannot know it."""
+        """The row counts of each source in this batch; empty if unknown."""
         try:
             return tuple(int(metric.value()) for metric in self._source_metrics())
         except _UNKNOWN as problem:
@@ -164,7 +165,7 @@ class MicroBatch:
             return ()
 
     def correct_input_rows(self, rows: tuple[int, ...]) -> None:
-        """Sets these counts to what `input_rows` said before."""
+        """Sets these counts to earlier values of `input_rows`."""
         try:
             for metric, count in zip(self._source_metrics(), rows, strict=True):
                 metric.set(count)
@@ -182,7 +183,7 @@ class MicroBatch:
 
     @contextmanager
     def in_thread(self, context: SparkContext) -> Iterator[None]:
-        """Lets the jobs of a thread that is not Spark's belong to the query, so that `query.stop()` ends them."""
+        """Assigns the jobs of a user's thread to the query, so that `query.stop()` ends them."""
         if not self.is_foreign:
             yield
             return
@@ -203,7 +204,7 @@ class MicroBatch:
                 context.setLocalProperty(name, old)  # type: ignore[arg-type]
 
     def source_options(self) -> list[dict[str, str]] | None:
-        """The options of every source of the query; None where we cannot know them all."""
+        """The options of every source of the query; None if some are unknown."""
         try:
             if self._execution is None:
                 return None
@@ -215,28 +216,28 @@ class MicroBatch:
                     found.append(_entries(leaf.relation().options().asCaseSensitiveMap()))
             return found
         except Py4JError as problem:
-            # A source of the older kind (files, rate) has no relation to ask.
+            # A source of the V1 API (files, rate) has no such relation.
             log.debug("the options of the sources are not known: %s", problem)
             return None
 
     @cached_property
     def is_stateful(self) -> bool | None:
-        """Whether the query's plan has an operator that keeps state; None where we cannot know it."""
+        """Whether the query's plan has a stateful operator; None if unknown."""
         try:
             return None if self._execution is None else _keeps_state(self._execution.logicalPlan())
         except _UNKNOWN as problem:
-            log.debug("whether the query keeps state is not known: %s", problem)
+            log.debug("cannot tell whether the query keeps state: %s", problem)
             return None
 
     def is_running(self) -> bool:
-        """Whether the engine says that this run of the query lives; False where we cannot ask it."""
+        """Whether this run of the query is active; False if unknown."""
         try:
             return self._execution is not None and bool(self._execution.isActive())
         except Py4JError:
             return False
 
     def is_stopping(self) -> bool:
-        """Whether somebody has asked the query to stop: then a failed job is not tried again."""
+        """Whether the query is being stopped: a failed job is then not tried again."""
         return self._execution is not None and not self.is_running()
 
     def _offsets(self, which: str) -> tuple[str, ...]:
@@ -244,7 +245,7 @@ class MicroBatch:
             return ()
         try:
             progress = getattr(self._context, which)()
-            # An offset as text is its JSON.
+            # The string form of an offset is its JSON.
             text: str = progress.values().mkString(_BETWEEN)
         except _UNKNOWN as problem:
             log.warning("the offsets of batch %d are not known: %s", self.batch_id, problem)
@@ -266,9 +267,9 @@ def _keeps_state(node: Any) -> bool:
 
 
 def _entries(options: Any) -> dict[str, str]:
-    """A map of the JVM.
+    """A JVM map as a dict.
 
-    Asked before each step: py4j's own loop goes on until Java throws, which takes it 20 ms.
+    Checks `hasNext`: py4j's own iteration runs until Java throws, which takes 20 ms.
     """
     found = {}
     entries = options.entrySet().iterator()
@@ -281,41 +282,38 @@ def _entries(options: Any) -> dict[str, str]:
 def read_micro_batch(
     session: SparkSession, batch_id: int, before: MicroBatch | None = None, *, has_rows: bool = True
 ) -> MicroBatch:
-    """Asks the engine about the batch that it has just handed to us.
+    """Finds the query and the run of a batch.
 
-    `before` is the batch that we saw last.
-
-    `session` is that of the batch's DataFrame; without rows (`has_rows`) it may be any.
+    `session` is that of the batch's DataFrame; if `has_rows` is false it may be any. `before` is
+    the last batch of this sink.
     """
     try:
         context = session.sparkContext
     except AttributeError:
         raise SinkRefused(
-            "TransactionalSink was called in a session of Spark Connect, from which the driver "
-            "cannot be reached: run the "
-            "query in a classic session (SparkSession.builder.master(...), or spark-submit). "
-            "Nothing was written"
+            "TransactionalSink was called in a Spark Connect session: it must run in the driver. "
+            "Use a classic session (SparkSession.builder.master(...), or spark-submit). Nothing "
+            "was written"
         ) from None
     query_id = context.getLocalProperty(_QUERY_ID)
     if query_id:
-        # Spark lets no more than one run of a query live.
+        # Spark allows one active run of a query at a time.
         if before is not None and before.query_id == query_id and before.is_running():
             return before.next(batch_id)
         return _find_run(session, query_id, batch_id)
     if not has_rows:
         raise SinkRefused(
-            "sink.skip was called outside of a streaming query, or in a thread of its own, "
-            "where the query is not known: "
-            "call it in the function that you pass to foreachBatch. Nothing was written"
+            "sink.skip was called outside of a streaming query, or in a thread of your own, where "
+            "the query is not known: call it in the function that you pass to foreachBatch. "
+            "Nothing was written"
         )
     found = _find_by_session(session, batch_id)
     if found is None:
         raise SinkRefused(
-            "TransactionalSink was called outside of a streaming query, or with a DataFrame "
-            "that does not come from the "
-            "query's batch: use it as df.writeStream.foreachBatch(TransactionalSink(...)); a "
-            "thread of your own must be "
-            "given a DataFrame that was made from the batch's. Nothing was written"
+            "TransactionalSink was called outside of a streaming query, or with a DataFrame that "
+            "does not come from the query's batch: use it as "
+            "df.writeStream.foreachBatch(TransactionalSink(...)); in a thread of your own, pass a "
+            "DataFrame derived from the batch's. Nothing was written"
         )
     return found
 
@@ -332,11 +330,10 @@ def _find_run(session: SparkSession, query_id: str, batch_id: int) -> MicroBatch
 
 
 def _find_by_session(session: SparkSession, batch_id: int) -> MicroBatch | None:
-    """The live query for which the engine has made this session."""
+    """The active query that this session was cloned for."""
     try:
         java_session = session._jsparkSession  # noqa: SLF001
-        # An enumeration, because py4j takes the map for one of Python's and would ask for its
-        # values key by key.
+        # An enumeration: py4j would treat the map as a Python dict and fetch its values key by key.
         runs = java_session.sharedState().activeStreamingQueries().elements()
         while runs.hasMoreElements():
             execution = runs.nextElement()

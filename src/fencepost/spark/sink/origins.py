@@ -1,8 +1,8 @@
-"""Where a query reads, seen from the sink: are its sources topics of the sink's own cluster?
+"""Whether a query's sources are topics of the sink's own cluster.
 
-Only then can their offsets be committed in the sink's transaction, and only then does the sink know
-which topics they are: an entry of the ledger has their ids. Spark gives the options of every source
-in the query's plan, for our source and for Spark's own; the cluster that they lead to says its id.
+Only then can the sink's transaction commit their offsets, and only then can the ledger record the
+ids of their topics. Spark's plan has the options of every source, ours and Spark's own; the cluster
+they point to returns its id.
 """
 
 from __future__ import annotations
@@ -21,35 +21,34 @@ if TYPE_CHECKING:
 
 
 class SourceUse(NamedTuple):
-    """What the sink does with the offsets of the sources."""
+    """What the sink does with the source offsets."""
 
     are_ours: bool = False
     """Whether all sources are topics of the sink's cluster."""
     commits: bool = False
-    """Whether their offsets go into the transaction."""
+    """Whether the transaction commits their offsets."""
 
 
 def use_sources(
     commit_source_offsets: bool | None, micro_batch: MicroBatch, sink: ClientOptions
 ) -> SourceUse:
-    """Whether the sources' offsets go into the transaction; SinkRefused when they must and cannot."""
+    """Whether the transaction commits the source offsets; SinkRefused if it must and cannot."""
     foreign = find_foreign_source(micro_batch, sink)
     if foreign is not None and commit_source_offsets:
         raise SinkRefused(
-            f"commit_source_offsets is True, but {foreign}: a transaction can hold only offsets "
-            "of its own cluster. "
-            "Leave commit_source_offsets out, and Spark's checkpoint alone keeps the place in "
-            "the source"
+            f"commit_source_offsets is True, but {foreign}: a transaction can hold only offsets of "
+            "its own cluster. Leave commit_source_offsets out; Spark's checkpoint alone then keeps "
+            "the position in the source"
         )
     are_ours = foreign is None
     return SourceUse(are_ours, are_ours and commit_source_offsets is not False)
 
 
 def find_foreign_source(micro_batch: MicroBatch, sink: ClientOptions) -> str | None:
-    """Why the offsets of the query's sources cannot go into the sink's transaction; None when they can."""
+    """Why the sink's transaction cannot commit the source offsets; None if it can."""
     sources = micro_batch.source_options()
     if not sources or parse_sources(micro_batch.end_offsets) is None:
-        return "the query reads something else than topics, or one topic twice"
+        return "the query reads something other than topics, or one topic twice"
     for options in sources:
         if (reason := _find_difference(options, sink)) is not None:
             return reason
@@ -67,8 +66,8 @@ def _find_difference(options: Mapping[str, str], sink: ClientOptions) -> str | N
         ours = cluster_of(sink).describe_cluster().cluster_id
     except FencepostError as problem:
         return (
-            f"the cluster at {servers or 'no kafka.bootstrap.servers'} could not be asked "
-            f"for its id ({problem})"
+            f"the cluster at {servers or 'no kafka.bootstrap.servers'} did not return its id "
+            f"({problem})"
         )
     if theirs == ours:
         return None

@@ -1,15 +1,16 @@
-"""The driver's producer: under which identity a query writes, from the fence to the end of each transaction.
+"""The driver's producer: the identity a query writes with, from the fence to each EndTxn.
 
-An identity (producer id and epoch) is good for one attempt to write one batch. It is *fresh* until
-somebody may have written with it, and a fresh one is there before every attempt:
+An identity (producer id and epoch) serves one attempt to write one batch. It is *fresh* until it is
+lent to the writers of an attempt, and every attempt needs a fresh one:
 
-    fence -> fresh -> lend -> commit    fresh again with transaction version 2, whose EndTxn brings the next epoch;
-                        |               with version 1 `freshen` asks for it, and is refused if somebody else has
-                        |               taken over
-                        +---> abandon   an abort: fresh again; or doubtful, when nobody answers and we do not know
-                                        whether the transaction is over. Only a new fence can tell
+    fence -> fresh -> lend -> commit    fresh again with transaction version 2, whose EndTxn returns
+                        |               the next epoch; with version 1 `freshen` requests it, and
+                        |               fails if another producer has taken over
+                        +---> abandon   an abort: fresh again; or doubtful, if the coordinator does
+                                        not answer and the transaction may still be open. Only a
+                                        new fence can tell
 
-Whoever is fenced says so and stops. It does not fence back.
+A fenced producer raises an error and stops. It does not fence its successor.
 """
 
 from __future__ import annotations
@@ -38,43 +39,43 @@ _NOTHING_VISIBLE: Final = "Nothing of this batch is visible"
 
 
 class DriverProducer:
-    """One transactional id in the hands of this driver.
-
-    It is made by fencing whoever had the id before.
-    """
+    """Owns one transactional id on behalf of this driver, from `fence` on."""
 
     def __init__(self, transactional_id: str, settings: SinkSettings) -> None:
         self._transactional_id = transactional_id
         self._settings = settings
-        self.identity: ProducerIdentity = self._init()
-        self.is_fresh = True
-        """Whether nobody has written with this identity yet."""
+        self._identity: ProducerIdentity | None = None
+        self.is_fresh = False
+        """Whether nothing was written with this identity yet."""
         self.is_doubtful = False
-        """Whether we do not know if our last transaction is over."""
+        """Whether the last transaction may still be open."""
 
     def __repr__(self) -> str:
         state = "fresh" if self.is_fresh else "doubtful" if self.is_doubtful else "used"
-        return f"<producer {self.identity}, {state}>"
+        return f"<producer {self._identity or self._transactional_id}, {state}>"
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        """The current producer id and epoch."""
+        assert self._identity is not None, "fence first"
+        return self._identity
 
     @property
     def _cluster(self) -> Cluster:
         return cluster_of(self._settings.client)
 
     def fence(self) -> None:
-        """A fresh epoch: what is open under the id is ended, and whoever writes with it is locked out."""
-        self.identity = self._init()
+        """Gets a fresh epoch: ends the id's open transaction, and fences every other writer."""
+        self._identity = self._init()
         self.is_fresh, self.is_doubtful = True, False
 
     def freshen(self) -> bool:
-        """Transaction version 1 keeps its epoch: asks for the next one.
-
-        False when there was no need to.
-        """
+        """Requests the next epoch, which version 1 does not return. False if already fresh."""
         if self.is_fresh:
             return False
         old = self.identity
         try:
-            self.identity = self._cluster.init_producer_id(
+            self._identity = self._cluster.init_producer_id(
                 self._transactional_id,
                 self._settings.transaction_timeout_ms,
                 old.producer_id,
@@ -86,31 +87,31 @@ class DriverProducer:
         return True
 
     def lend(self) -> ProducerIdentity:
-        """The identity for those who write the rows of an attempt."""
+        """The identity, for the writers of one attempt."""
         assert self.is_fresh
         assert not self.is_doubtful
         self.is_fresh = False
         return self.identity
 
     def commit(self) -> None:
-        """Ends the transaction: UnknownOutcome when the answer is lost, SinkRefused when we are fenced."""
+        """Commits; UnknownOutcome if the answer is lost, SinkRefused if this producer is fenced."""
         try:
             following = self._cluster.end_txn(self.identity, commit=True)
         except ProducerFenced as problem:
             raise self.fenced() from problem
         except Refused as problem:
-            # With version 2 the coordinator takes it for a repetition of the abort by which the
-            # timeout ended it.
+            # With version 2 the coordinator treats a commit after a timeout as a retry of the
+            # abort.
             if problem.code != ErrorCode.INVALID_TXN_STATE:
                 raise
             raise self.fenced() from problem
         self.is_fresh = following != self.identity
-        self.identity = following
+        self._identity = following
 
     def abandon(self) -> None:
-        """Aborts a failed attempt, so that its records never count and its executors are locked out."""
+        """Aborts a failed attempt: its records never become visible, its executors are fenced."""
         try:
-            self.identity = self._abort()
+            self._identity = self._abort()
             self.is_fresh = True
         except ProducerFenced as problem:
             raise self.fenced() from problem
@@ -119,7 +120,7 @@ class DriverProducer:
             self.is_doubtful = True
 
     def is_owner(self) -> bool:
-        """Whether nobody has fenced us since our own fence: to be asked before anything is written."""
+        """Whether no other producer has fenced this one. Only valid before it has written."""
         mine = self.identity
         view = self._cluster.describe_transactions([self._transactional_id])[self._transactional_id]
         return view is not None and (view.producer_id, view.producer_epoch) == (
@@ -128,7 +129,7 @@ class DriverProducer:
         )
 
     def is_taken(self) -> bool:
-        """Whether somebody else has the id now: the end of our own transaction raises the epoch by one at most."""
+        """Whether another producer has the id. The end of our transaction adds one to the epoch."""
         mine = self.identity
         views = self._cluster.describe_transactions([self._transactional_id])
         view = views[self._transactional_id]
@@ -137,12 +138,12 @@ class DriverProducer:
         )
 
     def has_timed_out(self) -> bool:
-        """Whether the brokers have aborted our transaction by themselves: that raises the epoch by one, and nobody has it."""
+        """Whether the brokers aborted the transaction by timeout, which adds one to the epoch."""
         mine = self.identity
         try:
             views = self._cluster.describe_transactions([self._transactional_id])
         except FencepostError as problem:
-            log.info("%r: what became of it is not known: %s", self, problem)
+            log.info("%r: the state of its transaction is not known: %s", self, problem)
             return False
         view = views[self._transactional_id]
         return (
@@ -153,27 +154,24 @@ class DriverProducer:
         )
 
     def fenced(self, outcome: str = _NOTHING_VISIBLE) -> SinkRefused:
-        """What to say when the id, or the transaction, is not ours any more."""
+        """The error for a producer that has lost its id or its transaction."""
         if outcome is _NOTHING_VISIBLE and self.has_timed_out():
             return self.timed_out()
         return SinkFenced(
-            f"the transactional_id {self._transactional_id!r} was taken over by another query, "
-            "or the transaction was "
-            "open for longer than kafka.transaction.timeout.ms "
-            f"({self._settings.transaction_timeout_ms}) and was "
-            f"aborted. {outcome}. Give every query its own transactional_id; raise the timeout "
-            "if batches take longer; then start the query again, and it goes on from its checkpoint"
+            f"the transactional_id {self._transactional_id!r} was taken over by another query, or "
+            "the transaction was open for longer than kafka.transaction.timeout.ms "
+            f"({self._settings.transaction_timeout_ms}) and was aborted. {outcome}. Give every "
+            "query its own transactional_id; raise the timeout if batches take longer; then start "
+            "the query again, and it continues from its checkpoint"
         )
 
     def timed_out(self) -> SinkRefused:
-        """What to say when the brokers have aborted the transaction by themselves."""
+        """The error for a transaction that the brokers have aborted by timeout."""
         return SinkRefused(
             f"the transaction of {self._transactional_id!r} was open for longer than "
-            "kafka.transaction.timeout.ms "
-            f"({self._settings.transaction_timeout_ms}), and the brokers aborted it. Nothing of "
-            "this batch is visible. Raise "
-            "the timeout, or make batches smaller; then start the query again, and it repeats "
-            "the batch"
+            f"kafka.transaction.timeout.ms ({self._settings.transaction_timeout_ms}), and the "
+            "brokers aborted it. Nothing of this batch is visible. Raise the timeout, or make "
+            "batches smaller; then start the query again, and it repeats the batch"
         )
 
     def _init(self) -> ProducerIdentity:
@@ -190,7 +188,7 @@ class DriverProducer:
             ) from problem
 
     def _abort(self) -> ProducerIdentity:
-        """The identity for the next attempt."""
+        """Aborts, and returns the identity for the next attempt."""
         mine = self.identity
         try:
             following = self._cluster.end_txn(mine, commit=False)
@@ -199,6 +197,6 @@ class DriverProducer:
                 raise
             following = mine  # Nothing was open: the batch failed before its first write.
         # Version 1 keeps the epoch, and an executor that still runs could begin another transaction
-        # with it. Nobody has taken the id from us, or the abort would have been refused: the fence
-        # meets only our own.
+        # with it. The abort was accepted, so the id is still ours, and this fence affects only our
+        # own writers.
         return self._init() if following == mine else following

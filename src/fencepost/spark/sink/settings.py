@@ -1,4 +1,4 @@
-"""What a sink is told: the client's options under their `kafka.` names, and the sink's own limits."""
+"""The options of a sink: the client's, under their `kafka.` names, and the sink's own limits."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from fencepost.client.options import KNOWN, ClientOptions, read_options
 from fencepost.records.compression import Codec
 
 DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 300_000
-"""How long a transaction may be open. Kafka's default of a minute is short for a batch of Spark's;
-the brokers' default maximum is a quarter of an hour."""
+"""How long a transaction may be open. Kafka's default of a minute is short for a Spark batch; the
+brokers' default maximum is 15 minutes."""
 
 DEFAULT_BATCH_BYTES: Final = 1_000_000
-"""Records per Kafka batch, before compression: a little less than a broker takes by default. With
-half of it workers and brokers need 8 to 15 % more processor time."""
+"""Bytes of records per batch, before compression: a little less than a broker accepts by default.
+With half of it, workers and brokers use 8 to 15 % more CPU time."""
 
 REFUSED: Final = {
     "acks": "every batch is acknowledged by all replicas",
     "bootstrap.servers": "it is the first argument of the sink",
     "enable.idempotence": "the sink is always idempotent",
     "key.serializer": "keys are written as they are: cast the column",
-    "partitioner.class": "rows are placed as Kafka's own producer does; use the partition "
-    "column for another placement",
+    "partitioner.class": "rows are partitioned as by Kafka's own producer; use the partition "
+    "column for other partitions",
     "transactional.id": "it is the argument transactional_id",
     "value.serializer": "values are written as they are: cast the column",
 }
-"""Options of a producer that would be silently without effect, and what to do instead."""
+"""Producer options that would have no effect, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """The options of a sink, read."""
+    """The parsed options of a sink."""
 
     client: ClientOptions
     transaction_timeout_ms: int
@@ -42,11 +42,12 @@ class SinkSettings:
 
     @property
     def codec(self) -> int:
+        """The compression codec of record batches."""
         return Codec[self.client.compression_type.upper()]
 
 
 def read_settings(bootstrap_servers: str, options: Mapping[str, Any]) -> SinkSettings:
-    """ConfigError names the option and what would do."""
+    """Parses the options; ConfigError names the option and valid values."""
     given = strip_kafka(options)
     for name, reason in REFUSED.items():
         if name in given:
@@ -60,7 +61,7 @@ def read_settings(bootstrap_servers: str, options: Mapping[str, Any]) -> SinkSet
 
 
 def strip_kafka(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options without their prefix; a name without it is a mistake, and we say which one was meant."""
+    """Options without their `kafka.` prefix; ConfigError suggests a name if it is missing."""
     stripped: dict[str, Any] = {}
     for name, value in options.items():
         if not name.lower().startswith("kafka."):

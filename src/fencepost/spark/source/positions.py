@@ -18,7 +18,7 @@ from fencepost.client.failures import Refused, UnknownTopicOrPartition
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import DataLost, RowRefused
 from fencepost.spark.offsets import PartitionOffsets
-from fencepost.spark.sink.ledger.former import source_offsets
+from fencepost.spark.sink.ledger.legacy import source_offsets
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.source.options import LATEST, Bound, SourceOptions
 from fencepost.spark.source.ranges import OffsetRange

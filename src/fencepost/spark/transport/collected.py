@@ -106,7 +106,7 @@ def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class AttachedRecord(Protocol):
-    """What travels with the rows: the ledger's part of the transaction (`sink/ledger/entering.py`)."""
+    """What travels with the rows: the ledger's part of the transaction (`sink/ledger/entry_writer.py`)."""
 
     place: TopicPartition
 

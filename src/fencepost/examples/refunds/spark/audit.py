@@ -35,9 +35,9 @@ from fencepost.examples.refunds.spark.settlements import (
     EXACTLY_ONCE,
     Topics,
 )
-from fencepost.spark.sink.ledger.former import source_offsets
-from fencepost.spark.sink.ledger.ledger import Page, group_of
-from fencepost.spark.sink.ledger.reader import read_page
+from fencepost.spark.sink.ledger.entry import LedgerView, group_of
+from fencepost.spark.sink.ledger.legacy import source_offsets
+from fencepost.spark.sink.ledger.reader import read_ledger_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,7 +157,7 @@ def output_ends(spark: SparkSession, topic: str) -> dict[TopicPartition, int]:
 
 
 def compare_offsets(
-    page: Page,
+    view: LedgerView,
     committed: dict[TopicPartition, int],
     output: dict[TopicPartition, int],
     settlements: dict[TopicPartition, int],
@@ -169,7 +169,7 @@ def compare_offsets(
         OFFSETS_AND_INPUT: sum(end - committed.get(p, 0) for p, end in settlements.items()),
     }
     if last_batch is not None:
-        in_ledger = page.entry.batch_id if page.entry else -1
+        in_ledger = view.entry.batch_id if view.entry else -1
         wrong[LEDGER_AND_CHECKPOINT] = abs(last_batch - in_ledger)
     return wrong
 
@@ -182,9 +182,9 @@ def last_batch_of(checkpoint: Path) -> int:
     return max(numbers, default=-1)
 
 
-def read_ledger(cluster: Cluster, prefix: str) -> Page:
+def read_ledger(cluster: Cluster, prefix: str) -> LedgerView:
     """What the pipeline's last transaction said of itself."""
-    return read_page(cluster, transactional_id(prefix), ledger_topic(prefix))
+    return read_ledger_view(cluster, transactional_id(prefix), ledger_topic(prefix))
 
 
 def read_offsets(cluster: Cluster, prefix: str) -> dict[TopicPartition, int]:

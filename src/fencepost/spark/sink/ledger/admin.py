@@ -1,9 +1,8 @@
-"""The ledger in the hands of a person: look at it, let a query in, forget an id.
+"""Administration of the ledger: list and describe ids, adopt a query, forget an id.
 
-Every change is a transaction of the transactional id itself, after a fence, like one of the sink:
-whoever writes with the id is locked out first, so nothing can be committed between what was read
-and what is written. Afterwards an id has one record at most, wherever it had some before, and its
-old place in the group is cleared.
+Every change is a transaction of the transactional id itself, after a fence, like one of the sink.
+The fence stops any other producer with the id, so nothing can be committed between the read and the
+write. Afterwards the id has at most one record, and its legacy place in the group is cleared.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
 from fencepost.client.failures import Refused
 from fencepost.spark.failures import EntryUnreadable
-from fencepost.spark.sink.ledger.former import moved_to, read_former
-from fencepost.spark.sink.ledger.ledger import (
-    FormerLedger,
+from fencepost.spark.sink.ledger.entry import (
     LedgerEntry,
+    LegacyLedger,
     decode_entry,
     encode_entry,
-    follow,
     group_of,
+    next_entry,
 )
-from fencepost.spark.sink.ledger.reader import Found, Scan, places_of, scan
+from fencepost.spark.sink.ledger.legacy import moved_to, read_legacy
+from fencepost.spark.sink.ledger.reader import FoundRecord, ScanResult, places_of, scan
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, key_of, partition_of, refusal_of
 
@@ -43,40 +42,42 @@ _IDLE: Final = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """One id, as its record says."""
+    """The record of one id."""
 
     transactional_id: str
-    found: Found
+    found: FoundRecord
     entry: LedgerEntry | None
-    """None when the record cannot be read."""
+    """None if the record cannot be read."""
     problem: str = ""
     is_settled: bool = True
-    """False when a transaction of the id, which has written another record, is open."""
+    """False if an open transaction of the id has written another record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
-    """Everything that the cluster has of one id."""
+class IdDescription:
+    """Everything the cluster stores about one id."""
 
     records: tuple[LedgerRecord, ...]
-    """The newest first. More than one where partitions were added by an older version, or by
-    hand."""
-    former: FormerLedger | None
+    """Newest first. More than one only after an older version or a manual write."""
+    legacy: LegacyLedger | None
     state: str | None
-    """What the transaction coordinator says of the id; None where it does not know it."""
+    """The coordinator's state of the id; None if it does not exist."""
 
     @property
     def newest(self) -> LedgerRecord | None:
+        """The newest record."""
         return self.records[0] if self.records else None
 
     @property
     def entry(self) -> LedgerEntry | None:
+        """The entry in the newest record, or else the legacy entry."""
         if self.newest is not None:
             return self.newest.entry
-        return self.former.entry if self.former else None
+        return self.legacy.entry if self.legacy else None
 
     @property
     def is_open(self) -> bool:
+        """Whether a transaction of the id is open."""
         return self.state is not None and self.state not in _IDLE
 
 
@@ -90,21 +91,25 @@ def list_records(cluster: Cluster, topic: str = LEDGER_TOPIC) -> list[LedgerReco
     return sorted(newest.values(), key=lambda record: record.transactional_id)
 
 
-def look_up(cluster: Cluster, transactional_id: str, topic: str = LEDGER_TOPIC) -> Holdings:
-    """All about one id, without touching it."""
-    return _look_up(cluster, transactional_id, topic, fenced=False)
+def describe_id(
+    cluster: Cluster, transactional_id: str, topic: str = LEDGER_TOPIC
+) -> IdDescription:
+    """Describes one id without fencing it."""
+    return _describe_id(cluster, transactional_id, topic, fenced=False)
 
 
-def _look_up(cluster: Cluster, transactional_id: str, topic: str, *, fenced: bool) -> Holdings:
+def _describe_id(
+    cluster: Cluster, transactional_id: str, topic: str, *, fenced: bool
+) -> IdDescription:
     view = _find_topic(cluster, topic)
     records: list[LedgerRecord] = []
     if view is not None:
         records = _records(_scan(cluster, view, key_of(transactional_id), fenced=fenced))
     described = cluster.describe_transactions([transactional_id])[transactional_id]
     committed = cluster.offset_fetch(group_of(transactional_id), require_stable=fenced)
-    return Holdings(
+    return IdDescription(
         tuple(sorted(records, key=_age, reverse=True)),
-        read_former(committed, ""),
+        read_legacy(committed, ""),
         None if described is None else described.state,
     )
 
@@ -118,23 +123,27 @@ def adopt(
     *,
     force: bool = False,
 ) -> LedgerEntry:
-    """Says that this batch of this query is the last one in the topics; -1: none of it is."""
+    """Records this batch of this query as the last committed one; -1: none is."""
     wanted = LedgerEntry(query_id, last_batch)
     return _rewrite(
-        cluster, transactional_id, topic, lambda before: follow(before, wanted, None), force=force
+        cluster,
+        transactional_id,
+        topic,
+        lambda before: next_entry(before, wanted, None),
+        force=force,
     )
 
 
 def forget_durations(
     cluster: Cluster, transactional_id: str, topic: str = LEDGER_TOPIC, *, force: bool = False
 ) -> LedgerEntry:
-    """Forgets how long transactions were open, so that the sink starts with a lower timeout."""
-    if look_up(cluster, transactional_id, topic).entry is None:
-        raise _nothing_known(transactional_id, topic)
+    """Clears the recorded durations, so that the sink starts with a lower timeout."""
+    if describe_id(cluster, transactional_id, topic).entry is None:
+        raise _no_record(transactional_id, topic)
 
     def without(before: LedgerEntry | None) -> LedgerEntry:
-        assert before is not None, "a fence ends transactions, and removes no record"
-        return replace(follow(before, before, None), recent_ms=())
+        assert before is not None, "a fence removes no record"
+        return replace(next_entry(before, before, None), recent_ms=())
 
     return _rewrite(cluster, transactional_id, topic, without, force=force)
 
@@ -142,18 +151,18 @@ def forget_durations(
 def forget(
     cluster: Cluster, transactional_id: str, topic: str = LEDGER_TOPIC, *, force: bool = False
 ) -> None:
-    """Deletes all that is known of the id, as if no query had ever used it."""
+    """Deletes everything about the id, as if no query had used it."""
     before = _require_quiet(cluster, transactional_id, topic, force=force)
-    if not before.records and before.former is None:
-        raise _nothing_known(transactional_id, topic)
+    if not before.records and before.legacy is None:
+        raise _no_record(transactional_id, topic)
     identity = _fence(cluster, transactional_id)
-    holdings = _look_up(cluster, transactional_id, topic, fenced=True)
-    if holdings.records:
-        _commit(cluster, identity, {record.found.place: None for record in holdings.records}, {})
-        # The coordinator remembers a committed transaction, and the sink would miss its ledger.
+    described = _describe_id(cluster, transactional_id, topic, fenced=True)
+    if described.records:
+        _commit(cluster, identity, {record.found.place: None for record in described.records}, {})
+        # Otherwise the coordinator shows a committed transaction, and the sink misses its ledger.
         _fence(cluster, transactional_id)
-    if holdings.former is not None:
-        cluster.offset_delete(group_of(transactional_id), holdings.former.places)
+    if described.legacy is not None:
+        cluster.offset_delete(group_of(transactional_id), described.legacy.places)
 
 
 def _rewrite(
@@ -164,22 +173,22 @@ def _rewrite(
     *,
     force: bool,
 ) -> LedgerEntry:
-    """Replaces whatever there is by one record."""
+    """Replaces all records of the id by one."""
     view = _require_topic(cluster, topic)
     _require_quiet(cluster, transactional_id, topic, force=force)
     identity = _fence(cluster, transactional_id)
-    holdings = _look_up(cluster, transactional_id, topic, fenced=True)
-    entry = change(holdings.entry)
+    described = _describe_id(cluster, transactional_id, topic, fenced=True)
+    entry = change(described.entry)
     place = TopicPartition(topic, partition_of(transactional_id, len(view.partitions)))
-    if holdings.newest is not None:
-        place = holdings.newest.found.place
+    if described.newest is not None:
+        place = described.newest.found.place
     values: dict[TopicPartition, bytes | None] = {
-        record.found.place: None for record in holdings.records
+        record.found.place: None for record in described.records
     }
     values[place] = encode_entry(entry)
     marks = {}
-    if holdings.former is not None and holdings.former.entry is not None:
-        marks = dict.fromkeys(holdings.former.places, moved_to(topic))
+    if described.legacy is not None and described.legacy.entry is not None:
+        marks = dict.fromkeys(described.legacy.places, moved_to(topic))
     _commit(cluster, identity, values, marks)
     return entry
 
@@ -197,9 +206,7 @@ def _commit(
         for place, value in values.items():
             append_record(cluster, identity, place, value)
     except FencepostError:
-        with suppress(
-            FencepostError
-        ):  # What went wrong is said already, and the next fence aborts it as well.
+        with suppress(FencepostError):  # The first error matters; the next fence aborts it too.
             cluster.end_txn(identity, commit=False)
         raise
     cluster.end_txn(identity, commit=True)
@@ -209,27 +216,26 @@ def _fence(cluster: Cluster, transactional_id: str) -> ProducerIdentity:
     return cluster.init_producer_id(transactional_id, TRANSACTION_TIMEOUT_MS)
 
 
-def _require_quiet(cluster: Cluster, transactional_id: str, topic: str, *, force: bool) -> Holdings:
-    """What there is before the fence."""
-    holdings = look_up(cluster, transactional_id, topic)
-    if holdings.is_open and not force:
+def _require_quiet(
+    cluster: Cluster, transactional_id: str, topic: str, *, force: bool
+) -> IdDescription:
+    """Describes the id before the fence; refuses if its transaction is open."""
+    described = describe_id(cluster, transactional_id, topic)
+    if described.is_open and not force:
         raise FencepostError(
-            f"a transaction of {transactional_id!r} is open (state {holdings.state}): a query "
-            "is writing, or has died. Stop "
-            "it, and wait until the transaction has timed out; or pass --force, which aborts it "
-            "and fences the query. "
-            "Nothing was changed"
+            f"a transaction of {transactional_id!r} is open (state {described.state}): a query is "
+            "writing, or has died. Stop it, and wait until the transaction has timed out; or pass "
+            "--force, which aborts it and fences the query. Nothing was changed"
         )
-    return holdings
+    return described
 
 
 def _require_topic(cluster: Cluster, topic: str) -> TopicView:
     view = _find_topic(cluster, topic)
     if view is None:
         raise FencepostError(
-            f"the cluster has no topic {topic!r}: name the ledger's topic with --topic, or "
-            "create it with "
-            "`fencepost ledger create`"
+            f"the cluster has no topic {topic!r}: name the ledger topic with --topic, or create it "
+            "with `fencepost ledger create`"
         )
     return view
 
@@ -241,14 +247,14 @@ def _find_topic(cluster: Cluster, topic: str) -> TopicView | None:
         raise refusal_of(topic, problem) from problem
 
 
-def _scan(cluster: Cluster, view: TopicView, key: bytes | None, *, fenced: bool) -> Scan:
+def _scan(cluster: Cluster, view: TopicView, key: bytes | None, *, fenced: bool) -> ScanResult:
     try:
         return scan(cluster, places_of(view), key, fenced=fenced)
     except Refused as problem:
         raise refusal_of(view.name, problem) from problem
 
 
-def _records(found: Scan) -> list[LedgerRecord]:
+def _records(found: ScanResult) -> list[LedgerRecord]:
     open_keys = {record.key for record in found.undecided}
     return [
         _record(each, is_settled=each.key not in open_keys)
@@ -257,7 +263,7 @@ def _records(found: Scan) -> list[LedgerRecord]:
     ]
 
 
-def _record(found: Found, *, is_settled: bool) -> LedgerRecord:
+def _record(found: FoundRecord, *, is_settled: bool) -> LedgerRecord:
     assert found.value is not None
     name = found.key.decode("utf-8", "replace")
     try:
@@ -267,15 +273,12 @@ def _record(found: Found, *, is_settled: bool) -> LedgerRecord:
 
 
 def _age(record: LedgerRecord) -> tuple[bool, int]:
-    """What orders the records of one id.
-
-    One that cannot be read may be the newest: nobody should look past it.
-    """
+    """The sort key of the records of one id. An unreadable one may be the newest, so it wins."""
     return (record.entry is None, record.entry.serial if record.entry else 0)
 
 
-def _nothing_known(transactional_id: str, topic: str) -> FencepostError:
+def _no_record(transactional_id: str, topic: str) -> FencepostError:
     return FencepostError(
-        f"topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` shows "
-        "those that it has"
+        f"topic {topic!r} has no record of {transactional_id!r}: `fencepost ledger list` lists its "
+        "records"
     )

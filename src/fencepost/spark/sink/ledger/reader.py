@@ -1,19 +1,20 @@
-"""Reads the ledger's topic: the newest committed record of a transactional id, whatever else is in the topic.
+"""Finds the newest committed record of a transactional id in the ledger topic.
 
-Theory of operation. A reader of committed data stops at the last stable offset, so one open
-transaction of any query would keep all others from starting. We read everything up to the high
-watermark, and tell what became of a record by its own producer's markers: a transactional record is
-pending until a later marker of the same producer id in the same partition commits or aborts it. The
-epoch does not matter (transaction version 2 raises it in the marker), and a new producer id after
-an exhausted epoch is simply another producer.
+Theory of operation. A `read_committed` reader stops at the last stable offset, so one open
+transaction of any query would keep all others from starting. This reader goes to the high
+watermark, and uses the markers of a record's own producer: a transactional record is pending until
+a later marker of the same producer id in the same partition commits or aborts it. The epoch does
+not matter (transaction version 2 raises it in the marker), and a new producer id after an exhausted
+epoch is simply another producer.
 
-A record whose marker never comes is either of a transaction that is still open, or was committed
-and its marker compacted away: a cleaner removes the records of an aborted transaction before its
-marker. After the fence none of our own can be open, so it counts as committed (`fenced`), if the id
-is still ours: a successor that has fenced us may have written it. Before the fence it is undecided.
+A record without a marker either belongs to an open transaction, or was committed and its marker
+compacted away: a cleaner removes the records of an aborted transaction before its marker. After the
+fence, none of our own transactions can be open, so the record counts as committed (`fenced`) if the
+id is still ours; otherwise a successor that has fenced us may have written it. Before the fence it
+is undecided.
 
 All partitions are read, because a record stays where it was first written when partitions are
-added. Nothing is kept but the records of the wanted ids, so a large topic costs time and no memory.
+added. Only the records of the requested ids are kept, so a large topic costs time but no memory.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from fencepost.records.compression import Codec
 from fencepost.records.control import read_marker
 from fencepost.records.opened import iterate_records
 from fencepost.spark.failures import EntryUnreadable, SinkRefused
-from fencepost.spark.sink.ledger.former import read_former
-from fencepost.spark.sink.ledger.ledger import LedgerEntry, Page, decode_entry, group_of
+from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView, decode_entry, group_of
+from fencepost.spark.sink.ledger.legacy import read_legacy
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, key_of, refusal_of
 
 if TYPE_CHECKING:
@@ -47,46 +48,48 @@ log = logging.getLogger(__name__)
 FETCH_BYTES: Final = 4 * 1024 * 1024
 PARTITION_FETCH_BYTES: Final = 1024 * 1024
 PROGRESS_SECONDS: Final = 5.0
-"""How often a long read says how far it is."""
+"""How often a long read logs its progress."""
 
 _END_IS_EMPTY: Final = 3
-"""How often a broker must say that nothing lies before the high watermark until it is believed."""
+"""How many empty answers in a row prove that no batch is left before the high watermark."""
 
 
-class Found(NamedTuple):
-    """A record of the ledger."""
+class FoundRecord(NamedTuple):
+    """A record in the ledger topic."""
 
     place: TopicPartition
     offset: int
     timestamp_ms: int
     key: bytes
     value: bytes | None
-    """None for a tombstone: the id was forgotten."""
+    """None for a tombstone."""
 
 
 class PartitionFold:
-    """What one partition says: committed records by key, and those whose fate is open. Pure."""
+    """Folds the batches of one partition: committed records by key, and pending ones. Pure."""
 
     def __init__(self, place: TopicPartition, key: bytes | None) -> None:
         self._place = place
         self._key = key
-        self._pending: dict[int, dict[bytes, Found]] = {}
-        self.committed: dict[bytes, Found] = {}
+        self._pending: dict[int, dict[bytes, FoundRecord]] = {}
+        self.committed: dict[bytes, FoundRecord] = {}
 
-    def take(self, batch: SealedBatch) -> None:
-        """The next batch of the partition."""
+    def add(self, batch: SealedBatch) -> None:
+        """Adds the next batch of the partition."""
         if batch.is_control:
-            self._take_marker(batch)
+            self._add_marker(batch)
             return
         for record in self._wanted(batch):
             assert record.key is not None
-            found = Found(self._place, record.offset, record.timestamp_ms, record.key, record.value)
+            found = FoundRecord(
+                self._place, record.offset, record.timestamp_ms, record.key, record.value
+            )
             if batch.is_transactional:
                 self._pending.setdefault(batch.producer_id, {})[record.key] = found
             else:
                 self.committed[record.key] = found
 
-    def _take_marker(self, batch: SealedBatch) -> None:
+    def _add_marker(self, batch: SealedBatch) -> None:
         if batch.producer_id not in self._pending:
             return
         marker = read_marker(batch)
@@ -98,7 +101,7 @@ class PartitionFold:
 
     def _wanted(self, batch: SealedBatch) -> Iterable[Record]:
         key = self._key
-        # Most batches are of other queries: looking for the key's bytes is much quicker than
+        # Most batches belong to other queries: searching for the key's bytes is much faster than
         # opening them.
         if key is not None and batch.codec == Codec.NONE and key not in bytes(batch.data):
             return []
@@ -108,9 +111,9 @@ class PartitionFold:
             if record.key is not None and (key is None or record.key == key)
         ]
 
-    def pending(self) -> dict[bytes, Found]:
-        """Records without a marker, the newest of each key."""
-        undecided: dict[bytes, Found] = {}
+    def pending(self) -> dict[bytes, FoundRecord]:
+        """The newest record of each key that has no marker."""
+        undecided: dict[bytes, FoundRecord] = {}
         for records in self._pending.values():
             for key, found in records.items():
                 if key not in undecided or undecided[key].offset < found.offset:
@@ -118,13 +121,13 @@ class PartitionFold:
         return undecided
 
 
-class Scan(NamedTuple):
-    """What the whole topic says."""
+class ScanResult(NamedTuple):
+    """The records found in all partitions."""
 
-    committed: list[Found]
+    committed: list[FoundRecord]
     """The newest committed record of each key in each partition."""
-    undecided: list[Found]
-    """Those without a marker, though a fence may have made sure that they are committed."""
+    undecided: list[FoundRecord]
+    """Those without a marker; after a fence they are also in `committed`."""
 
 
 def places_of(view: TopicView) -> list[TopicPartition]:
@@ -134,15 +137,14 @@ def places_of(view: TopicView) -> list[TopicPartition]:
 
 def scan(
     cluster: Cluster, places: list[TopicPartition], key: bytes | None, *, fenced: bool = False
-) -> Scan:
-    """Reads partitions to their high watermark, for one key or for all of them.
+) -> ScanResult:
+    """Reads partitions to their high watermark, for one key or for all.
 
-    `fenced`: no transaction that wrote this key is open any more, so a record without a marker is
-    committed.
+    `fenced`: no transaction that wrote this key is open, so a record without a marker is committed.
     """
     folds = _read_all(cluster, places, key)
-    committed: list[Found] = []
-    undecided: list[Found] = []
+    committed: list[FoundRecord] = []
+    undecided: list[FoundRecord] = []
     for fold in folds.values():
         newest = dict(fold.committed)
         for each, found in fold.pending().items():
@@ -150,7 +152,7 @@ def scan(
             if fenced and (each not in newest or newest[each].offset < found.offset):
                 newest[each] = found
         committed.extend(newest.values())
-    return Scan(committed, undecided)
+    return ScanResult(committed, undecided)
 
 
 def _read_all(
@@ -174,16 +176,16 @@ def _read_all(
             for batch in answer.batches:
                 if batch.base_offset < ends[place]:
                     seal_check(batch)
-                    folds[place].take(batch)
+                    folds[place].add(batch)
             positions[place] = answer.next_offset
             if answer.next_offset >= ends[place] or progress.is_at_end(answer, ends[place]):
                 del positions[place]
-        progress.note(positions, cluster.options.default_api_timeout_ms)
+        progress.update(positions, cluster.options.default_api_timeout_ms)
     return folds
 
 
 class _Progress:
-    """Notices when a read stands still, and says how far a long one is."""
+    """Detects a read that makes no progress, and logs the progress of a long one."""
 
     def __init__(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -191,11 +193,11 @@ class _Progress:
         self._last = dict(positions)
         self._ends = ends
         self._empty_answers = 0
-        self._said = self._moved = time.monotonic()
+        self._logged = self._moved = time.monotonic()
         self.is_moving = True
 
-    def note(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """After every fetch; RetriesExhausted when nothing has come for so long."""
+    def update(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> None:
+        """Call after every fetch; RetriesExhausted if nothing came for `timeout_ms`."""
         now = time.monotonic()
         self.is_moving = dict(positions) != self._last
         self._last = dict(positions)
@@ -207,17 +209,16 @@ class _Progress:
         if now - self._moved >= timeout_ms / 1_000:
             what = f"reading the ledger on from offset {offset} of {place}"
             raise RetriesExhausted(what, timeout_ms, f"nothing, and it ends at {self._ends[place]}")
-        if now - self._said >= PROGRESS_SECONDS:
-            self._said = now
+        if now - self._logged >= PROGRESS_SECONDS:
+            self._logged = now
             left = sum(self._ends[each] - position for each, position in positions.items())
             log.warning("reading the ledger in %r: at most %d records to go", place.topic, left)
 
     def is_at_end(self, answer: FetchedPartition, end: int) -> bool:
-        """Whether nothing lies between the position and the end, as after a compaction.
+        """Whether no batch is left before the end, as after a compaction.
 
-        A broker sends at least one batch of the first partition that has any. So a partition that
-        was asked for alone, and answered with none though its high watermark is at the end, has
-        none.
+        A broker returns at least one batch of the first partition that has any. So a partition that
+        was fetched alone and returned none, with its high watermark at the end, has none.
         """
         if self.is_moving or answer.batches or answer.high_watermark < end:
             return False
@@ -225,29 +226,29 @@ class _Progress:
         return self._empty_answers >= _END_IS_EMPTY
 
 
-# Pages.
+# The ledger of one id.
 
 
-def read_page(
+def read_ledger_view(
     cluster: Cluster,
     transactional_id: str,
     topic: str = LEDGER_TOPIC,
     *,
     query_id: str = "",
     fenced: bool = False,
-) -> Page:
-    """What the cluster knows of an id's ledger, for tools: a topic that nobody knows has no record."""
+) -> LedgerView:
+    """The ledger of an id, for tools. A missing topic has no record."""
     try:
         view = cluster.find_topic(topic)
         places = [] if view is None else places_of(view)
-        return page_of(cluster, transactional_id, places, query_id=query_id, fenced=fenced)
+        return read_view(cluster, transactional_id, places, query_id=query_id, fenced=fenced)
     except UnknownTopicOrPartition:
-        return page_of(cluster, transactional_id, [], query_id=query_id)
+        return read_view(cluster, transactional_id, [], query_id=query_id)
     except Refused as problem:
         raise refusal_of(topic, problem) from problem
 
 
-def page_of(
+def read_view(
     cluster: Cluster,
     transactional_id: str,
     places: list[TopicPartition],
@@ -255,36 +256,35 @@ def page_of(
     query_id: str,
     fenced: bool = False,
     stable: bool = True,
-) -> Page:
-    """What these partitions of the ledger's topic say of an id, and its old place.
+) -> LedgerView:
+    """The ledger of an id in these partitions and at its legacy place.
 
-    `fenced`: nobody writes with the id now, so whatever is there is final. `stable`: waits for
-    offsets of the group whose transaction is open, which only matters for the old place.
+    `fenced`: the id has no open transaction, so every record is final. `stable`: waits for offsets
+    of the group whose transaction is open, which matters only for the legacy place.
     """
     found = scan(cluster, places, key_of(transactional_id), fenced=fenced)
     committed = cluster.offset_fetch(group_of(transactional_id), require_stable=stable)
-    former = read_former(committed, query_id)
+    legacy = read_legacy(committed, query_id)
     newest = newest_of(found.committed)
     if newest is not None:
-        return Page(newest[0].place, newest[1], former, not found.undecided)
-    return Page(None, former.entry if former else None, former, not found.undecided)
+        return LedgerView(newest[0].place, newest[1], legacy, not found.undecided)
+    return LedgerView(None, legacy.entry if legacy else None, legacy, not found.undecided)
 
 
-def newest_of(records: Iterable[Found]) -> tuple[Found, LedgerEntry] | None:
-    """The newest record of one key that is no tombstone; SinkRefused when it cannot be read."""
+def newest_of(records: Iterable[FoundRecord]) -> tuple[FoundRecord, LedgerEntry] | None:
+    """The newest record of one key, without tombstones; SinkRefused if it cannot be read."""
     entries = [(found, _decode(found)) for found in records if found.value is not None]
     return max(entries, key=lambda pair: pair[1].serial, default=None)
 
 
-def _decode(found: Found) -> LedgerEntry:
+def _decode(found: FoundRecord) -> LedgerEntry:
     assert found.value is not None
     try:
         return decode_entry(found.value)
     except EntryUnreadable as problem:
         raise SinkRefused(
-            f"the ledger's record of {found.key.decode('utf-8', 'replace')!r} at offset "
-            f"{found.offset} of {found.place} "
-            f"cannot be read: {problem}. `fencepost ledger show --topic {found.place.topic}` "
-            "shows it, and "
-            "`fencepost ledger adopt` replaces it. Nothing was written"
+            f"the ledger record of {found.key.decode('utf-8', 'replace')!r} at offset "
+            f"{found.offset} of {found.place} cannot be read: {problem}. `fencepost ledger show "
+            f"--topic {found.place.topic}` shows it, and `fencepost ledger adopt` replaces it. "
+            "Nothing was written"
         ) from problem

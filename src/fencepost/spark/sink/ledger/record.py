@@ -1,4 +1,4 @@
-"""One record of the ledger on its way: sealed, and alone in its partition as far as its identity goes."""
+"""One ledger record as a sealed batch: the only one of its identity in its partition."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ if TYPE_CHECKING:
 def append_record(
     cluster: Cluster, identity: ProducerIdentity, place: TopicPartition, value: bytes | None
 ) -> None:
-    """Writes one record of the ledger; None forgets the id.
-
-    An identity writes once to a partition.
-    """
+    """Writes one ledger record; None is a tombstone. An identity writes once to a partition."""
     with cluster.writer(identity) as writer:
         writer.write(place, sealed_record(identity, value))
         writer.flush()
 
 
 def sealed_record(identity: ProducerIdentity, value: bytes | None) -> bytearray:
-    """The batch of a record, which must be the first one of this identity in its partition."""
+    """The batch of a record, which must be the identity's first in its partition."""
     assert identity.transactional_id is not None
     return build_batch(
         [Record(key=key_of(identity.transactional_id), value=value)],

@@ -1,4 +1,4 @@
-"""What the keeper of the ledger puts into the transaction of a batch, and what it finds after any end of it."""
+"""What the ledger store writes into a batch's transaction, and reads after any outcome."""
 
 from __future__ import annotations
 
@@ -19,20 +19,13 @@ from fencepost.client.groups import CommittedOffset
 from fencepost.client.options import read_options
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused, SourceReplaced
-from fencepost.spark.sink.ledger import keeper as keeper_module
+from fencepost.spark.sink.ledger import store as store_module
 from fencepost.spark.sink.ledger.admin import forget
-from fencepost.spark.sink.ledger.former import encode_former, read_former, source_offsets
-from fencepost.spark.sink.ledger.keeper import LedgerKeeper
-from fencepost.spark.sink.ledger.ledger import (
-    NO_PERMITS,
-    Batch,
-    LedgerEntry,
-    Page,
-    Permits,
-    Verdict,
-    group_of,
-)
+from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Batch, Overrides, Verdict
+from fencepost.spark.sink.ledger.entry import LedgerEntry, LedgerView, group_of
+from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy, source_offsets
 from fencepost.spark.sink.ledger.record import append_record
+from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES, ensure_topic
 from fencepost.spark.sink.origins import SourceUse
 from tests.spark.sink.ledgers import OURS, Home, PlayedMicroBatch, embedded_home
@@ -55,23 +48,23 @@ def enter(
     home: Home,
     name: str,
     batch_id: int = 0,
-    before: Page | None = None,
+    before: LedgerView | None = None,
     *,
     query_id: str = "q",
     ends: str = ENDS,
     commit: bool | None = True,
     version: int = 2,
     **how: Any,
-) -> Page:
+) -> LedgerView:
     """One batch of a driver of its own; None leaves its transaction open."""
-    keeper = home.keeper(name)
+    store = home.store(name)
     identity = home.begin(name, version)
-    known = keeper.look(query_id, stable=True) if before is None else before
+    known = store.peek(query_id, stable=True) if before is None else before
     micro_batch = PlayedMicroBatch(query_id, batch_id, ends)
-    page = enter_in(keeper, identity, micro_batch, known, **how)
+    view = enter_in(store, identity, micro_batch, known, **how)
     if commit is not None:
         home.cluster.end_txn(identity, commit=commit)
-    return page
+    return view
 
 
 def committed(home: Home, name: str) -> dict[TopicPartition, CommittedOffset]:
@@ -84,54 +77,54 @@ def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_
     home: Home, version: int, beside: TopicPartition | None
 ) -> None:
     name = f"together-{version}-{beside}"
-    page = enter(home, name, version=version, is_stateful=False, parts=("one",), beside=beside)
-    assert home.page(name) == page
-    entry = page.entry
+    view = enter(home, name, version=version, is_stateful=False, parts=("one",), beside=beside)
+    assert home.view(name) == view
+    entry = view.entry
     assert entry is not None
     assert entry.sources == {SOURCE: 42}
-    view = home.cluster.metadata(["source"]).topics["source"]
-    assert entry.topic_ids == {"source": topic_id_text(view.topic_id)}
+    topic = home.cluster.metadata(["source"]).topics["source"]
+    assert entry.topic_ids == {"source": topic_id_text(topic.topic_id)}
     assert (entry.sources_committed, entry.is_stateful, entry.parts) == (True, False, ("one",))
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
     enter(home, name, 1, ends='{"source": {"0": 50}}', commit=False, version=version, beside=beside)
-    assert home.page(name) == page
+    assert home.view(name) == view
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
 
 
 def test_offsets_that_are_not_committed_are_in_the_entry_all_the_same(home: Home) -> None:
-    page = enter(home, "uncommitted", sources=SourceUse(are_ours=True, commits=False))
-    assert page.entry is not None
-    assert (page.entry.sources, page.entry.sources_committed) == ({SOURCE: 42}, False)
-    assert page.entry.topic_ids
+    view = enter(home, "uncommitted", sources=SourceUse(are_ours=True, commits=False))
+    assert view.entry is not None
+    assert (view.entry.sources, view.entry.sources_committed) == ({SOURCE: 42}, False)
+    assert view.entry.topic_ids
     assert committed(home, "uncommitted") == {}
 
 
 def test_a_source_of_another_cluster_has_no_topic_ids_unless_it_says_them(home: Home) -> None:
     """A topic of that name here is another one."""
-    page = enter(home, "foreign", sources=SourceUse())
-    assert page.entry is not None
-    assert (page.entry.sources, page.entry.topic_ids) == ({SOURCE: 42}, {})
+    view = enter(home, "foreign", sources=SourceUse())
+    assert view.entry is not None
+    assert (view.entry.sources, view.entry.topic_ids) == ({SOURCE: 42}, {})
     text = topic_id_text(bytes(range(16)))
-    page = enter(
+    view = enter(
         home, "foreign", 1, ends=f'{{"@id:source:{text}": {{}}, "source": {{"0": 42}}}}',
         sources=SourceUse(),
     )  # fmt: skip
-    assert page.entry is not None
-    assert page.entry.topic_ids == {"source": text}
+    assert view.entry is not None
+    assert view.entry.topic_ids == {"source": text}
 
 
 def test_a_topic_that_is_missing_is_in_the_entry_and_not_committed(home: Home) -> None:
-    page = enter(home, "missing", ends='{"@gone:lost::0=7": {}, "source": {"0": 42}}')
-    assert page.entry is not None
-    assert page.entry.sources == {SOURCE: 42, TopicPartition("lost", 0): 7}
+    view = enter(home, "missing", ends='{"@gone:lost::0=7": {}, "source": {"0": 42}}')
+    assert view.entry is not None
+    assert view.entry.sources == {SOURCE: 42, TopicPartition("lost", 0): 7}
     assert committed(home, "missing") == {SOURCE: CommittedOffset(42)}
 
 
 def test_a_query_that_does_not_read_topics_has_an_entry_without_sources(home: Home) -> None:
-    page = enter(home, "files", ends='{"logOffset": 3}')
-    assert page.entry is not None
-    assert page.entry.sources is None
-    assert home.page("files") == page
+    view = enter(home, "files", ends='{"logOffset": 3}')
+    assert view.entry is not None
+    assert view.entry.sources is None
+    assert home.view("files") == view
 
 
 def test_an_empty_batch_is_entered_like_any_other_and_before_the_first_row(home: Home) -> None:
@@ -154,15 +147,15 @@ def ends_in(home: Home, topic: str, offset: int) -> str:
 def test_offsets_of_a_topic_that_was_created_again_are_left_out(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They would be committed onto another topic, and `startingOffsets=committed` would skip its records."""
+    """On the new topic, `startingOffsets=committed` would skip records."""
     home.cluster.create_topics([NewTopic("anew-1", 1, 1)])
     planned = ends_in(home, "anew-1", 7)
     recreate(home, "anew-1")
-    page = enter(home, "anew-1", 0, ends=planned)
+    view = enter(home, "anew-1", 0, ends=planned)
     assert committed(home, "anew-1") == {SOURCE: CommittedOffset(42)}
     assert "deleted and created again" in caplog.text
-    assert page.entry is not None
-    assert page.entry.topic_ids["anew-1"] in planned, "the entry names the topic that was read"
+    assert view.entry is not None
+    assert view.entry.topic_ids["anew-1"] in planned, "the entry names the topic that was read"
     enter(home, "anew-1", 1, ends=ends_in(home, "anew-1", 3))
     assert committed(home, "anew-1")[TopicPartition("anew-1", 0)] == CommittedOffset(3)
 
@@ -188,16 +181,16 @@ def test_a_source_topic_that_changes_beside_the_rows_costs_one_attempt_and_commi
     home.cluster.delete_topics([name])
     if is_back:
         home.cluster.create_topics([NewTopic(name, 1, 1)])
-    keeper, producer = home.keeper(name), home.producer(name)
+    store, producer = home.store(name), home.producer(name)
     with pytest.raises((SourceReplaced, UnknownTopicOrPartition)):
-        enter_in(keeper, producer.lend(), planned, Page(), beside=OUT)
+        enter_in(store, producer.lend(), planned, LedgerView(), beside=OUT)
     producer.abandon()
     assert committed(home, name) == {}
     identity = producer.lend()
-    page = enter_in(keeper, identity, planned, Page(), beside=OUT)
+    view = enter_in(store, identity, planned, LedgerView(), beside=OUT)
     home.cluster.end_txn(identity, commit=True)
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
-    assert home.page(name) == page
+    assert home.view(name) == view
 
 
 def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
@@ -207,8 +200,8 @@ def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
             enter(home, name, ends="")
         home.add_partitions(5)
         for name in ("a", "b", "c"):
-            page = enter(home, name, 1, ends="")
-            assert page.place == TopicPartition(LEDGER_TOPIC, 0)
+            view = enter(home, name, 1, ends="")
+            assert view.place == TopicPartition(LEDGER_TOPIC, 0)
             assert home.batch_in(name) == 1
 
 
@@ -219,57 +212,57 @@ def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
 def test_a_successor_that_is_writing_is_not_taken_for_a_predecessor_that_has_committed(
     home: Home, ending: bool | None
 ) -> None:
-    """A driver that was suspended between its fence and its read would take the batch for written, and lose it."""
+    """A driver suspended between fence and read would lose the batch as already written."""
     name = f"suspended-{ending}"
     enter(home, name, 0)
     suspended = home.producer(name)
     enter(home, name, 1, commit=ending, ends="")
-    keeper = home.keeper(name)
+    store = home.store(name)
     if ending is None:
         with pytest.raises(SinkRefused, match="was taken over by another query"):
-            keeper.read("q", suspended)
+            store.read("q", suspended)
     else:
-        entry = keeper.read("q", suspended).entry
+        entry = store.read("q", suspended).entry
         assert entry is not None
         assert entry.batch_id == (1 if ending else 0)
-    assert home.read(name).entry == home.page(name).entry
+    assert home.read(name).entry == home.view(name).entry
 
 
-class WithoutMarker(LedgerKeeper):
+class WithoutMarker(LedgerStore):
     """Reads a partition from which the marker of a committed record was compacted away."""
 
-    def _read(self, query_id: str, *, fenced: bool, stable: bool) -> Page:
+    def _read(self, query_id: str, *, fenced: bool, stable: bool) -> LedgerView:
         assert fenced
-        return Page(TopicPartition(self.topic, 0), LedgerEntry("q", 5), is_settled=False)
+        return LedgerView(TopicPartition(self.topic, 0), LedgerEntry("q", 5), is_settled=False)
 
 
 def test_a_record_whose_marker_is_gone_is_committed_for_whoever_owns_the_id(home: Home) -> None:
     producer = home.producer("no-marker")
-    keeper = WithoutMarker(home.cluster.options, "no-marker")
-    page = keeper.read("q", producer)
-    assert (page.entry, page.is_settled) == (LedgerEntry("q", 5), True)
+    store = WithoutMarker(home.cluster.options, "no-marker")
+    view = store.read("q", producer)
+    assert (view.entry, view.is_settled) == (LedgerEntry("q", 5), True)
     home.producer("no-marker")
     with pytest.raises(SinkRefused, match="was taken over by another query"):
-        keeper.read("q", producer)
+        store.read("q", producer)
 
 
 def test_a_topic_that_a_broker_does_not_know_is_not_taken_for_an_empty_one() -> None:
     """Or the first batch, which Spark repeats after a crash, would be written again."""
     with embedded_home() as home:
         enter(home, "id", 0, ends="")
-        keeper, producer = home.keeper("id"), home.producer("id")
+        store, producer = home.store("id"), home.producer("id")
         home.delete()
-        with pytest.raises(SinkRefused, match="which holds the ledger, was deleted a moment"):
-            keeper.look("q", stable=True)
-        with pytest.raises(SinkRefused, match="which holds the ledger, was deleted a moment"):
-            keeper.read("q", producer)
+        with pytest.raises(SinkRefused, match="which holds the ledger, was just deleted"):
+            store.peek("q", stable=True)
+        with pytest.raises(SinkRefused, match="which holds the ledger, was just deleted"):
+            store.read("q", producer)
 
 
 def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(home: Home) -> None:
     """It may have been told of fewer than the one that was asked at the start."""
     enter(home, "few", 0, ends="")
-    keeper = home.keeper("few")
-    genuine = keeper.cluster.metadata
+    store = home.store("few")
+    genuine = store.cluster.metadata
 
     def forgetful(topics: Any) -> Any:
         view = genuine(topics)
@@ -277,8 +270,8 @@ def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(home: 
         return replace(view, topics={LEDGER_TOPIC: replace(found, partitions=found.partitions[:1])})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keeper.cluster, "metadata", forgetful)
-        entry = keeper.look("q", stable=True).entry
+        patch.setattr(store.cluster, "metadata", forgetful)
+        entry = store.peek("q", stable=True).entry
     assert entry is not None
     assert entry.batch_id == 0
 
@@ -287,9 +280,9 @@ class Outage:
     """Some partitions of the ledger's topic have no leader."""
 
     def __init__(
-        self, patch: pytest.MonkeyPatch, keeper: LedgerKeeper, is_offline: Callable[[int], bool]
+        self, patch: pytest.MonkeyPatch, store: LedgerStore, is_offline: Callable[[int], bool]
     ) -> None:
-        cluster = keeper.cluster
+        cluster = store.cluster
         metadata, list_offsets = cluster.metadata, cluster.list_offsets
 
         def leaderless(topics: Any) -> Any:
@@ -312,44 +305,44 @@ class Outage:
 def test_a_partition_without_a_leader_stops_only_queries_whose_record_may_be_there(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = enter(home, "elsewhere", 0, ends="")
-    keeper, producer = home.keeper("elsewhere"), home.producer("elsewhere")
-    place = page.place
+    view = enter(home, "elsewhere", 0, ends="")
+    store, producer = home.store("elsewhere"), home.producer("elsewhere")
+    place = view.place
     assert place is not None
     with monkeypatch.context() as patch:
-        Outage(patch, keeper, lambda index: index != place.partition)
-        assert keeper.look("q", stable=True) == keeper.read("q", producer) == page
+        Outage(patch, store, lambda index: index != place.partition)
+        assert store.peek("q", stable=True) == store.read("q", producer) == view
     with monkeypatch.context() as patch:
-        Outage(patch, keeper, lambda index: index == place.partition)
+        Outage(patch, store, lambda index: index == place.partition)
         with pytest.raises(RetriesExhausted):
-            keeper.look("q", stable=True)
+            store.peek("q", stable=True)
         with pytest.raises(RetriesExhausted):
-            keeper.read("q", producer)
+            store.read("q", producer)
 
 
 def test_a_query_that_was_forgotten_may_have_its_record_in_a_partition_without_a_leader(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left in the other partition says nothing."""
-    page = enter(home, "forgotten", 0, ends="")
-    place = page.place
+    view = enter(home, "forgotten", 0, ends="")
+    place = view.place
     assert place is not None
     forget(home.cluster, "forgotten")
-    keeper = home.keeper("forgotten")
-    Outage(monkeypatch, keeper, lambda index: index != place.partition)
+    store = home.store("forgotten")
+    Outage(monkeypatch, store, lambda index: index != place.partition)
     with pytest.raises(RetriesExhausted):
-        keeper.look("q", stable=True)
+        store.peek("q", stable=True)
 
 
 def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If the next record went elsewhere, an id would have two, and a partition without a leader could hide the newer."""
+    """Otherwise an id would have two records, and an offline partition could hide the newer."""
     with embedded_home() as home:
         home.create(1)
-        page = enter(home, "id", 0, ends="")
+        view = enter(home, "id", 0, ends="")
         home.add_partitions(7)
-        keeper, genuine = home.keeper("id"), append_record
+        store, genuine = home.store("id"), append_record
         calls: list[TopicPartition] = []
 
         def forgetful(cluster: Any, identity: Any, place: TopicPartition, value: Any) -> None:
@@ -358,10 +351,10 @@ def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a
                 raise UnknownTopicOrPartition("Produce", 3)
             genuine(cluster, identity, place, value)
 
-        monkeypatch.setattr(keeper_module, "append_record", forgetful)
+        monkeypatch.setattr(store_module, "append_record", forgetful)
         identity = home.begin("id")
-        enter_in(keeper, identity, PlayedMicroBatch("q", 1), page)
-        assert calls == [page.place, page.place]
+        enter_in(store, identity, PlayedMicroBatch("q", 1), view)
+        assert calls == [view.place, view.place]
 
 
 # The topic.
@@ -369,10 +362,10 @@ def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a
 
 def test_the_sink_makes_the_topic_where_there_is_none() -> None:
     with embedded_home() as home:
-        home.keeper("id")
+        home.store("id")
         view = home.cluster.metadata([LEDGER_TOPIC]).topics[LEDGER_TOPIC]
         assert len(view.partitions) == PARTITIONS
-        other = LedgerKeeper(home.cluster.options, "id", "a-teams-own")
+        other = LedgerStore(home.cluster.options, "id", "a-teams-own")
         other.prepare()
         other.prepare()
         assert home.cluster.find_topic("a-teams-own") is not None
@@ -382,9 +375,9 @@ def test_sinks_that_start_at_the_same_time_share_the_topic() -> None:
     with embedded_home() as home:
         servers = str(home.cluster.options.bootstrap[0])
         options = [read_options(servers, {"client.id": f"c{n}"}) for n in range(8)]
-        keepers = [LedgerKeeper(each, f"id-{n}") for n, each in enumerate(options)]
-        with ThreadPoolExecutor(len(keepers)) as pool:
-            list(pool.map(LedgerKeeper.prepare, keepers))
+        stores = [LedgerStore(each, f"id-{n}") for n, each in enumerate(options)]
+        with ThreadPoolExecutor(len(stores)) as pool:
+            list(pool.map(LedgerStore.prepare, stores))
         view = home.cluster.metadata([LEDGER_TOPIC]).topics[LEDGER_TOPIC]
         assert len(view.partitions) == PARTITIONS
         for each in options:
@@ -405,7 +398,7 @@ def test_a_broker_that_has_not_heard_of_the_new_topic_is_asked_again(
     monkeypatch.setattr(home.cluster, "describe_configs", late)
     ensure_topic(home.cluster, LEDGER_TOPIC)
     assert not refusals
-    monkeypatch.setattr("fencepost.spark.sink.ledger.topic.NEWS_SECONDS", 0.0)
+    monkeypatch.setattr("fencepost.spark.sink.ledger.topic.PROPAGATION_SECONDS", 0.0)
     refusals += [1]
     with pytest.raises(UnknownTopicOrPartition):
         ensure_topic(home.cluster, LEDGER_TOPIC)
@@ -425,7 +418,7 @@ def test_a_topic_that_would_not_keep_the_ledger_is_refused(
     with embedded_home() as home:
         home.create(1, **settings)
         with pytest.raises(SinkRefused, match=named):
-            home.keeper("id")
+            home.store("id")
 
 
 class Guarded:
@@ -449,10 +442,10 @@ class Guarded:
 
 @pytest.fixture
 def guarded(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def guard(home: Home, **codes: ErrorCode) -> LedgerKeeper:
+    def guard(home: Home, **codes: ErrorCode) -> LedgerStore:
         played = Guarded(home, **codes)
-        monkeypatch.setattr("fencepost.spark.sink.ledger.keeper.cluster_of", lambda options: played)
-        return LedgerKeeper(home.cluster.options, "id", "guarded")
+        monkeypatch.setattr("fencepost.spark.sink.ledger.store.cluster_of", lambda options: played)
+        return LedgerStore(home.cluster.options, "id", "guarded")
 
     return guard
 
@@ -469,47 +462,47 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_who_may_not_create_the_topic_is_told_the_command(
     home: Home, guarded: Any, code: ErrorCode
 ) -> None:
-    keeper = guarded(home, create_topics=code)
+    store = guarded(home, create_topics=code)
     with pytest.raises(SinkRefused, match="`fencepost ledger create --topic guarded`"):
-        keeper.prepare()
+        store.prepare()
     assert home.cluster.find_topic("guarded") is None
 
 
 def test_who_may_not_see_the_topic_is_told_what_to_grant(home: Home, guarded: Any) -> None:
-    keeper = guarded(home, find_topic=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    store = guarded(home, find_topic=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SinkRefused, match="grant READ, WRITE and DESCRIBE"):
-        keeper.prepare()
+        store.prepare()
 
 
 def test_settings_that_may_not_be_seen_are_warned_of(
     home: Home, guarded: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeper = guarded(home, describe_configs=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    keeper.prepare()
+    store = guarded(home, describe_configs=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    store.prepare()
     assert "grant this user DESCRIBE_CONFIGS" in caplog.text
     home.cluster.delete_topics(["guarded"])
 
 
 def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
     with embedded_home() as home:
-        keeper = home.keeper("id")
+        store = home.store("id")
         micro_batch = PlayedMicroBatch("q", 0)
         identity = home.begin("id")
-        page = enter_in(keeper, identity, micro_batch, Page(), sources=SourceUse())
+        view = enter_in(store, identity, micro_batch, LedgerView(), sources=SourceUse())
         identity = home.cluster.end_txn(identity, commit=True)
         home.delete()
         micro_batch = PlayedMicroBatch("q", 1)
-        page = enter_in(keeper, identity, micro_batch, page, sources=SourceUse())
+        view = enter_in(store, identity, micro_batch, view, sources=SourceUse())
         home.cluster.end_txn(identity, commit=True)
-        assert home.page("id") == page
+        assert home.view("id") == view
 
 
 def test_a_topic_that_is_lost_while_the_query_is_stopped_is_missed() -> None:
     with embedded_home() as home:
         enter(home, "id", ends="")
         home.delete()
-        page = home.keeper("id").look("q", stable=True)
-        assert page == Page()
+        view = home.store("id").peek("q", stable=True)
+        assert view == LedgerView()
 
 
 # The old place.
@@ -518,44 +511,44 @@ def test_a_topic_that_is_lost_while_the_query_is_stopped_is_missed() -> None:
 def put_former(home: Home, name: str, *places: TopicPartition) -> None:
     """As an older version has left it, with an offset of a source."""
     identity = home.begin(name)
-    offsets = dict.fromkeys(places or [OLD_PLACE], encode_former(LedgerEntry("q", 6, "f")))
+    offsets = dict.fromkeys(places or [OLD_PLACE], encode_legacy(LedgerEntry("q", 6, "f")))
     home.cluster.txn_offset_commit(identity, group_of(name), offsets | {SOURCE: CommittedOffset(9)})
     home.cluster.end_txn(identity, commit=True)
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_the_old_ledger_is_found_and_moves_with_the_first_entry(home: Home, version: int) -> None:
-    name = f"former-{version}"
+    name = f"legacy-{version}"
     put_former(home, name)
-    before = home.page(name)
+    before = home.view(name)
     assert before.place is None
     assert before.entry == LedgerEntry("q", 6, "f")
     # An aborted transaction moves nothing.
     enter(home, name, 7, version=version, commit=False)
-    assert home.page(name) == before
+    assert home.view(name) == before
     after = enter(home, name, 7, version=version)
-    assert home.page(name) == after
+    assert home.view(name) == after
     assert after.entry is not None
     assert after.entry.batch_id == 7
     left = committed(home, name)
-    former = read_former(left, "q")
-    assert former is not None
-    assert former.entry is None
+    legacy = read_legacy(left, "q")
+    assert legacy is not None
+    assert legacy.entry is None
     assert source_offsets(left) == {SOURCE: 42}
 
 
 def test_offsets_of_the_group_are_not_taken_for_the_old_entrys(home: Home) -> None:
     put_former(home, "stale")
-    entry = home.page("stale").entry
+    entry = home.view("stale").entry
     assert entry is not None
     assert entry.sources is None
 
 
 def test_the_mark_gives_way_to_the_offset_of_a_source(home: Home) -> None:
     put_former(home, "shared", TopicPartition("source", 0))
-    page = enter(home, "shared", 7)
+    view = enter(home, "shared", 7)
     assert committed(home, "shared") == {SOURCE: CommittedOffset(42)}
-    assert home.page("shared").entry == page.entry
+    assert home.view("shared").entry == view.entry
 
 
 def test_a_mark_without_a_record_is_a_lost_topic() -> None:
@@ -564,13 +557,13 @@ def test_a_mark_without_a_record_is_a_lost_topic() -> None:
         put_former(home, "id")
         enter(home, "id", 7)
         home.delete()
-        keeper = home.keeper("id")
-        page = keeper.look("q", stable=True)
-        decision = keeper.judge(page, Batch("q", 8), SourceUse())
+        store = home.store("id")
+        view = store.peek("q", stable=True)
+        decision = store.decide(view, Batch("q", 8), SourceUse())
         assert decision.verdict is Verdict.REFUSE
         assert "the topic has no record of it" in decision.reason
-        assert keeper.judge(page, Batch("q", 0), SourceUse()).verdict is Verdict.REFUSE
-        adopted = keeper.judge(page, Batch("q", 8), SourceUse(), Permits(adopt=True))
+        assert store.decide(view, Batch("q", 0), SourceUse()).verdict is Verdict.REFUSE
+        adopted = store.decide(view, Batch("q", 8), SourceUse(), Overrides(adopt=True))
         assert adopted.verdict is Verdict.WRITE
 
 
@@ -580,13 +573,13 @@ def test_an_older_version_that_wrote_after_the_move_is_noticed_and_adopting_sett
     put_former(home, "rival")
     enter(home, "rival", 7)
     put_former(home, "rival")
-    keeper = home.keeper("rival")
-    decision = keeper.judge(keeper.look("q", stable=True), Batch("q", 8), SourceUse())
+    store = home.store("rival")
+    decision = store.decide(store.peek("q", stable=True), Batch("q", 8), SourceUse())
     assert decision.verdict is Verdict.REFUSE
     assert "an older version of fencepost has written" in decision.reason
     enter(home, "rival", 8)
     assert (
-        keeper.judge(keeper.look("q", stable=True), Batch("q", 9), SourceUse()).verdict
+        store.decide(store.peek("q", stable=True), Batch("q", 9), SourceUse()).verdict
         is Verdict.WRITE
     )
 
@@ -602,18 +595,20 @@ def test_a_query_continues_where_the_entry_ends_and_not_where_the_group_stands(h
         ends='{"source": {"0": 60}}', sources=SourceUse(are_ours=True, commits=False),
     )  # fmt: skip
     assert committed(home, "gone") == {SOURCE: CommittedOffset(42)}
-    keeper = home.keeper("gone")
-    page = keeper.look("q", stable=True)
+    store = home.store("gone")
+    view = store.peek("q", stable=True)
 
-    def judge(start: int, permits: Permits = NO_PERMITS, sources: SourceUse = OURS) -> Verdict:
-        return keeper.judge(page, Batch("q", 0, "", {SOURCE: start}), sources, permits).verdict
+    def decide(
+        start: int, overrides: Overrides = NO_OVERRIDES, sources: SourceUse = OURS
+    ) -> Verdict:
+        return store.decide(view, Batch("q", 0, "", {SOURCE: start}), sources, overrides).verdict
 
-    assert judge(42) is Verdict.REFUSE
-    assert judge(42, Permits(take_over="p")) is Verdict.REFUSE
-    assert judge(60) is Verdict.TAKE_OVER
+    assert decide(42) is Verdict.REFUSE
+    assert decide(42, Overrides(take_over="p")) is Verdict.REFUSE
+    assert decide(60) is Verdict.TAKE_OVER
     # On another cluster the same numbers mean nothing.
-    assert judge(60, sources=SourceUse()) is Verdict.REFUSE
-    assert judge(60, Permits(take_over="p"), sources=SourceUse()) is Verdict.TAKE_OVER
+    assert decide(60, sources=SourceUse()) is Verdict.REFUSE
+    assert decide(60, Overrides(take_over="p"), sources=SourceUse()) is Verdict.TAKE_OVER
 
 
 def test_a_topic_that_was_made_again_is_not_continued(home: Home) -> None:
@@ -622,8 +617,8 @@ def test_a_topic_that_was_made_again_is_not_continued(home: Home) -> None:
     enter(home, "anew", 0, query_id="p", ends='{"again": {"0": 3}}')
     home.cluster.delete_topics(["again"])
     home.cluster.create_topics([NewTopic("again", 1, 1)])
-    keeper = home.keeper("anew")
-    decision = keeper.judge(keeper.look("q", stable=True), Batch("q", 0, "", {place: 3}), OURS)
+    store = home.store("anew")
+    decision = store.decide(store.peek("q", stable=True), Batch("q", 0, "", {place: 3}), OURS)
     assert decision.verdict is Verdict.REFUSE
     assert "was deleted and created again" in decision.reason
 
@@ -632,10 +627,10 @@ def test_a_partition_that_is_new_since_begins_at_its_beginning() -> None:
     with embedded_home() as home:
         home.cluster.create_topics([NewTopic("source", 2, 1)])
         enter(home, "id", 0, query_id="p")
-        keeper = home.keeper("id")
+        store = home.store("id")
         new = TopicPartition("source", 1)
-        page = keeper.look("q", stable=True)
+        view = store.peek("q", stable=True)
         begins = {SOURCE: 42, new: 0}
-        assert keeper.judge(page, Batch("q", 0, "", begins), OURS).verdict is Verdict.TAKE_OVER
+        assert store.decide(view, Batch("q", 0, "", begins), OURS).verdict is Verdict.TAKE_OVER
         begins = {SOURCE: 42, new: 1}
-        assert keeper.judge(page, Batch("q", 0, "", begins), OURS).verdict is Verdict.REFUSE
+        assert store.decide(view, Batch("q", 0, "", begins), OURS).verdict is Verdict.REFUSE

@@ -2,12 +2,12 @@
 
 Theory of operation. Up to version 0.1 every transaction committed an offset of
 `fencepost-<transactional id>` on partition 0 of some topic: the offset was the batch id, the
-metadata (JSON, "v": 1) the rest. Such an offset expired with the group, died with the topic, and
-could be taken for a source's offset. It is read where the ledger's topic has no record; the
-transaction that writes the first record replaces it by a mark ("moved"), so an older version that
-comes back finds no ledger and refuses, and this one knows that there must be a record.
+metadata (JSON, "v": 1) the rest. Such an offset expired with the group, disappeared with the topic,
+and could be mistaken for a source offset. It is read if the ledger topic has no record. The
+transaction that writes the first record replaces it by a mark ("moved"): an older version then
+finds no ledger and refuses, and this version expects a record.
 
-The group's other offsets are those of the sources. `is_ledger` tells them apart.
+The group's other offsets are source offsets. `is_ledger` tells them apart.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, Final
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.groups import CommittedOffset
-from fencepost.spark.sink.ledger.ledger import FormerLedger, LedgerEntry
+from fencepost.spark.sink.ledger.entry import LedgerEntry, LegacyLedger
 
 _VERSION: Final = 1
 _MOVED_VERSION: Final = 2
-"""One that older versions do not read, so they refuse."""
+"""Older versions do not read this version, so they refuse."""
 
 
-def read_former(
+def read_legacy(
     committed: Mapping[TopicPartition, CommittedOffset], query_id: str
-) -> FormerLedger | None:
-    """What the group says of the ledger: this query's newest entry, or any other; None when nothing."""
-    entries = {tp: entry for tp, value in committed.items() if (entry := decode_former(value))}
+) -> LegacyLedger | None:
+    """The newest entry in the group, preferably of this query; None if there is none."""
+    entries = {tp: entry for tp, value in committed.items() if (entry := decode_legacy(value))}
     places = tuple(sorted(tp for tp, value in committed.items() if is_ledger(value)))
     if not places:
         return None
@@ -38,23 +38,23 @@ def read_former(
         key=lambda entry: (entry.query_id == query_id, entry.batch_id),
         default=None,
     )
-    return FormerLedger(places, newest)
+    return LegacyLedger(places, newest)
 
 
 def source_offsets(
     committed: Mapping[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, int]:
-    """The offsets of sources among those of a group."""
+    """The source offsets among those of a group."""
     return {tp: value.offset for tp, value in committed.items() if not is_ledger(value)}
 
 
 def is_ledger(committed: CommittedOffset) -> bool:
-    """Whether this offset was a batch id and no position in a partition."""
-    return decode_former(committed) is not None or _metadata(committed).get("moved") is True
+    """Whether this offset is a batch id, not a position in a partition."""
+    return decode_legacy(committed) is not None or _metadata(committed).get("moved") is True
 
 
-def decode_former(committed: CommittedOffset) -> LedgerEntry | None:
-    """The entry behind an offset; None for a mark, or an offset that is no ledger."""
+def decode_legacy(committed: CommittedOffset) -> LedgerEntry | None:
+    """The entry in an offset; None for a mark or a source offset."""
     metadata = _metadata(committed)
     try:
         if metadata["v"] != _VERSION or metadata["batchId"] != committed.offset:
@@ -70,8 +70,8 @@ def decode_former(committed: CommittedOffset) -> LedgerEntry | None:
         return None
 
 
-def encode_former(entry: LedgerEntry) -> CommittedOffset:
-    """As older versions wrote it."""
+def encode_legacy(entry: LedgerEntry) -> CommittedOffset:
+    """The offset as older versions wrote it."""
     metadata = {
         "v": _VERSION,
         "queryId": entry.query_id,
@@ -83,7 +83,7 @@ def encode_former(entry: LedgerEntry) -> CommittedOffset:
 
 
 def moved_to(topic: str) -> CommittedOffset:
-    """The mark that takes the place of an entry."""
+    """The mark that replaces an entry."""
     metadata = {"v": _MOVED_VERSION, "moved": True, "topic": topic}
     return CommittedOffset(0, json.dumps(metadata, separators=(",", ":")))
 

@@ -1,7 +1,7 @@
-"""Who keeps the ledger: reads it at the start of a run, and writes its records.
+"""Reads the ledger of one transactional id at the start of a run, and writes its records.
 
-How a batch is entered into its own transaction, in which order and beside which requests, is in
-`entering.py`.
+`entry_writer.py` defines how a batch enters its own transaction: in which order, and together with
+which requests.
 """
 
 from __future__ import annotations
@@ -15,20 +15,16 @@ from fencepost.client.failures import Refused, RetriesExhausted, UnknownTopicOrP
 from fencepost.client.reading import EARLIEST
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.failures import SinkRefused
-from fencepost.spark.sink.ledger.entering import Entering
-from fencepost.spark.sink.ledger.ledger import (
-    NO_PERMITS,
-    Batch,
-    Decision,
-    FormerLedger,
+from fencepost.spark.sink.ledger.decision import NO_OVERRIDES, Batch, Decision, Overrides, decide
+from fencepost.spark.sink.ledger.entry import (
     LedgerEntry,
-    Page,
-    Permits,
-    decide,
+    LedgerView,
+    LegacyLedger,
     encode_entry,
     group_of,
 )
-from fencepost.spark.sink.ledger.reader import page_of
+from fencepost.spark.sink.ledger.entry_writer import EntryWriter
+from fencepost.spark.sink.ledger.reader import read_view
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import (
     LEDGER_TOPIC,
@@ -50,12 +46,12 @@ if TYPE_CHECKING:
     from fencepost.spark.sink.producer import DriverProducer
 
 
-_THE_LEDGER_TELLS: Final = "Whether this batch is visible, the ledger will tell"
+_THE_LEDGER_TELLS: Final = "The ledger will tell whether this batch is visible"
 
 log = logging.getLogger(__name__)
 
 
-class LedgerKeeper:
+class LedgerStore:
     """The ledger of one transactional id."""
 
     def __init__(
@@ -67,75 +63,78 @@ class LedgerKeeper:
         self._transactional_id = transactional_id
         self._partition_count = 0
         self.is_watchful = False
-        """Whether a source's topic went missing or was replaced under this run: then each is looked
-        at first."""
+        """Whether a source topic was deleted or replaced during this run. Topic ids are then
+        compared before the offsets are committed."""
 
     @property
     def cluster(self) -> Cluster:
+        """The connection to the sink's cluster."""
         return cluster_of(self._options)
 
     @property
     def patience_seconds(self) -> float:
-        """How long to wait for a transaction of somebody else."""
+        """How long to wait for another producer's transaction."""
         return self._options.default_api_timeout_ms / 1_000
 
     # Before the batch.
 
     def state_of_id(self) -> str | None:
-        """What the coordinator says of the transactional id; None for one that it does not know."""
+        """The coordinator's state of the transactional id; None if it does not exist."""
         view = self.cluster.describe_transactions([self._transactional_id])[self._transactional_id]
         return None if view is None else view.state
 
     def prepare(self) -> None:
-        """Makes and checks the topic, at the start of a run; SinkRefused says what to do."""
+        """Creates or checks the topic at the start of a run; SinkRefused says what to do."""
         self._partition_count = len(ensure_topic(self.cluster, self.topic).partitions)
         self.is_watchful = False
 
-    def look(self, query_id: str, *, stable: bool) -> Page:
-        """What is in the ledger now, while somebody else may be writing to it."""
+    def peek(self, query_id: str, *, stable: bool) -> LedgerView:
+        """The ledger before the fence, while another producer may be writing to it."""
         return self._read(query_id, fenced=False, stable=stable)
 
-    def read(self, query_id: str, producer: DriverProducer) -> Page:
-        """What is in the ledger, once the producer's fence has ended every transaction that may change it."""
+    def read(self, query_id: str, producer: DriverProducer) -> LedgerView:
+        """The ledger after the fence, which ended every transaction that could change it."""
         try:
-            page = self._read(query_id, fenced=True, stable=True)
+            view = self._read(query_id, fenced=True, stable=True)
         except RetriesExhausted:
-            # Offsets of the group that stay undecided are those of a successor.
+            # Offsets of the group that stay unstable belong to a successor.
             if producer.is_owner():
                 raise
             raise producer.fenced(_THE_LEDGER_TELLS) from None
         # A record without a marker: either the marker was compacted away, or a successor has fenced
-        # us and is writing. Asked after the read, so that a successor who comes later has not
-        # written what we have read.
-        if not page.is_settled and not producer.is_owner():
+        # us and is writing. Checked after the read: a successor that comes later has not written
+        # what we have read.
+        if not view.is_settled and not producer.is_owner():
             raise producer.fenced(_THE_LEDGER_TELLS)
-        return page._replace(is_settled=True)
+        return view._replace(is_settled=True)
 
-    def _read(self, query_id: str, *, fenced: bool, stable: bool) -> Page:
-        # A broker that has not heard of the topic, or of a partition, must not make us believe that
-        # there is no record.
+    def _read(self, query_id: str, *, fenced: bool, stable: bool) -> LedgerView:
+        # A broker with stale metadata, without the topic or a partition, does not mean that there
+        # is no record.
         try:
-            view = self.cluster.metadata([self.topic]).topics[self.topic]
-            self._partition_count = max(self._partition_count, len(view.partitions))
+            topic = self.cluster.metadata([self.topic]).topics[self.topic]
+            self._partition_count = max(self._partition_count, len(topic.partitions))
             places = [TopicPartition(self.topic, index) for index in range(self._partition_count)]
-            offline = {TopicPartition(self.topic, p.index) for p in view.partitions if p.leader < 0}
-            page = None
+            offline = {
+                TopicPartition(self.topic, p.index) for p in topic.partitions if p.leader < 0
+            }
+            view = None
             if offline:
-                page = self._read_without(offline, places, query_id, fenced=fenced, stable=stable)
-            return page or self._page(places, query_id, fenced=fenced, stable=stable)
+                view = self._read_without(offline, places, query_id, fenced=fenced, stable=stable)
+            return view or self._view(places, query_id, fenced=fenced, stable=stable)
         except UnknownTopicOrPartition as problem:
             raise SinkRefused(
-                f"topic {self.topic!r}, which holds the ledger, was deleted a moment ago: "
-                "whether this batch is visible "
-                "cannot be known. Start the query again; the sink then says what to do"
+                f"topic {self.topic!r}, which holds the ledger, was just deleted: the sink cannot "
+                "tell whether this batch is visible. Start the query again; the sink then says "
+                "what to do"
             ) from problem
         except Refused as problem:
             raise refusal_of(self.topic, problem) from problem
 
-    def _page(
+    def _view(
         self, places: list[TopicPartition], query_id: str, *, fenced: bool, stable: bool
-    ) -> Page:
-        return page_of(
+    ) -> LedgerView:
+        return read_view(
             self.cluster,
             self._transactional_id,
             places,
@@ -152,36 +151,42 @@ class LedgerKeeper:
         *,
         fenced: bool,
         stable: bool,
-    ) -> Page | None:
-        """The page, where partitions without a leader cannot matter to it; None where the record may be in one of them.
+    ) -> LedgerView | None:
+        """Reads the partitions that have a leader. None if the record may be in another one.
 
-        An id has its record in one partition at a time, and every later one goes there
-        (`place_after`). So once it is found, no other partition can have a newer one.
+        An id has its record in one partition at a time, and every later record goes there
+        (`next_place`). So once it is found, no other partition can have a newer one.
         """
         left = [place for place in places if place not in offline]
-        page = self._page(left, query_id, fenced=fenced, stable=stable)
+        view = self._view(left, query_id, fenced=fenced, stable=stable)
         names = ", ".join(str(place) for place in sorted(offline))
-        if page.place is None:
+        if view.place is None:
             log.warning(
-                "the ledger's record of %r may be in %s, which has no leader: waiting for one",
+                "the ledger record of %r may be in %s, which has no leader: waiting for one",
                 self._transactional_id,
                 names,
             )
             return None
-        log.warning("%s of the ledger has no leader; this query does not need it", names)
-        return page
+        log.warning(
+            "%s of the ledger has no leader, but does not hold the record of this query", names
+        )
+        return view
 
-    def judge(
-        self, page: Page, batch: Batch, sources: SourceUse, permits: Permits = NO_PERMITS
+    def decide(
+        self,
+        view: LedgerView,
+        batch: Batch,
+        sources: SourceUse,
+        overrides: Overrides = NO_OVERRIDES,
     ) -> Decision:
-        """What to do with the batch, with all that the cluster knows of its sources."""
-        entry = page.entry
+        """What to do with the batch, given the ids and first offsets of its topics."""
+        entry = view.entry
         if entry is not None and entry.query_id != batch.query_id and sources.are_ours:
             batch = self._with_topics(batch, entry.sources or {})
-        return decide(page, batch, permits)
+        return decide(view, batch, overrides)
 
     def _with_topics(self, batch: Batch, ended: Collection[TopicPartition]) -> Batch:
-        """The ids of its topics, and where partitions begin that are new since the entry."""
+        """Adds the ids of its topics, and the first offsets of partitions new since the entry."""
         if not batch.start:
             return batch
         ids = self.ids_of({place.topic for place in batch.start}, batch.topic_ids)
@@ -191,28 +196,28 @@ class LedgerKeeper:
         return replace(batch, topic_ids=ids, beginnings=beginnings)
 
     def ids_of(self, topics: AbstractSet[str], known: Mapping[str, str]) -> dict[str, str]:
-        """Our own source says the ids itself.
+        """The ids of these topics. Our own source supplies them; for another, they are requested.
 
-        Topics of another, that are gone or that we may not see, have none.
+        Topics that do not exist, or that this user may not describe, have none.
         """
         unknown = topics - known.keys()
         ids = {**self.current_ids(unknown), **known}
         return {topic: ids[topic] for topic in topics if topic in ids}
 
     def current_ids(self, topics: AbstractSet[str]) -> dict[str, str]:
-        """The ids that these topics have now."""
-        return self.heard_ids(self.begin_ids(topics)) if topics else {}
+        """The current ids of these topics."""
+        return self.finish_ids(self.begin_ids(topics)) if topics else {}
 
     def begin_ids(self, topics: AbstractSet[str]) -> PendingCall[ClusterView]:
-        """The same question, on its way."""
+        """Sends the request for `current_ids`."""
         return self.cluster.begin_metadata(topics, missing_ok=True, known_missing=topics)
 
-    def heard_ids(self, begun: PendingCall[ClusterView]) -> dict[str, str]:
-        """The answer. Brokers before Kafka 2.8 know no ids, and some topics we may not see."""
+    def finish_ids(self, begun: PendingCall[ClusterView]) -> dict[str, str]:
+        """Waits for the ids. Brokers before Kafka 2.8 have none."""
         try:
             found = begun.finish().topics.values()
         except Refused as problem:
-            log.debug("the ids of the sources' topics are not known: %s", problem)
+            log.debug("the ids of the source topics are not known: %s", problem)
             return {}
         return {
             view.name: topic_id_text(view.topic_id)
@@ -222,21 +227,18 @@ class LedgerKeeper:
 
     # In the transaction of the batch.
 
-    def entering(
+    def entry_writer(
         self,
         identity: ProducerIdentity,
         micro_batch: MicroBatch,
-        before: Page,
+        before: LedgerView,
         *,
         sources: SourceUse,
         is_stateful: bool | None = None,
         parts: tuple[str, ...] | None = None,
-    ) -> Entering:
-        """The ledger's part of one attempt to write a batch.
-
-        One without rows is entered like any other.
-        """
-        return Entering(
+    ) -> EntryWriter:
+        """The ledger's part of one attempt to write a batch, with or without rows."""
+        return EntryWriter(
             self,
             identity,
             micro_batch,
@@ -246,33 +248,35 @@ class LedgerKeeper:
             parts=parts,
         )
 
-    def write(self, identity: ProducerIdentity, entry: LedgerEntry, before: Page) -> Page:
-        """The record of an entry, into the transaction of this identity, which writes no other to the topic."""
-        place = self.place_after(before)
+    def write(
+        self, identity: ProducerIdentity, entry: LedgerEntry, before: LedgerView
+    ) -> LedgerView:
+        """Writes an entry in the transaction of this identity, its only record in the topic."""
+        place = self.next_place(before)
         try:
             append_record(self.cluster, identity, place, encode_entry(entry))
         except UnknownTopicOrPartition:
-            # Somebody has deleted the topic under us. We hold the id and know the entry, so nothing
-            # is lost.
+            # The topic was deleted. This query owns the id and has the entry, so nothing is lost.
             self.prepare()
-            place = self.place_after(before)
+            place = self.next_place(before)
             append_record(self.cluster, identity, place, encode_entry(entry))
         except Refused as problem:
             raise refusal_of(self.topic, problem) from problem
-        return self.page_after(before, place, entry)
+        return self.view_after(before, place, entry)
 
-    def place_after(self, before: Page) -> TopicPartition:
-        """Where the next record goes: to the last one, wherever that is, so that an id has one record.
+    def next_place(self, before: LedgerView) -> TopicPartition:
+        """The partition of the next record: that of the last one, so that an id has one record.
 
-        Only a topic that was created again may have fewer partitions than that; then it has no
-        record either.
+        Only a topic that was created again can have fewer partitions, and it has no record.
         """
         if before.place is not None and before.place.partition < self._partition_count:
             return before.place
         index = partition_of(self._transactional_id, self._partition_count)
         return TopicPartition(self.topic, index)
 
-    def page_after(self, before: Page, place: TopicPartition, entry: LedgerEntry) -> Page:
-        """What the ledger says when the transaction is committed that has written this entry."""
-        former = before.former and FormerLedger(before.former.places, None)
-        return Page(place, entry, former)
+    def view_after(
+        self, before: LedgerView, place: TopicPartition, entry: LedgerEntry
+    ) -> LedgerView:
+        """The ledger after the commit of the transaction that wrote this entry."""
+        legacy = before.legacy and LegacyLedger(before.legacy.places, None)
+        return LedgerView(place, entry, legacy)

@@ -7,21 +7,18 @@ import pytest
 
 from fencepost.base.ids import TopicPartition
 from fencepost.spark.failures import EntryUnreadable
-from fencepost.spark.sink.ledger.ledger import (
+from fencepost.spark.sink.ledger.decision import Batch, Overrides, Verdict, decide
+from fencepost.spark.sink.ledger.entry import (
     RECENT_BATCHES,
-    Batch,
-    FormerLedger,
     LedgerEntry,
+    LedgerView,
+    LegacyLedger,
     Offsets,
-    Page,
-    Permits,
-    Verdict,
-    decide,
     decode_entry,
     encode_entry,
     fingerprint_of,
-    follow,
-    note,
+    next_entry,
+    with_damage,
 )
 
 PLACE = TopicPartition("fencepost-ledger", 3)
@@ -29,9 +26,15 @@ OLD_PLACE = TopicPartition("out", 0)
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
 IDS = {"in": "one-topic"}
 
-NOTHING = Page()
-MOVED = FormerLedger((OLD_PLACE,), None)
-ADOPT = Permits(adopt=True)
+NOTHING = LedgerView()
+MOVED = LegacyLedger((OLD_PLACE,), None)
+
+
+def legacy(query: str, batch: int) -> LegacyLedger:
+    return LegacyLedger((OLD_PLACE,), entry(query, batch))
+
+
+ADOPT = Overrides(adopt=True)
 
 
 def entry(query: str, batch: int, sources: Offsets | None = None) -> LedgerEntry:
@@ -39,8 +42,8 @@ def entry(query: str, batch: int, sources: Offsets | None = None) -> LedgerEntry
     return LedgerEntry(query, batch, "f", sources=sources, topic_ids=ids)
 
 
-def page(query: str, batch: int, sources: Offsets | None = None) -> Page:
-    return Page(PLACE, entry(query, batch, sources))
+def view(query: str, batch: int, sources: Offsets | None = None) -> LedgerView:
+    return LedgerView(PLACE, entry(query, batch, sources))
 
 
 def new_query(start: Offsets | None, *, stateful: bool | None = None) -> Batch:
@@ -53,28 +56,28 @@ def new_query(start: Offsets | None, *, stateful: bool | None = None) -> Batch:
     [
         (NOTHING, Batch("q", 0), Verdict.WRITE),
         (NOTHING, Batch("q", 1), Verdict.REFUSE),
-        (page("q", 4), Batch("q", 5, "g"), Verdict.WRITE),
-        (page("q", 5), Batch("q", 5, "f"), Verdict.DRAIN),
-        (page("q", 5), Batch("q", 5, ""), Verdict.DRAIN),
-        (page("q", 5), Batch("q", 5, "g"), Verdict.REFUSE),
-        (page("q", 5), Batch("q", 4, "f"), Verdict.REFUSE),
-        (page("q", 5), Batch("q", 7, "f"), Verdict.REFUSE),
-        (page("q", -1), Batch("q", 0, "f"), Verdict.WRITE),
-        (page("p", 5), Batch("q", 0, "f"), Verdict.REFUSE),
-        (page("p", 5), Batch("q", 6, "f"), Verdict.REFUSE),
+        (view("q", 4), Batch("q", 5, "g"), Verdict.WRITE),
+        (view("q", 5), Batch("q", 5, "f"), Verdict.DRAIN),
+        (view("q", 5), Batch("q", 5, ""), Verdict.DRAIN),
+        (view("q", 5), Batch("q", 5, "g"), Verdict.REFUSE),
+        (view("q", 5), Batch("q", 4, "f"), Verdict.REFUSE),
+        (view("q", 5), Batch("q", 7, "f"), Verdict.REFUSE),
+        (view("q", -1), Batch("q", 0, "f"), Verdict.WRITE),
+        (view("p", 5), Batch("q", 0, "f"), Verdict.REFUSE),
+        (view("p", 5), Batch("q", 6, "f"), Verdict.REFUSE),
         # The old place: its entry counts while the topic has none.
-        (Page(None, entry("q", 4), FormerLedger((OLD_PLACE,), entry("q", 4))), Batch("q", 5), Verdict.WRITE),
-        (Page(None, entry("p", 4), FormerLedger((OLD_PLACE,), entry("p", 4))), Batch("q", 5), Verdict.REFUSE),
-        (Page(PLACE, entry("q", 4), MOVED), Batch("q", 5), Verdict.WRITE),
+        (LedgerView(None, entry("q", 4), legacy("q", 4)), Batch("q", 5), Verdict.WRITE),
+        (LedgerView(None, entry("p", 4), legacy("p", 4)), Batch("q", 5), Verdict.REFUSE),
+        (LedgerView(PLACE, entry("q", 4), MOVED), Batch("q", 5), Verdict.WRITE),
         # The topic was lost.
-        (Page(None, None, MOVED), Batch("q", 0), Verdict.REFUSE),
-        (Page(None, None, MOVED), Batch("q", 5), Verdict.REFUSE),
+        (LedgerView(None, None, MOVED), Batch("q", 0), Verdict.REFUSE),
+        (LedgerView(None, None, MOVED), Batch("q", 5), Verdict.REFUSE),
         # An older version has written since.
-        (Page(PLACE, entry("q", 4), FormerLedger((OLD_PLACE,), entry("q", 5))), Batch("q", 5), Verdict.REFUSE),
+        (LedgerView(PLACE, entry("q", 4), legacy("q", 5)), Batch("q", 5), Verdict.REFUSE),
     ],
-)  # fmt: skip
+)
 def test_the_ledger_decides_what_happens_to_a_batch(
-    found: Page, batch: Batch, verdict: Verdict
+    found: LedgerView, batch: Batch, verdict: Verdict
 ) -> None:
     decision = decide(found, batch)
     assert decision.verdict is verdict
@@ -82,18 +85,21 @@ def test_the_ledger_decides_what_happens_to_a_batch(
 
 
 def test_adopting_overrides_a_missing_ledger_and_another_query_but_no_contradiction() -> None:
-    rival = FormerLedger((OLD_PLACE,), entry("q", 5))
+    rival = LegacyLedger((OLD_PLACE,), entry("q", 5))
     assert decide(NOTHING, Batch("q", 7), ADOPT).verdict is Verdict.WRITE
-    assert decide(Page(None, None, MOVED), Batch("q", 0), ADOPT).verdict is Verdict.WRITE
-    assert decide(Page(PLACE, entry("q", 4), rival), Batch("q", 6), ADOPT).verdict is Verdict.WRITE
-    assert decide(page("p", 5), Batch("q", 0), ADOPT).verdict is Verdict.TAKE_OVER
-    assert decide(page("q", 5), Batch("q", 5, "g"), ADOPT).verdict is Verdict.REFUSE
-    assert decide(page("q", 5), Batch("q", 2, "f"), ADOPT).verdict is Verdict.REFUSE
+    assert decide(LedgerView(None, None, MOVED), Batch("q", 0), ADOPT).verdict is Verdict.WRITE
+    assert (
+        decide(LedgerView(PLACE, entry("q", 4), rival), Batch("q", 6), ADOPT).verdict
+        is Verdict.WRITE
+    )
+    assert decide(view("p", 5), Batch("q", 0), ADOPT).verdict is Verdict.TAKE_OVER
+    assert decide(view("q", 5), Batch("q", 5, "g"), ADOPT).verdict is Verdict.REFUSE
+    assert decide(view("q", 5), Batch("q", 2, "f"), ADOPT).verdict is Verdict.REFUSE
 
 
 # What was skipped, lost, or written in part.
 
-MAY_SKIP = Permits(may_skip=True)
+MAY_SKIP = Overrides(may_skip=True)
 
 
 def called(batch: int, *parts: str, run: str = "second") -> Batch:
@@ -102,8 +108,8 @@ def called(batch: int, *parts: str, run: str = "second") -> Batch:
 
 def written(
     batch: int, *parts: str, short: bool = False, lost: int | None = None, run: str = "first"
-) -> Page:
-    return Page(
+) -> LedgerView:
+    return LedgerView(
         PLACE,
         LedgerEntry("q", batch, "f", parts=parts, run_id=run, is_short=short, lost=lost),
     )
@@ -113,14 +119,14 @@ def written(
     ("found", "batch", "alone", "may_skip", "adopt"),
     [
         # A gap after a restart.
-        (page("q", 3), Batch("q", 5), "refuse", "write", "write"),
-        (page("q", 3), Batch("q", 500), "refuse", "write", "write"),
-        (page("q", -1), Batch("q", 2), "refuse", "write", "write"),
+        (view("q", 3), Batch("q", 5), "refuse", "write", "write"),
+        (view("q", 3), Batch("q", 500), "refuse", "write", "write"),
+        (view("q", -1), Batch("q", 2), "refuse", "write", "write"),
         (NOTHING, Batch("q", 2), "refuse", "write", "write"),
-        (Page(None, None, MOVED), Batch("q", 2), "refuse", "refuse", "write"),
-        (page("p", 3), Batch("q", 5), "refuse", "refuse", "take over"),
+        (LedgerView(None, None, MOVED), Batch("q", 2), "refuse", "refuse", "write"),
+        (view("p", 3), Batch("q", 5), "refuse", "refuse", "take over"),
         # Never below.
-        (page("q", 5), Batch("q", 3), "refuse", "refuse", "refuse"),
+        (view("q", 5), Batch("q", 3), "refuse", "refuse", "refuse"),
         # A batch that failed, and Spark does not know.
         (written(3, "a", lost=4), called(4, "a"), "write", "write", "write"),
         (written(3, "a", lost=4), called(5, "a"), "refuse", "refuse", "write"),
@@ -136,7 +142,7 @@ def written(
         (written(3, "a"), called(3), "drain", "drain", "drain"),
         (written(3), called(3), "drain", "drain", "drain"),
         (written(3, "a"), Batch("q", 3, "f"), "drain", "drain", "drain"),
-        (page("q", 3), called(3, "a"), "drain", "drain", "drain"),
+        (view("q", 3), called(3, "a"), "drain", "drain", "drain"),
         # A second call that was refused.
         (written(3, "a", short=True), called(3, "a"), "refuse", "refuse", "drain"),
         (written(3, "a", short=True), called(3, "a", "b"), "refuse", "refuse", "complete"),
@@ -149,9 +155,9 @@ def written(
     ],
 )
 def test_what_was_skipped_or_is_not_whole(
-    found: Page, batch: Batch, alone: str, may_skip: str, adopt: str
+    found: LedgerView, batch: Batch, alone: str, may_skip: str, adopt: str
 ) -> None:
-    decisions = [decide(found, batch, permits) for permits in (Permits(), MAY_SKIP, ADOPT)]
+    decisions = [decide(found, batch, overrides) for overrides in (Overrides(), MAY_SKIP, ADOPT)]
     assert [decision.verdict.value for decision in decisions] == [alone, may_skip, adopt]
 
 
@@ -159,15 +165,15 @@ def test_a_batch_is_completed_with_what_is_missing_and_nothing_else() -> None:
     found = decide(written(3, "a", "c"), called(3, "a", "b", "c", "*"), ADOPT)
     assert (found.verdict, found.missing) == (Verdict.COMPLETE, ("b", "*"))
     refused = decide(written(3, "a"), called(3, "a", "b", "c"))
-    assert "written with 'a', and this call has 'b', 'c' as well" in refused.reason
-    assert "adopt=True once, and the sink writes what is missing" in refused.reason
+    assert "written with 'a', and this call also has 'b', 'c'" in refused.reason
+    assert "adopt=True once: the sink writes what is missing" in refused.reason
     renamed = decide(written(3, "a"), called(3, "b"))
-    assert "take the batch as it is" in renamed.reason
+    assert "accept the batch as it is" in renamed.reason
     assert "with no rows" in decide(written(3), called(3, "a")).reason
 
 
 def test_the_refusal_of_a_gap_names_every_way_out() -> None:
-    reason = decide(page("q", 3, {P0: 9}), Batch("q", 5)).reason
+    reason = decide(view("q", 3, {P0: 9}), Batch("q", 5)).reason
     for way in (
         "sink.skip(batch_id)",
         "may_skip=True",
@@ -180,20 +186,20 @@ def test_the_refusal_of_a_gap_names_every_way_out() -> None:
 
 def test_what_has_gone_wrong_is_noted_once_and_in_the_right_entry() -> None:
     here = entry("q", 3)
-    assert (noted := note(here, "q", 3, None)) is not None
+    assert (noted := with_damage(here, "q", 3, None)) is not None
     assert (noted.is_short, noted.batch_id, noted.serial) == (True, 3, here.serial + 1)
-    assert (noted := note(here, "q", None, 5)) is not None
+    assert (noted := with_damage(here, "q", None, 5)) is not None
     assert (noted.lost, noted.is_short) == (5, False)
-    assert (first := note(None, "q", None, 0)) is not None
+    assert (first := with_damage(None, "q", None, 0)) is not None
     assert (first.query_id, first.batch_id, first.lost) == ("q", -1, 0)
     assert decode_entry(encode_entry(noted)) == noted
     for nothing in (
-        note(here, "p", 3, None),
-        note(here, "q", 2, None),
-        note(here, "q", None, 3),  # It is in the topics after all.
-        note(None, "q", 3, None),
-        note(here, "q", None, None),
-        note(replace(here, is_short=True), "q", 3, None),
+        with_damage(here, "p", 3, None),
+        with_damage(here, "q", 2, None),
+        with_damage(here, "q", None, 3),  # It is in the topics after all.
+        with_damage(None, "q", 3, None),
+        with_damage(here, "q", None, None),
+        with_damage(replace(here, is_short=True), "q", 3, None),
     ):
         assert nothing is None
 
@@ -224,7 +230,7 @@ def test_what_has_gone_wrong_is_noted_once_and_in_the_right_entry() -> None:
 def test_a_query_takes_over_by_itself_only_where_the_entry_proves_that_it_continues(
     ended: Offsets | None, batch: Batch, verdict: Verdict
 ) -> None:
-    assert decide(page("p", 5, ended), batch).verdict is verdict
+    assert decide(view("p", 5, ended), batch).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -245,22 +251,22 @@ def test_a_query_takes_over_by_itself_only_where_the_entry_proves_that_it_contin
 def test_take_over_names_the_query_and_is_held_against_what_is_known(
     ended: Offsets | None, batch: Batch, named: str, verdict: Verdict
 ) -> None:
-    assert decide(page("p", 5, ended), batch, Permits(take_over=named)).verdict is verdict
+    assert decide(view("p", 5, ended), batch, Overrides(take_over=named)).verdict is verdict
 
 
 def test_take_over_means_nothing_to_a_query_that_owns_the_ledger() -> None:
-    permits = Permits(take_over="p")
-    assert decide(page("q", 4), Batch("q", 5), permits).verdict is Verdict.WRITE
-    assert decide(page("q", 5), Batch("q", 5), permits).verdict is Verdict.DRAIN
-    assert decide(page("q", 5), Batch("q", 7), permits).verdict is Verdict.REFUSE
-    assert decide(NOTHING, Batch("q", 3), permits).verdict is Verdict.REFUSE
+    overrides = Overrides(take_over="p")
+    assert decide(view("q", 4), Batch("q", 5), overrides).verdict is Verdict.WRITE
+    assert decide(view("q", 5), Batch("q", 5), overrides).verdict is Verdict.DRAIN
+    assert decide(view("q", 5), Batch("q", 7), overrides).verdict is Verdict.REFUSE
+    assert decide(NOTHING, Batch("q", 3), overrides).verdict is Verdict.REFUSE
 
 
-@pytest.mark.parametrize("how", [Permits(), Permits(take_over="p"), ADOPT], ids=str)
+@pytest.mark.parametrize("how", [Overrides(), Overrides(take_over="p"), ADOPT], ids=str)
 def test_a_stateful_query_with_a_new_checkpoint_does_not_take_over_unless_it_may_begin_empty(
-    how: Permits,
+    how: Overrides,
 ) -> None:
-    found = page("p", 5, {P0: 9})
+    found = view("p", 5, {P0: 9})
     stateful = new_query({P0: 9}, stateful=True)
     refused = decide(found, stateful, how)
     assert refused.verdict is Verdict.REFUSE
@@ -271,7 +277,7 @@ def test_a_stateful_query_with_a_new_checkpoint_does_not_take_over_unless_it_may
 
 
 def test_where_the_plan_cannot_be_seen_the_entry_tells_whether_there_was_state() -> None:
-    found = Page(PLACE, replace(entry("p", 5, {P0: 9}), is_stateful=True))
+    found = LedgerView(PLACE, replace(entry("p", 5, {P0: 9}), is_stateful=True))
     assert decide(found, new_query({P0: 9})).verdict is Verdict.REFUSE
     # The query was changed, and needs none now.
     assert decide(found, new_query({P0: 9}, stateful=False)).verdict is Verdict.TAKE_OVER
@@ -279,11 +285,11 @@ def test_where_the_plan_cannot_be_seen_the_entry_tells_whether_there_was_state()
 
 def test_a_stateful_query_with_a_checkpoint_of_its_own_brings_its_state() -> None:
     batch = Batch("q", 7, "g", {P0: 9}, IDS, is_stateful=True)
-    assert decide(page("p", 5, {P0: 9}), batch).verdict is Verdict.TAKE_OVER
+    assert decide(view("p", 5, {P0: 9}), batch).verdict is Verdict.TAKE_OVER
 
 
 def test_a_refused_take_over_says_where_to_start_and_what_to_pass() -> None:
-    reason = decide(page("p", 5, {P0: 9}), new_query({P0: 3})).reason
+    reason = decide(view("p", 5, {P0: 9}), new_query({P0: 3})).reason
     assert """startingOffsets='{"in":{"0":9}}'""" in reason
     assert 'take_over="p"' in reason
     assert "in-0 ended at 9 and would begin at 3" in reason
@@ -321,13 +327,13 @@ def test_a_record_with_more_than_we_know_is_read() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (b"", "no entry"),
-        (b"\xff\x00", "no entry"),
-        (b"[]", "no entry"),
-        (b"{}", "no entry"),
-        (b'{"v":2,"queryId":"q"}', "no entry"),
-        (b'{"v":2,"queryId":"q","batchId":1,"sources":{"in":7}}', "no entry"),
-        (b'{"v":3,"queryId":"q","batchId":1}', "a newer one has written it"),
+        (b"", "not a ledger entry"),
+        (b"\xff\x00", "not a ledger entry"),
+        (b"[]", "not a ledger entry"),
+        (b"{}", "not a ledger entry"),
+        (b'{"v":2,"queryId":"q"}', "not a ledger entry"),
+        (b'{"v":2,"queryId":"q","batchId":1,"sources":{"in":7}}', "not a ledger entry"),
+        (b'{"v":3,"queryId":"q","batchId":1}', "a newer fencepost has written it"),
     ],
 )
 def test_a_record_that_is_no_entry_says_so(value: bytes, words: str) -> None:
@@ -336,16 +342,16 @@ def test_a_record_that_is_no_entry_says_so(value: bytes, words: str) -> None:
 
 
 def test_a_slow_batch_is_forgotten_after_some_others() -> None:
-    last = follow(None, LedgerEntry("q", 0), 90_000)
+    last = next_entry(None, LedgerEntry("q", 0), 90_000)
     for number in range(1, RECENT_BATCHES):
-        last = follow(last, LedgerEntry("q", number), 5)
+        last = next_entry(last, LedgerEntry("q", number), 5)
         assert last.longest_ms == 90_000
-    assert follow(last, LedgerEntry("q", RECENT_BATCHES), 5).longest_ms == 5
+    assert next_entry(last, LedgerEntry("q", RECENT_BATCHES), 5).longest_ms == 5
 
 
 def test_every_entry_has_a_higher_serial_than_the_one_before() -> None:
-    first = follow(None, LedgerEntry("q", 0), 1)
-    assert follow(first, LedgerEntry("q", 1), None).serial == first.serial + 1
+    first = next_entry(None, LedgerEntry("q", 0), 1)
+    assert next_entry(first, LedgerEntry("q", 1), None).serial == first.serial + 1
 
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_sources() -> None:
