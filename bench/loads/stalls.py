@@ -31,6 +31,10 @@ from fencepost.wire.forms.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from fencepost.wire.forms.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from fencepost.wire.forms.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -53,7 +57,17 @@ from fencepost.wire.forms.incremental_alter_configs import (
 )
 from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from fencepost.wire.forms.list_transactions import ListTransactionsRequest
+from fencepost.wire.forms.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from fencepost.wire.forms.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 P99_MS: Final = 20.0
 WORST_MS: Final = 50.0
@@ -352,6 +366,82 @@ def _create_wide(stage: Stage) -> Act:
     return lambda: stage.talk.create("widest", partitions=stage.scale.of(10_000, 2_000))
 
 
+def _widen(stage: Stage) -> Act:
+    count = stage.scale.of(10_000, 2_000)
+    stage.talk.create("widened")
+    topic = CreatePartitionsTopic(name="widened", count=count, assignments=None)
+    request = CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+
+    def act() -> None:
+        reply = stage.talk.call(ApiKey.CREATE_PARTITIONS, 3, request)
+        _check(each.error_code for each in reply.results)
+
+    return act
+
+
+def _await_group(stage: Stage, group: str) -> None:
+    """Returns when the group has a coordinator."""
+    find = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(
+                name="offsets",
+                partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=0)],
+            )
+        ],
+    )
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while stage.talk.call(ApiKey.OFFSET_COMMIT, 8, request).topics[0].partitions[0].error_code:
+        assert time.monotonic() < deadline, f"{group} has no coordinator"
+        stage.talk.call(ApiKey.FIND_COORDINATOR, 4, find)
+        time.sleep(0.02)
+
+
+def _commit_offsets(stage: Stage) -> Act:
+    count = stage.scale.of(10_000, 2_000)
+    stage.talk.create("offsets", partitions=count)
+    _await_group(stage, "many-offsets")
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(count)
+    ]
+    topic = OffsetCommitRequestTopic(name="offsets", partitions=partitions)
+    request = OffsetCommitRequest(group_id="many-offsets", topics=[topic])
+
+    def act() -> None:
+        (told,) = stage.talk.call(ApiKey.OFFSET_COMMIT, 8, request).topics
+        _check(each.error_code for each in told.partitions)
+
+    return act
+
+
+def _commit_offsets_in_transaction(stage: Stage) -> Act:
+    """Into the topic of the commit before."""
+    count = stage.scale.of(10_000, 2_000)
+    producer_id, epoch = stage.talk.begin("offsets")
+    _await_group(stage, "transactional-offsets")
+    partitions = [
+        TxnOffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(count)
+    ]
+    request = TxnOffsetCommitRequest(
+        transactional_id="offsets",
+        group_id="transactional-offsets",
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        topics=[TxnOffsetCommitRequestTopic(name="offsets", partitions=partitions)],
+    )
+    end = EndTxnRequest(
+        transactional_id="offsets", producer_id=producer_id, producer_epoch=epoch, committed=True
+    )
+
+    def act() -> None:
+        (told,) = stage.talk.call(ApiKey.TXN_OFFSET_COMMIT, 5, request).topics
+        _check(each.error_code for each in told.partitions)
+        _check(iter([stage.talk.call(ApiKey.END_TXN, 5, end).error_code]))
+
+    return act
+
+
 def _list_transactions(stage: Stage) -> Act:
     count = stage.scale.of(10_000, 2_000)
     for number in range(count):
@@ -380,6 +470,12 @@ OPERATIONS: Final[dict[str, tuple[str, Callable[[Stage], Act]]]] = {
     "delete records": ("DeleteRecords of 5,000 partitions", _delete_records),
     "wide commit": ("commit of a transaction over 5,000 partitions", _wide_commit),
     "wide topic": ("one topic of 10,000 partitions", _create_wide),
+    "wider topic": ("CreatePartitions from 1 to 10,000", _widen),
+    "offsets": ("OffsetCommit of 10,000 partitions", _commit_offsets),
+    "transactional offsets": (
+        "TxnOffsetCommit of 10,000 partitions, and its commit",
+        _commit_offsets_in_transaction,
+    ),
     "list": ("10,000 transactional ids listed and described", _list_transactions),
 }
 

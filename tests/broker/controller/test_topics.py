@@ -593,3 +593,107 @@ def test_very_many_topics_of_one_request_are_decided_over_several_turns() -> Non
     assert found["wide-1"] == found["wide-2"] == ErrorCode.NONE
     assert sorted(errors(heard)) == sorted([ErrorCode.NONE] * 5 + [ErrorCode.TOPIC_ALREADY_EXISTS])
     assert len(node.partitions.by_name) == 1 + 600 + 600 + 1
+
+
+# -- changes that are encoded over several turns
+
+
+def begin_large(node: StubNode, is_grown: bool) -> list[Outcome]:
+    """A change of 3,000 records that waits for its second turn."""
+    heard: list[Outcome] = []
+    if is_grown:
+        node.made("wide", 1)
+        request = [CreatePartitions("wide", 3001)]
+        assert not node.controller.create_partitions(request, heard.extend, validate_only=False)
+    else:
+        wanted = [NewTopic("wide", 3000)]
+        assert not node.controller.create(wanted, heard.extend, validate_only=False)
+    return heard
+
+
+def turn_all(node: StubNode) -> None:
+    while node.turn():
+        pass
+
+
+@pytest.mark.parametrize("is_grown", [False, True])
+def test_a_large_change_is_visible_as_a_whole_or_not_at_all(is_grown: bool) -> None:
+    node = StubNode().start()
+    heard = begin_large(node, is_grown)
+    counts = {node.controller.state.partition_count("wide")}
+    while node.turn():
+        counts.add(node.controller.state.partition_count("wide"))
+    assert counts == ({1, 3001} if is_grown else {0, 3000})
+    assert errors(heard) == [ErrorCode.NONE]
+    again = node.restarted(clean=False)
+    assert again.controller.state.partition_count("wide") == max(counts)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5])
+def test_a_large_topic_whose_name_another_request_takes_is_refused(turns: int) -> None:
+    node = StubNode().start()
+    heard = begin_large(node, is_grown=False)
+    for _ in range(turns):
+        node.turn()
+    other: list[Outcome] = []
+    node.controller.create([NewTopic("wide", 2)], other.extend, validate_only=False)
+    turn_all(node)
+    assert errors(other) == [ErrorCode.NONE]
+    assert errors(heard) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    assert node.controller.state.partition_count("wide") == 2
+
+
+def test_a_large_topic_waits_for_the_removal_of_one_that_came_and_went_meanwhile() -> None:
+    node = StubNode({"durability": "fsync"}).start()
+    heard = begin_large(node, is_grown=False)
+    gone: list[Outcome] = []
+    node.controller.create([NewTopic("wide", 2)], gone.extend, validate_only=False)
+    node.sync()
+    node.controller.delete(["wide"], gone.extend)
+    turn_all(node)
+    assert "wide" not in node.controller.state.topics
+    for _ in range(4):
+        node.sync()
+        turn_all(node)
+    assert errors(gone) == [ErrorCode.NONE] * 2
+    assert errors(heard) == [ErrorCode.NONE]
+    assert node.controller.state.partition_count("wide") == 3000
+
+
+def test_partitions_for_a_topic_that_is_deleted_meanwhile_are_refused() -> None:
+    node = StubNode().start()
+    heard = begin_large(node, is_grown=True)
+    node.controller.delete(["wide"], lambda _: None)
+    turn_all(node)
+    assert errors(heard) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_large_change_is_not_put_off_for_ever_by_others() -> None:
+    node = StubNode().start()
+    heard = begin_large(node, is_grown=False)
+    number = 0
+    while "wide" not in node.controller.state.topics:
+        number += 1
+        assert number < 1_000
+        node.controller.create([NewTopic(f"t{number}", 1)], lambda _: None, validate_only=False)
+        node.turn()
+    turn_all(node)
+    assert errors(heard) == [ErrorCode.NONE]
+
+
+def test_a_stop_while_a_large_change_is_encoded_writes_nothing() -> None:
+    node = StubNode().start()
+    heard = begin_large(node, is_grown=False)
+    node.controller.stop()
+    turn_all(node)
+    assert heard == []
+    assert "wide" not in node.restarted().controller.state.topics
+
+
+def test_a_full_disk_refuses_a_large_change() -> None:
+    node = StubNode().start()
+    heard = begin_large(node, is_grown=False)
+    node.disk.fill()
+    turn_all(node)
+    assert errors(heard) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert "wide" not in node.controller.state.topics

@@ -32,6 +32,7 @@ from fencepost.base.ids import (
     INTERNAL_TOPICS,
     NO_NODE,
     TRANSACTION_STATE_TOPIC,
+    ZERO_TOPIC_ID,
     TopicPartition,
 )
 from fencepost.broker.controller.checkpoint import METADATA_LOG_CONFIG, MetadataCheckpoints
@@ -41,6 +42,7 @@ from fencepost.broker.controller.producer_ids import ProducerIds
 from fencepost.broker.settings.config import check_topic_overrides
 from fencepost.broker.settings.tables import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES
 from fencepost.broker.storage.identity import Identity, draw_id, load_identity
+from fencepost.broker.turns import run_in_turns
 from fencepost.coordinator.metadata.apply import apply
 from fencepost.coordinator.metadata.decide import (
     decide_create_partitions,
@@ -72,10 +74,11 @@ from fencepost.coordinator.metadata.state import Endpoint, MetadataState
 from fencepost.records.metadata_log import RegisterBrokerRecord, encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from fencepost.broker.node import Node
     from fencepost.partition.partition import Partition
+    from fencepost.records.metadata_log import MetadataRecord
     from fencepost.wire.forms.metadata import MetadataResponseTopic
 
 log = logging.getLogger(__name__)
@@ -86,6 +89,13 @@ FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.versi
 DECIDED_AT_ONCE: Final = 1_000
 """New partitions that are decided on and written down in one turn of the loop, at about 20
 microseconds each."""
+
+ENCODED_PER_STEP: Final = 250
+"""Records that are encoded before the time of a turn is checked again."""
+
+MAX_ATTEMPTS: Final = 5
+"""Decisions about one large change that may be overtaken by others. The next one is written in the
+turn in which it is made."""
 
 MAX_LOST_EPOCHS: Final = 100
 """Epochs that one loss of power can have taken, and many more: what is beyond is damage."""
@@ -117,6 +127,44 @@ class Outcome(NamedTuple):
 
 
 Outcomes = list[Outcome]
+
+
+class _Change(NamedTuple):
+    """A change to one topic, which is decided when its turn comes."""
+
+    name: str
+    decide: Callable[[], Decision]
+
+
+class _Making:
+    """The changes of one request."""
+
+    __slots__ = (
+        "attempts",
+        "done",
+        "effects",
+        "left",
+        "outcomes",
+        "validate_only",
+        "waits_for_removal",
+    )
+
+    def __init__(
+        self,
+        left: deque[_Change],
+        done: Callable[[Outcomes], None],
+        validate_only: bool,
+        *,
+        waits_for_removal: bool,
+    ) -> None:
+        self.left = left
+        self.done = done
+        self.validate_only = validate_only
+        self.waits_for_removal = waits_for_removal
+        self.outcomes: Outcomes = []
+        self.effects: list[Effect] = []
+        self.attempts = 0
+        """Decisions about the first change that other changes have overtaken."""
 
 
 class Controller:
@@ -231,15 +279,17 @@ class Controller:
         assert self._log is not None, "the metadata log is loaded first"
         return self._log
 
-    def _take(self, decision: Decision) -> Decision:
+    def _take(self, decision: Decision, values: Sequence[bytes] | None = None) -> Decision:
         """Appends and applies what was decided; a disk that says no makes it an error and no more."""
         if not decision.records:
             return decision
         if not self.is_controller:
             return refuse(ErrorCode.NOT_CONTROLLER, f"Broker {self.controller_id} decides this.")
-        values = [(None, encode_record(record)) for record in decision.records]
+        if values is None:
+            values = [encode_record(record) for record in decision.records]
+        pairs = [(None, value) for value in values]
         try:
-            self._metadata_log.append_records(values, self._node.clock.now_ms())
+            self._metadata_log.append_records(pairs, self._node.clock.now_ms())
         except StorageError as problem:
             log.error("the metadata log cannot be written: %s", problem)
             return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written now.")
@@ -313,42 +363,71 @@ class Controller:
 
     def create(
         self, topics: Sequence[NewTopic], done: Callable[[Outcomes], None], *, validate_only: bool
-    ) -> None:
-        """Creates each topic or says why not; `done` hears when all of them are durable and open."""
-        self._create_some(deque(topics), [], [], done, validate_only)
+    ) -> bool:
+        """Creates or refuses each topic; calls `done` when all of them are durable and open.
 
-    def _create_some(
-        self,
-        left: deque[NewTopic],
-        outcomes: Outcomes,
-        effects: list[Effect],
-        done: Callable[[Outcomes], None],
-        validate_only: bool,
-    ) -> None:
-        """Decides on topic after topic; when it took long enough for one turn of the loop, it goes on in the next."""
-        go_on = partial(self._create_some, left, outcomes, effects, done, validate_only)
+        Returns whether everything was decided in this turn of the loop.
+        """
+        changes = [_Change(topic.name, partial(self._decide_create, topic)) for topic in topics]
+        making = _Making(deque(changes), done, validate_only, waits_for_removal=True)
+        self._make(making)
+        return not making.left
+
+    def _make(self, making: _Making) -> None:
+        """Decides one change after the other, over several turns of the loop if there are many."""
         room = DECIDED_AT_ONCE
-        while left:
-            if left[0].name in self._removing:
+        go_on = partial(self._make, making)
+        while making.left:
+            change = making.left[0]
+            if making.waits_for_removal and change.name in self._removing:
                 self._after_removal.append(go_on)
                 return
             if room <= 0:
                 self._node.call_later(0, lambda: None if self._stopped else go_on())
                 return
-            wanted = left.popleft()
-            topic_id = draw_id(self._node.randomness)
-            decision = self._decide_create(wanted, topic_id)
-            created = sum(
-                e.partition_count for e in decision.effects if isinstance(e, PartitionsCreated)
-            )
-            room -= max(1, created)
-            if not validate_only:
-                decision = self._take(decision)
-                effects += decision.effects
-            outcomes.append(_outcome(wanted.name, decision, topic_id, created))
-        self._finish(effects, lambda: done(outcomes))
+            version = self.state.version
+            decision = change.decide()
+            room -= max(1, len(decision.records))
+            if self._is_encoded_in_turns(change.name, decision, making):
+                values: list[bytes] = []
+                steps = _encoding(decision.records, values)
+                write = partial(self._write_encoded, making, decision, version, values)
+                run_in_turns(self._node, steps, write)
+                return
+            self._make_one(making, decision)
+        self._finish(making.effects, lambda: making.done(making.outcomes))
 
-    def _decide_create(self, wanted: NewTopic, topic_id: bytes) -> Decision:
+    def _is_encoded_in_turns(self, name: str, decision: Decision, making: _Making) -> bool:
+        return (
+            len(decision.records) > DECIDED_AT_ONCE
+            and not making.validate_only
+            and making.attempts < MAX_ATTEMPTS
+            and name not in INTERNAL_TOPICS  # `ensure_internal` needs them in this turn.
+        )
+
+    def _write_encoded(
+        self, making: _Making, decision: Decision, version: int, values: list[bytes]
+    ) -> None:
+        """Writes a large decision, unless the state has changed since: then it is decided again."""
+        if self._stopped:
+            return
+        if self.state.version == version:
+            self._make_one(making, decision, values)
+        else:
+            making.attempts += 1
+        self._node.call_later(0, lambda: None if self._stopped else self._make(making))
+
+    def _make_one(
+        self, making: _Making, decision: Decision, values: Sequence[bytes] | None = None
+    ) -> None:
+        making.attempts = 0
+        if not making.validate_only:
+            decision = self._take(decision, values)
+            making.effects += decision.effects
+        making.outcomes.append(_outcome(making.left.popleft().name, decision))
+
+    def _decide_create(self, wanted: NewTopic) -> Decision:
+        topic_id = draw_id(self._node.randomness)
         if refused := refuse_new_name(self.state, wanted.name):
             return refused
         settings = self._read_settings(wanted)
@@ -394,17 +473,18 @@ class Controller:
         done: Callable[[Outcomes], None],
         *,
         validate_only: bool,
-    ) -> None:
-        """Adds partitions to each topic or says why not."""
-        outcomes = []
-        effects: list[Effect] = []
-        for event in requests:
-            decision = decide_create_partitions(self.state, event)
-            if not validate_only:
-                decision = self._take(decision)
-                effects += decision.effects
-            outcomes.append(_outcome(event.name, decision))
-        self._finish(effects, lambda: done(outcomes))
+    ) -> bool:
+        """Adds partitions to each topic, or refuses them; calls `done` when they are open.
+
+        Returns whether everything was decided in this turn of the loop.
+        """
+        changes = [
+            _Change(event.name, partial(decide_create_partitions, self.state, event))
+            for event in requests
+        ]
+        making = _Making(deque(changes), done, validate_only, waits_for_removal=False)
+        self._make(making)
+        return not making.left
 
     # -- topics that nobody creates
     # -----------------------------------------------------------------------
@@ -511,9 +591,17 @@ class Controller:
         self._finish((), lambda: done(block))
 
 
-def _outcome(
-    name: str, decision: Decision, topic_id: bytes = bytes(16), partition_count: int = -1
-) -> Outcome:
+def _encoding(records: Sequence[MetadataRecord], values: list[bytes]) -> Iterator[None]:
+    """The steps that encode records."""
+    for start in range(0, len(records), ENCODED_PER_STEP):
+        values += map(encode_record, records[start : start + ENCODED_PER_STEP])
+        yield
+
+
+def _outcome(name: str, decision: Decision, topic_id: bytes = ZERO_TOPIC_ID) -> Outcome:
     if decision.error is not ErrorCode.NONE:
         return Outcome(name, decision.error, decision.message)
-    return Outcome(name, ErrorCode.NONE, None, topic_id, partition_count)
+    for effect in decision.effects:
+        if isinstance(effect, PartitionsCreated):
+            return Outcome(name, ErrorCode.NONE, None, effect.topic_id, effect.partition_count)
+    return Outcome(name, ErrorCode.NONE, None, topic_id)

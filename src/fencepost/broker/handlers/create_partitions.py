@@ -43,7 +43,10 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
             CreatePartitionsResponse(results=[describe(outcomes[name]) for name in names])
         )
 
-    context.node.controller.create_partitions(events, created, validate_only=request.validate_only)
+    # The next request of this connection may be about partitions that are not decided yet.
+    parked.holds_followers = not context.node.controller.create_partitions(
+        events, created, validate_only=request.validate_only
+    )
     return parked
 
 

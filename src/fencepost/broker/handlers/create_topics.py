@@ -54,7 +54,8 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
         )
         run_in_turns(context.node, steps, partial(parked.answer, response))
 
-    context.node.controller.create(
+    # The next request of this connection may be about topics that are not decided yet.
+    parked.holds_followers = not context.node.controller.create(
         [read(topic) for topic in wanted.values()], created, validate_only=request.validate_only
     )
     return parked

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.groups.offsets import Sorting
+from fencepost.broker.groups.slices import serve_in_slices
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import Commit, CommitReply, OffsetToCommit
 from fencepost.wire.forms.offset_commit import (
@@ -33,7 +34,11 @@ FIRST_VERSION_WITH_GROUP_NOT_FOUND: Final = 9
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
-def handle(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Parked:
+def handle(request: OffsetCommitRequest, context: Context) -> object:
+    return serve_in_slices(request, context, commit)
+
+
+def commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Parked:
     sorting = Sorting(context)
     sorting.sort(
         request.topics,

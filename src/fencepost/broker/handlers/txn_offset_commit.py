@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.groups.offsets import Sorting
 from fencepost.broker.groups.partition import Producer
+from fencepost.broker.groups.slices import serve_in_slices
 from fencepost.broker.handlers.offset_commit import offsets_of
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.events import Commit, CommitReply
@@ -41,7 +42,11 @@ FIRST_VERSION_WITH_ABORTABLE: Final = 4
 FIRST_VERSION_OF_TV2: Final = 5
 
 
-def handle(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse | Parked:
+def handle(request: TxnOffsetCommitRequest, context: Context) -> object:
+    return serve_in_slices(request, context, commit)
+
+
+def commit(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse | Parked:
     sorting = Sorting(context)
     sorting.sort(request.topics, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
     response = TxnOffsetCommitResponse(topics=sorting.topics)

@@ -1,0 +1,162 @@
+"""Large commits are served in slices, one per turn of the loop, and answered as in one piece."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost.base.errors import ErrorCode
+from fencepost.broker.groups import slices
+from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from fencepost.wire.forms.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.broker.node_stage import Stage
+from tests.broker.requests import create_topic
+from tests.transactions.requests import commit_offsets_request
+from tests.transactions.wire import TV1, TV2, Protocol, WireProducer
+
+WIDTHS = {"a": 8, "b": 2, "c": 7}
+GROUP = "g"
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "COMMITTED_PER_TURN", 3)
+
+
+def prepare(stage: Stage) -> None:
+    for name, width in WIDTHS.items():
+        create_topic(stage, name, width)
+    WireProducer(stage, "first", TV2).initialise().send_offsets(GROUP, {("a", 0): 0})
+
+
+def plain(**widths: int) -> OffsetCommitRequest:
+    topics = [
+        OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                OffsetCommitRequestPartition(partition_index=n, committed_offset=100 + n)
+                for n in range(width)
+            ],
+        )
+        for name, width in widths.items()
+    ]
+    return OffsetCommitRequest(group_id=GROUP, topics=topics)
+
+
+def committed(stage: Stage, *, stable: bool = False) -> dict[str, list[int]]:
+    topics = [
+        OffsetFetchRequestTopics(name=name, partition_indexes=list(range(width)))
+        for name, width in WIDTHS.items()
+    ]
+    group = OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
+    request = OffsetFetchRequest(groups=[group], require_stable=stable)
+    (reply,) = stage.call(ApiKey.OFFSET_FETCH, 8, request).groups
+    return {
+        topic.name: [each.committed_offset for each in topic.partitions] for topic in reply.topics
+    }
+
+
+def errors_of(reply: Any) -> dict[str, list[int]]:
+    return {topic.name: [each.error_code for each in topic.partitions] for topic in reply.topics}
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_the_reply_lists_everything_in_its_order(durability: str) -> None:
+    with Stage(durability=durability) as stage:
+        prepare(stage)
+        reply = stage.call(ApiKey.OFFSET_COMMIT, 8, plain(a=9, b=2, missing=4, c=7))
+        assert errors_of(reply) == {
+            "a": [0] * 8 + [3],
+            "b": [0, 0],
+            "missing": [3] * 4,
+            "c": [0] * 7,
+        }
+        assert [[each.partition_index for each in topic.partitions] for topic in reply.topics] == [
+            list(range(9)),
+            [0, 1],
+            list(range(4)),
+            list(range(7)),
+        ]
+        expected = {name: [100 + n for n in range(width)] for name, width in WIDTHS.items()}
+        assert committed(stage) == expected
+    again = stage.kill().again()
+    again.settle()
+    assert committed(again) == expected
+    again.stop()
+
+
+def test_the_next_request_of_the_connection_sees_all_of_it() -> None:
+    with Stage(durability="os") as stage:
+        prepare(stage)
+        line = stage.connect()
+        first = line.send(ApiKey.OFFSET_COMMIT, 8, plain(**WIDTHS))
+        assert first not in line.replies
+        topics = [OffsetFetchRequestTopics(name="c", partition_indexes=[6])]
+        group = OffsetFetchRequestGroup(group_id=GROUP, topics=topics)
+        second = line.send(ApiKey.OFFSET_FETCH, 8, OffsetFetchRequest(groups=[group]))
+        line.reply(ApiKey.OFFSET_COMMIT, 8, first)
+        (reply,) = line.reply(ApiKey.OFFSET_FETCH, 8, second).groups
+        assert reply.topics[0].partitions[0].committed_offset == 106
+
+
+def test_a_topic_deleted_in_between_is_unknown_from_then_on() -> None:
+    with Stage(durability="os") as stage:
+        prepare(stage)
+        line = stage.connect()
+        sent = line.send(ApiKey.OFFSET_COMMIT, 8, plain(**WIDTHS))
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="c")], timeout_ms=1000)
+        stage.call(ApiKey.DELETE_TOPICS, 6, deletion)
+        errors = errors_of(line.reply(ApiKey.OFFSET_COMMIT, 8, sent))
+        assert errors["a"] == [0] * 8
+        assert errors["c"][-1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        create_topic(stage, "c", WIDTHS["c"])
+        assert committed(stage)["c"] == [-1] * 7
+
+
+@pytest.mark.parametrize("protocol", [TV1, TV2])
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_the_offsets_of_a_transaction_are_committed_or_dropped_together(
+    protocol: Protocol, commit: bool, durability: str
+) -> None:
+    with Stage(durability=durability) as stage:
+        prepare(stage)
+        producer = WireProducer(stage, "x", protocol).initialise()
+        places = {(name, n): 100 + n for name, width in WIDTHS.items() for n in range(width)}
+        producer.send_offsets(GROUP, places)
+        assert committed(stage)["b"] == [-1, -1]
+        if commit:
+            producer.commit()
+        else:
+            producer.abort()
+        stage.advance(10)
+        assert committed(stage)["c"] == ([100 + n for n in range(7)] if commit else [-1] * 7)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_transaction_that_is_fenced_in_between_commits_none_of_its_offsets(turns: int) -> None:
+    with Stage(durability="os") as stage:
+        prepare(stage)
+        producer = WireProducer(stage, "x", TV2).initialise()
+        places = {(name, n): 100 + n for name, width in WIDTHS.items() for n in range(width)}
+        line = stage.connect()
+        request = commit_offsets_request(producer, GROUP, places)
+        sent = line.send(ApiKey.TXN_OFFSET_COMMIT, 5, request)
+        for _ in range(turns):
+            stage.loop.turn()
+        WireProducer(stage, "x", TV2).initialise()
+        errors = errors_of(line.reply(ApiKey.TXN_OFFSET_COMMIT, 5, sent))
+        assert set(errors["a"] + errors["c"]) <= {0, ErrorCode.INVALID_PRODUCER_EPOCH}
+        stage.advance(1_000)
+        assert committed(stage, stable=True)["c"] == [-1] * 7
