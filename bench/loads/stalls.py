@@ -379,14 +379,15 @@ def _widen(stage: Stage) -> Act:
     return act
 
 
-def _await_group(stage: Stage, group: str) -> None:
-    """Returns when the group has a coordinator."""
+def _prepare_group(stage: Stage, group: str, count: int) -> None:
+    """Creates a topic of the group's name; returns when the group has a coordinator."""
+    stage.talk.create(group, partitions=count)
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
     request = OffsetCommitRequest(
         group_id=group,
         topics=[
             OffsetCommitRequestTopic(
-                name="offsets",
+                name=group,
                 partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=0)],
             )
         ],
@@ -400,13 +401,12 @@ def _await_group(stage: Stage, group: str) -> None:
 
 def _commit_offsets(stage: Stage) -> Act:
     count = stage.scale.of(10_000, 2_000)
-    stage.talk.create("offsets", partitions=count)
-    _await_group(stage, "many-offsets")
+    _prepare_group(stage, "offsets", count)
     partitions = [
         OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(count)
     ]
     topic = OffsetCommitRequestTopic(name="offsets", partitions=partitions)
-    request = OffsetCommitRequest(group_id="many-offsets", topics=[topic])
+    request = OffsetCommitRequest(group_id="offsets", topics=[topic])
 
     def act() -> None:
         (told,) = stage.talk.call(ApiKey.OFFSET_COMMIT, 8, request).topics
@@ -416,22 +416,21 @@ def _commit_offsets(stage: Stage) -> Act:
 
 
 def _commit_offsets_in_transaction(stage: Stage) -> Act:
-    """Into the topic of the commit before."""
-    count = stage.scale.of(10_000, 2_000)
-    producer_id, epoch = stage.talk.begin("offsets")
-    _await_group(stage, "transactional-offsets")
+    name, count = "offsets-in-transaction", stage.scale.of(10_000, 2_000)
+    producer_id, epoch = stage.talk.begin(name)
+    _prepare_group(stage, name, count)
     partitions = [
         TxnOffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(count)
     ]
     request = TxnOffsetCommitRequest(
-        transactional_id="offsets",
-        group_id="transactional-offsets",
+        transactional_id=name,
+        group_id=name,
         producer_id=producer_id,
         producer_epoch=epoch,
-        topics=[TxnOffsetCommitRequestTopic(name="offsets", partitions=partitions)],
+        topics=[TxnOffsetCommitRequestTopic(name=name, partitions=partitions)],
     )
     end = EndTxnRequest(
-        transactional_id="offsets", producer_id=producer_id, producer_epoch=epoch, committed=True
+        transactional_id=name, producer_id=producer_id, producer_epoch=epoch, committed=True
     )
 
     def act() -> None:

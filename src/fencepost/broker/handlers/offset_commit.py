@@ -1,7 +1,8 @@
 """OffsetCommit (8): v2-10
 
-Behaviour: stores offsets of a group, for a member of its generation, or for nobody where the group
-           is empty. Answers when they are durable.
+Behaviour: stores offsets of a group, for a member of its current generation, or for any client
+           while the group is empty. Answers when they are durable. More than 1,000 partitions are
+           committed in slices: a rebalance in between fails the remaining ones.
 Versions:  v2-4 may ask for a retention of their own; v6 leader epochs; v7 static members (KIP-345);
            v8 flexible; v9 GROUP_ID_NOT_FOUND for a group that is not there, before that
            ILLEGAL_GENERATION; v10 topic ids.
