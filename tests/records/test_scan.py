@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fencepost.base.limits import MAX_RECORD_ERRORS
 from fencepost.records.batch import HEADER_BYTES, BatchError, SealedBatch, read_header
 from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record, open_batch
-from fencepost.records.scan import MAX_KEYLESS, RecordScan, find_time
+from fencepost.records.scan import RecordScan, find_time
 
 SOME_BYTES = st.none() | st.binary(max_size=5) | st.binary(min_size=60, max_size=200)
 RECORDS = st.lists(
@@ -75,7 +76,7 @@ def test_a_count_that_cannot_be_is_refused() -> None:
 
 def test_the_first_hundred_records_without_a_key_are_named() -> None:
     raw = build_batch([Record(value=b"v")] * 150, timestamp_ms=0)
-    assert scan(read_header(raw), 40) == list(range(MAX_KEYLESS))
+    assert scan(read_header(raw), 40) == list(range(MAX_RECORD_ERRORS))
 
 
 @given(

@@ -1,6 +1,6 @@
-"""The ground floor: ids, limits, error codes and the seams to the world outside.
+"""What every room uses: ids, limits, error codes, option parsing, and the interfaces to the outside.
 
-Nothing here does I/O except `system.py`, which holds the real clock, disk and randomness. Every
-other room takes those as constructor arguments (see `seams.py`), so that a simulator can drive the
-same code in virtual time on a disk that loses what was not synced.
+Only `system.py` does I/O: it implements the clock, disk and randomness. Every other room receives
+them as constructor arguments (`seams.py`), so that a simulation can run the same code in virtual
+time, on a disk that loses unsynced data.
 """

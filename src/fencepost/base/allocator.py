@@ -1,8 +1,7 @@
-"""Memory that was freed, given back to the system.
+"""Return freed memory to the operating system.
 
-The C library keeps what it once got: a quarter of a gigabyte of replies in pieces of 60 KB stays
-resident after the last of them is gone. glibc has a call that lets go of it; where there is none,
-nothing happens here.
+The C library keeps freed memory: 256 MB of replies in pieces of 60 KB stay resident after the last
+one is gone. glibc has a call to release it; on other C libraries nothing happens.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import sys
 
 
 def return_freed_memory() -> None:
-    """Takes some 10 ms per 100 MB, in which nobody else in this process can allocate much."""
+    """Releases free heap memory; about 10 ms per 100 MB, during which allocation is blocked."""
     if sys.platform == "linux":
-        import ctypes  # A broker that never held much starts without it.
+        import ctypes  # Imported late: most brokers never need it.
 
         with contextlib.suppress(OSError, AttributeError):  # Another C library than glibc.
             ctypes.CDLL(None).malloc_trim(0)

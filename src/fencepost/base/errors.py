@@ -1,7 +1,7 @@
-"""Kafka's error codes: what a client may cause, or must be told.
+"""Kafka's error codes, for errors that a client causes or must react to.
 
-The names and numbers are the protocol's; tests hold them equal to kio's table. `retriable` is
-Kafka's own word on whether the same request may succeed later.
+Names and numbers are the protocol's; a test compares them with kio's table. `retriable` is Kafka's
+own classification.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """One code of a reply; compares and packs as its number."""
+    """An error code of a reply; it compares and packs as its number."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -151,7 +151,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later without anything being changed."""
+        """Whether the same request may succeed later."""
         return self in RETRIABLE
 
 
@@ -194,7 +194,7 @@ RETRIABLE: Final = frozenset(
 
 
 def error_name(code: int) -> str:
-    """The name of a code for people; a number that we do not know stays a number."""
+    """The name of a code, or `error <number>` for an unknown one."""
     try:
         return ErrorCode(code).name
     except ValueError:

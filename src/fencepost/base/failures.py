@@ -1,38 +1,38 @@
-"""The kinds of failure that are exceptions here (style: four kinds of failure).
+"""The exceptions of fencepost.
 
-What a client may cause is an `ErrorCode` in a reply and never an exception. A bug is an `assert`,
-which is why the broker refuses to run under `python -O`. What remains is here.
+An error that a client causes is an `ErrorCode` in a reply, never an exception. A bug is a failed
+`assert`, so the broker refuses to run under `python -O`. All other failures are here.
 """
 
 from __future__ import annotations
 
 
 class FencepostError(Exception):
-    """The root of everything that fencepost raises for a reason it can explain in a sentence."""
+    """The base of all exceptions that fencepost raises on purpose."""
 
 
 class WireError(FencepostError):
-    """A peer sent bytes that are not the protocol: its connection is closed."""
+    """A peer violated the protocol: its connection is closed."""
 
 
 class StorageError(FencepostError):
-    """The disk said no. Nothing was applied; the partition answers KAFKA_STORAGE_ERROR."""
+    """A disk operation failed. Nothing was applied; the client gets KAFKA_STORAGE_ERROR."""
 
 
 class CorruptError(StorageError):
-    """Bytes on the disk are not what we wrote there."""
+    """Bytes on the disk differ from those that were written."""
 
 
 class DamagedError(CorruptError):
-    """Records that were asked for lie in bytes that fail their check; what lies around them can be read."""
+    """Requested records are in a damaged range of the file; records around it can be read."""
 
 
 class SyncError(StorageError):
     """The disk did not confirm a sync.
 
-    What it holds is unknown, so nobody may try again: the process ends.
+    What the disk holds is unknown, and a second sync would hide that: the process ends.
     """
 
 
 class ConfigError(FencepostError):
-    """A setting that cannot be used, with the reason and what would do."""
+    """A setting that cannot be used; the message says why and which values are accepted."""

@@ -1,7 +1,7 @@
-"""Names for numbers and strings that must not be mixed up.
+"""Ids: topics, partitions, producers, and the internal topics' names.
 
-A topic id travels as its 16 raw bytes, because it is read from and written to the wire far more
-often than it is shown to a person; `topic_id_text` gives the form that Kafka's tools print.
+A topic id is kept as its 16 raw bytes, because it is read and written far more often than it is
+printed; `topic_id_text` returns the form that Kafka's tools print.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_NODE: Final = -1
 ZERO_TOPIC_ID: Final = TopicId(bytes(16))
 
 MAX_PRODUCER_EPOCH: Final = 32767
-"""Kafka keeps Short.MAX for fencing: clients never hold it (section 2.4 of the protocol notes)."""
+"""Kafka reserves Short.MAX for fencing; clients never get it."""
 MAX_SEQUENCE: Final = 2**31 - 1
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -40,12 +40,12 @@ class TopicPartition(NamedTuple):
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """The 22 characters by which Kafka's tools show a topic id."""
+    """A topic id as the 22 characters that Kafka's tools print."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode("ascii")
 
 
 def parse_topic_id(text: str) -> TopicId:
-    """The 16 bytes behind what `topic_id_text` gave; ValueError for anything else."""
+    """The topic id that `topic_id_text` printed; ValueError for any other text."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error as problem:
@@ -65,7 +65,7 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """The partition of an internal topic that owns a group or a transactional id, as Kafka computes it."""
+    """The partition of an internal topic that owns a group or transactional id, as in Kafka."""
     value = java_string_hash(key)
-    # Kafka's Utils.abs maps the one integer without a positive twin to 0.
+    # Kafka's Utils.abs maps Integer.MIN_VALUE, which has no positive counterpart, to 0.
     return (0 if value == -(1 << 31) else abs(value)) % partition_count

@@ -1,53 +1,74 @@
-"""Every bound of the broker in one place, each with its reason and Kafka's own default beside it.
+"""Every size, count and wait that a client can run into, each with its reason.
 
-What a user may change is a config (`broker/settings/config.py`) whose default is one of these; the
-rest are fixed, because a larger value would only move the moment at which memory runs out.
+A limit that users may change is the default of a setting (`broker/settings/tables.py`), which is
+named here. The others are fixed: a larger value would only delay the moment at which memory runs
+out. Bounds of the broker's own work (records per turn, retry pauses) are beside the code that they
+pace, file descriptors in `broker/storage/descriptors.py`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-MAX_REQUEST_BYTES: Final = 104_857_600
-"""socket.request.max.bytes, Kafka's default: one frame is held in memory as a whole."""
+# -- connections and memory
+# ------------------------------------------------------------------------------------------------
+
+MAX_CONNECTIONS: Final = 10_000
+"""max.connections. Kafka's default is unlimited. A process that may open fewer files accepts fewer
+connections (`broker/storage/descriptors.py`)."""
 
 MAX_REQUESTS_IN_FLIGHT: Final = 64
-"""Requests of one connection that may wait for their answers. Kafka answers one at a time; clients
-keep at most 5 (Java, idempotent) or a few dozen (librdkafka) unanswered. Past this we stop reading
-from the socket."""
+"""Unanswered requests of one connection. Kafka serves one at a time; clients keep at most 5 (Java,
+idempotent) or a few dozen (librdkafka) in flight. At this number the broker stops reading from the
+socket."""
 
 MAX_UNSENT_BYTES: Final = 64 * 1024
-"""Replies that a client has not read, beyond what the kernel has taken. Past this we serve none of
-its requests until a quarter is left, and what it holds counts against `QUEUED_RESPONSE_BYTES`: a
-client that stops reading must not cost memory without bound."""
+"""Replies of one connection that its client has not read, beyond the kernel's buffers. Above it the
+broker serves none of the connection's requests until a quarter is left, and its replies count
+against `QUEUED_RESPONSE_BYTES`: a client that stops reading must not cost unbounded memory."""
 
 QUEUED_RESPONSE_BYTES: Final = 256 * 1024 * 1024
-"""queued.max.response.bytes: memory for the replies of all connections that have not been read.
-Five of the largest fetch replies, or a thousand of librdkafka's usual ones; Kafka sends from the
-page cache and has no such bound. A connection below `MAX_UNSENT_BYTES` is not counted: 10,000 of
-them could take 640 MB at the very most, and 100 of them 6 MB."""
+"""queued.max.response.bytes: memory for the unread replies of all connections. It holds five of the
+largest fetch replies, or a thousand of librdkafka's usual ones. Kafka sends from the page cache and
+has no such bound. Connections below `MAX_UNSENT_BYTES` do not count: 10,000 of them take at most
+640 MB, 100 of them 6 MB."""
 
 QUEUED_REQUEST_BYTES: Final = 256 * 1024 * 1024
-"""queued.max.request.bytes: large requests of all connections, from their first part on until they
-have taken effect. Kafka's default is no bound. A request that fits into the inbox of its connection
-(32 KB) is not counted."""
+"""queued.max.request.bytes: memory for the large requests of all connections, from the first byte
+until they have taken effect. Kafka's default is unlimited. A request that fits into the inbox of
+its connection (32 KB) does not count."""
 
 LEAST_REPLY_BYTES: Final = 64 * 1024
-"""What a fetch may bring while replies take nearly all of their memory; one batch it always may."""
+"""The size that a fetch reply may have even when unread replies use nearly all of their memory. The
+first batch is always returned."""
 
 SHARE_OF_MEMORY: Final = 4
-"""A reply takes at most the fourth part of what is left for all, so that no few clients can take it
+"""A reply uses at most one fourth of the memory that is left, so that a few clients cannot use it
 all."""
+
+FETCH_MEMORY_WAIT_MS: Final = 1_000
+"""How long a fetch waits for memory before it is answered without records; the client fetches
+again."""
 
 STUCK_SECONDS: Final = 10.0
 STUCK_BYTES: Final = 256 * 1024
-"""A connection that moved fewer bytes in so many seconds is closed if it holds memory that others
-wait for: its client has stopped reading, or sends a large request so slowly that it keeps them from
-theirs."""
+"""A connection that moves fewer than STUCK_BYTES in STUCK_SECONDS is closed if it holds memory that
+other connections wait for: its client has stopped reading, or sends a large request too slowly."""
 
-MAX_CONNECTIONS: Final = 10_000
-"""max.connections. Kafka's default is unlimited. Where the process may open too few files for as
-many, fewer are taken (`broker/storage/descriptors.py`)."""
+# -- requests and replies
+# ------------------------------------------------------------------------------------------------
+
+MAX_REQUEST_BYTES: Final = 104_857_600
+"""socket.request.max.bytes, Kafka's default: a frame is held in memory as a whole."""
+
+MAX_ARRAY_ITEMS: Final = 200_000
+"""Items of one array in a request. Each item takes at least a byte, so the frame bounds it too;
+this keeps 100 MB of one-byte items from becoming gigabytes of Python objects and seconds of the
+event loop."""
+
+MAX_STRING_BYTES: Final = 32_767
+"""Bytes of one string on the wire: the largest signed 16-bit length, in every version of the
+protocol."""
 
 FETCH_RESPONSE_MAX_BYTES: Final = 55 * 1024 * 1024
 """fetch.max.bytes of the broker, Kafka's default."""
@@ -56,28 +77,62 @@ MAX_BATCH_BYTES: Final = 1_048_588
 """message.max.bytes, Kafka's default: 1 MiB of records plus the overhead of a log entry."""
 
 MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
-"""What one batch may expand to where it must be opened: a small batch can claim to hold
+"""The size to which one batch may expand where it must be opened: a small batch can claim to hold
 terabytes."""
 
-MAX_ARRAY_ITEMS: Final = 200_000
-"""Items of one array in a request. Every item takes at least a byte, so the frame bounds it as
-well; this keeps 100 MB of one-byte items from becoming gigabytes of Python objects and seconds of
-the loop."""
+MAX_RECORD_ERRORS: Final = 100
+"""Records that a produce reply names when it refuses a batch; the first hundred are enough to find
+the bug."""
 
-MAX_STRING_BYTES: Final = 32_767
-"""Of one string on the wire: the largest signed 16-bit length, in every version of the protocol."""
-
-PRODUCER_ID_BLOCK_SIZE: Final = 1_000
-"""Producer ids reserved at once in the metadata log, as Kafka does."""
-
-BATCHES_REMEMBERED_PER_PRODUCER: Final = 5
-"""Kafka's window for duplicates: the most that an idempotent client keeps in flight."""
+# -- topics and settings
+# ------------------------------------------------------------------------------------------------
 
 MAX_TOPIC_NAME_LENGTH: Final = 249
-"""Kafka's: the folder name topic-partition must stay below the 255 bytes of a file name."""
+"""As in Kafka: the folder name topic-partition must fit into the 255 bytes of a file name."""
+
+MAX_NEW_PARTITIONS: Final = 10_000
+"""Partitions that one request may create, as in Kafka: a mistyped count must not fill the disk with
+folders."""
+
+MIN_METRICS_INTERVAL_MS: Final = 100
+MAX_METRICS_INTERVAL_MS: Final = 3_600_000
+"""interval.ms of a client metrics subscription, as in Kafka."""
+
+MAX_METRICS_LIST_LENGTH: Final = 4_000
+"""Characters of `match` or `metrics` of a client metrics subscription. Patterns are compiled on the
+event loop, at up to 8 µs a character."""
+
+# -- transactions
+# ------------------------------------------------------------------------------------------------
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1_000
+"""Producer ids that one record of the metadata log reserves, as in Kafka."""
+
+BATCHES_REMEMBERED_PER_PRODUCER: Final = 5
+"""Kafka's window for duplicates: the most batches that an idempotent client keeps in flight."""
+
+END_TXN_WAIT_MS: Final = 5_000
+"""How long EndTxn waits for its markers before it is answered with the decision alone. Clients give
+up a request after 30 s (Java, kafka-python), 40 s (aiokafka) or 60 s (librdkafka), and applications
+often wait 10 s for a commit."""
+
+IMPLICIT_ADD_WAIT_MS: Final = 100
+"""How long a first write waits for the end of the previous transaction before it is refused with
+CONCURRENT_TRANSACTIONS: Kafka's add.partitions.to.txn.retry.backoff.max.ms."""
+
+MAX_PATTERN_MEMORY_BYTES: Final = 1 << 20
+"""For one compiled pattern of ListTransactions. RE2's default is 8 MiB; a smaller program also
+matches faster when a hostile pattern exhausts its DFA cache."""
+
+# -- groups
+# ------------------------------------------------------------------------------------------------
+
+MAX_GROUP_SIZE: Final = 10_000
+"""group.max.size. Kafka's default is unlimited."""
 
 MAX_OFFSET_METADATA_BYTES: Final = 4096
 """offset.metadata.max.bytes, Kafka's default."""
 
-MAX_GROUP_SIZE: Final = 10_000
-"""group.max.size. Kafka's default is unlimited."""
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""How long a member that was never in a generation may wait in the join phase, as in Kafka. Its
+client may have given up and tried again without an id, and every try would leave a member behind."""

@@ -1,4 +1,4 @@
-"""Parts of files as memory, counted."""
+"""Memory-mapped parts of files, with a bound on their number."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Self
 
 
 class Mapping(mmap.mmap):
-    """A part of a file as memory, until the last view of it is gone.
+    """A mapped part of a file, which lives until its last view is gone.
 
-    Python keeps a file descriptor of its own for each, so they are counted: clients that do not
-    read what was sent to them must not use up the descriptors of the process.
+    Python keeps a file descriptor per mapping, so mappings are counted: clients that do not read
+    their replies must not use up the descriptors of the process.
     """
 
     alive = 0
     limit = 128
-    """Then views are copies: that many are on their way only to clients that are slow anyway."""
+    """Beyond it views are copies; so many are in use only when clients read slowly."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         mapping = super().__new__(cls, *args, **kwargs)

@@ -1,8 +1,8 @@
-"""Where fencepost touches the world: four small protocols, each a constructor argument somewhere.
+"""Interfaces to clock, randomness and disk, which are passed as constructor arguments.
 
-Rule: no room but `base/system.py`, `simulation/` and the composition root names a concrete clock,
-disk or source of randomness. The network has no protocol of its own: the broker asks the running
-asyncio loop for servers, connections and timers, and uses only what every asyncio loop has.
+Only `base/system.py`, `simulation/` and the entry points name a concrete clock, disk or source of
+randomness. The network has no interface here: the broker uses the servers, connections and timers
+of the running asyncio loop, and only those that every asyncio loop has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 Buffer = bytes | bytearray | memoryview
-"""Anything whose bytes can be written without a copy."""
+"""An object whose bytes can be written without a copy."""
 
 
 class Clock(Protocol):
@@ -21,13 +21,13 @@ class Clock(Protocol):
 
 
 class Randomness(Protocol):
-    """Randomness: cluster and topic ids, member ids."""
+    """A source of random bytes, for cluster, topic and member ids."""
 
     def bytes(self, count: int) -> bytes: ...
 
 
 class Readable(Protocol):
-    """What can be read from any place."""
+    """A file that can be read at any position."""
 
     def read(self, position: int, count: int) -> bytes:
         """Up to `count` bytes; fewer only at the end of the file."""
@@ -35,12 +35,12 @@ class Readable(Protocol):
 
 
 class File(Protocol):
-    """One open file. Offsets are explicit: nobody shares a cursor."""
+    """One open file. Positions are explicit: there is no shared cursor."""
 
     def append(self, chunks: Sequence[Buffer]) -> int:
-        """Writes all chunks at the end, or raises OSError; returns the number of bytes written.
+        """Writes all chunks at the end and returns the number of bytes; OSError on failure.
 
-        A failed append may have written a part: the caller truncates to the size it knows.
+        A failed append may have written a part: the caller truncates the file to its last size.
         """
         ...
 
@@ -49,10 +49,10 @@ class File(Protocol):
         ...
 
     def view(self, position: int, count: int) -> Buffer:
-        """The same bytes, all of which must be there, for somebody who only hands them on.
+        """The same bytes, all of which must exist, for a caller that only passes them on.
 
-        They may lie in the page cache until they are sent, so that a disk that fails then shows it
-        to the one who sends. Whoever looks into the bytes uses `read`.
+        They may stay in the page cache until they are sent, so a failing disk may show only then.
+        A caller that looks into the bytes uses `read`.
         """
         ...
 
@@ -61,30 +61,30 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Returns when everything appended so far would survive a loss of power."""
+        """Returns when everything appended so far survives a loss of power."""
         ...
 
     def close(self) -> None: ...
 
 
 class Space(NamedTuple):
-    """Of the volume that a folder lies on."""
+    """The size of a volume and how much of it is free."""
 
     total_bytes: int
     free_bytes: int
 
 
 class Disk(Protocol):
-    """A tree of folders and files. Paths are strings with '/' between their parts."""
+    """A tree of folders and files. Paths are strings with '/' as separator."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Opens for reading and appending; FileNotFoundError unless `create`."""
+        """Opens for reading and appending; without `create` an absent file is a FileNotFoundError."""
         ...
 
     def exists(self, path: str) -> bool: ...
 
     def size(self, path: str) -> int:
-        """Of a file, in bytes."""
+        """The size of a file in bytes."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
@@ -92,17 +92,17 @@ class Disk(Protocol):
         ...
 
     def make_dir(self, path: str) -> None:
-        """Creates the folder and its parents; no error when it is there."""
+        """Creates the folder and its parents; no error if it exists."""
         ...
 
     def remove(self, path: str) -> None:
-        """Deletes a file; no error when it is not there."""
+        """Deletes a file; no error if it is absent."""
         ...
 
     def remove_tree(self, path: str) -> None: ...
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic; replaces `new`."""
+        """Renames atomically, replacing `new`."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -119,19 +119,18 @@ class Disk(Protocol):
         ...
 
     def sync_all(self, path: str) -> bool:
-        """Makes everything that was written to the volume of a folder survive a loss of power, in one go.
+        """Syncs the whole volume of a folder; False where the system cannot guarantee that.
 
-        False where the system cannot promise that. It also waits for what other processes have
-        written there.
+        It also waits for what other processes have written there.
         """
         ...
 
     def space(self, path: str) -> Space: ...
 
     def session(self) -> str:
-        """Stays the same as long as nothing written can have been lost, synced or not; empty when unknown.
+        """An id that changes when unsynced writes may have been lost; empty when unknown.
 
-        On Linux it is the id of the boot: the death of a process leaves the page cache, the loss of
-        power does not.
+        On Linux it is the boot id: the page cache survives the death of a process, and not a loss
+        of power.
         """
         ...

@@ -1,4 +1,4 @@
-"""The real clock, randomness and disk."""
+"""The clock, randomness and disk of the machine."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class SystemClock:
-    """The wall clock of the machine."""
+    """The wall clock."""
 
     def now_ms(self) -> int:
         return time_ns() // 1_000_000
 
 
 class SystemRandomness:
-    """The randomness of the operating system."""
+    """The random source of the operating system."""
 
     def bytes(self, count: int) -> bytes:
         return secrets.token_bytes(count)
 
 
 class SystemFile:
-    """A file descriptor and nothing more: no buffering, so that what `append` returned from survives kill -9."""
+    """An unbuffered file: once `append` returns, the bytes survive kill -9 of the process."""
 
     __slots__ = ("_descriptor", "_last_view")
 
@@ -68,8 +68,7 @@ class SystemFile:
         return size
 
     def _append_rest(self, rest: memoryview) -> None:
-        # A short write happens at two gigabytes, on a signal and on a disk that is about to be
-        # full.
+        # A write is short at two gigabytes, after a signal, and when the disk is nearly full.
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
 
@@ -88,9 +87,8 @@ class SystemFile:
         return b"".join(parts)
 
     def view(self, position: int, count: int) -> Buffer:
-        # A mapping costs its page table entries; a copy costs the copying and new memory to hold
-        # it. Readers who wait for the end of the same partition all want the same bytes, and share
-        # the mapping.
+        # A mapping costs page table entries; a copy costs time and memory. Consumers at the end of
+        # the same partition read the same bytes and share a mapping.
         last = self._last_view
         if last is not None and last[0] == position and last[1] == count:
             shared = last[2]()
@@ -98,13 +96,13 @@ class SystemFile:
                 return memoryview(shared)[position % mmap.ALLOCATIONGRANULARITY :]
         if Mapping.alive >= Mapping.limit:
             return self.read(position, count)
-        # The system maps from the beginning of a page.
+        # A mapping begins at a page boundary.
         lead = position % mmap.ALLOCATIONGRANULARITY
         try:
             mapping = Mapping(
                 self._descriptor, lead + count, access=mmap.ACCESS_READ, offset=position - lead
             )
-        except OSError:  # No descriptor or no mapping is left; a copy needs neither.
+        except OSError:  # No descriptor or mapping is left; a copy needs neither.
             return self.read(position, count)
         self._last_view = (position, count, weakref.ref(mapping))
         return memoryview(mapping)[lead:]
@@ -119,8 +117,7 @@ class SystemFile:
         os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
 
     def close(self) -> None:
-        # The number is given to the next file that is opened: whoever still holds this one must not
-        # reach that.
+        # The system reuses the number for the next file: a stale SystemFile must not reach it.
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
@@ -144,7 +141,7 @@ class SystemDisk:
     def make_dir(self, path: str) -> None:
         try:
             os.mkdir(path)
-        except OSError:  # It is there, or a parent is not.
+        except OSError:  # It exists, or a parent does not.
             os.makedirs(path, exist_ok=True)
 
     def remove(self, path: str) -> None:
@@ -161,7 +158,7 @@ class SystemDisk:
                 os.unlink(f"{path}/{name}")
             except FileNotFoundError:
                 continue
-            except (IsADirectoryError, PermissionError):  # What unlink says of a folder, by system.
+            except (IsADirectoryError, PermissionError):  # unlink of a folder: Linux, macOS.
                 shutil.rmtree(f"{path}/{name}")
         os.rmdir(path)
 
@@ -176,7 +173,7 @@ class SystemDisk:
             os.close(descriptor)
 
     def read_file(self, path: str) -> bytes:
-        # Without Python's own layers: a start reads tens of thousands of small files.
+        # Without Python's file objects: a start reads tens of thousands of small files.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = os.read(descriptor, _SMALL_FILE_BYTES)
@@ -202,7 +199,7 @@ class SystemDisk:
 
     def sync_all(self, path: str) -> bool:
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-        if syncfs is None or not _syncfs_tells_errors():
+        if syncfs is None or not _syncfs_reports_errors():
             return False
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -222,27 +219,24 @@ class SystemDisk:
             with open(_BOOT_ID, encoding="ascii") as file:
                 return file.read().strip()
         except OSError:
-            return _boot_session_of_macos()
+            return _macos_boot_session()
 
 
-def _boot_session_of_macos() -> str:
-    """macOS tells it by a system call.
-
-    Not tried there yet; without an answer the power counts as lost.
-    """
+def _macos_boot_session() -> str:
+    """The boot id of macOS, from a system call. Untested; without it a start assumes a power loss."""
     if sys.platform == "darwin":
         with contextlib.suppress(OSError, AttributeError):
-            tell = ctypes.CDLL(None).sysctlbyname
+            sysctl = ctypes.CDLL(None).sysctlbyname
             size = ctypes.c_size_t(64)
             answer = ctypes.create_string_buffer(size.value)
             none = ctypes.c_size_t(0)
-            if tell(b"kern.bootsessionuuid", answer, ctypes.byref(size), None, none) == 0:
+            if sysctl(b"kern.bootsessionuuid", answer, ctypes.byref(size), None, none) == 0:
                 return answer.value.decode("ascii", "replace")
     return ""
 
 
-def _syncfs_tells_errors() -> bool:
-    """Linux before 5.8 answers success whatever the disk says."""
+def _syncfs_reports_errors() -> bool:
+    """Whether syncfs reports write errors: Linux before 5.8 always returns success."""
     release = os.uname().release.split(".")
     try:
         return (int(release[0]), int(release[1])) >= (5, 8)

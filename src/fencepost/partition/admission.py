@@ -7,13 +7,13 @@ batch with a wrong time is opened here, to name the records at fault.
 from __future__ import annotations
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_RECORD_ERRORS
 from fencepost.base.refusal import Refusal
 from fencepost.log.config import LogConfig
 from fencepost.partition.opening import Opening
 from fencepost.records.batch import BatchError, SealedBatch
 from fencepost.records.opened import open_batch
 from fencepost.records.produced import check_timestamps
-from fencepost.records.scan import MAX_KEYLESS
 
 
 def check_admission(
@@ -50,7 +50,7 @@ def _name_records(refusal: Refusal, batch: SealedBatch, config: LogConfig, now_m
         for index, record in enumerate(records)
         if not oldest_ms <= record.timestamp_ms <= newest_ms
     ]
-    return Refusal(refusal.error, refusal.message, wrong[:MAX_KEYLESS])
+    return Refusal(refusal.error, refusal.message, wrong[:MAX_RECORD_ERRORS])
 
 
 def _check_keys(opening: Opening) -> Refusal | None:

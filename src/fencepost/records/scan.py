@@ -10,16 +10,12 @@ Every bound is checked as in `opened.py`, and damage is told in the same words.
 
 from __future__ import annotations
 
-from typing import Final
-
 from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_RECORD_ERRORS
 from fencepost.base.seams import Buffer
 from fencepost.records.batch import MIN_RECORD_BYTES, BatchError, SealedBatch
 from fencepost.records.opened import read_headers
 from fencepost.records.varint import read_varint, read_varlong
-
-MAX_KEYLESS: Final = 100
-"""Records without a key that are named one by one; the first hundred tell enough."""
 
 
 class RecordScan:
@@ -66,7 +62,7 @@ class RecordScan:
                 raise ValueError(f"an offset delta of {delta} after {previous}")
             previous = delta
             key_length, position = _skip(payload, position, end)
-            if key_length == -1 and len(self.keyless) < MAX_KEYLESS:
+            if key_length == -1 and len(self.keyless) < MAX_RECORD_ERRORS:
                 self.keyless.append(index)
             _, position = _skip(payload, position, end)
             if payload[position] == 0:

@@ -8,10 +8,10 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from fencepost.base.limits import END_TXN_WAIT_MS
 from fencepost.broker.transactions.ending import (
     ABORT_POINTS,
     COMMIT_POINTS,
-    END_TXN_WAIT_MS,
     Ending,
 )
 from fencepost.coordinator.txn.events import Reply

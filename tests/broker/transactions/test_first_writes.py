@@ -6,7 +6,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
-from fencepost.broker.transactions.coordinator import IMPLICIT_ADD_WAIT_MS
+from fencepost.base.limits import IMPLICIT_ADD_WAIT_MS
 from fencepost.coordinator.txn.states import State
 from tests.broker.transactions.shell import ShellNode
 

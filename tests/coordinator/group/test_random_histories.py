@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fencepost.base.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from fencepost.coordinator.group.events import JoinReply, Leaver
 from fencepost.coordinator.group.lifecycle import State
-from fencepost.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tests.coordinator.group.stage import BOTH, GROUP, RANGE, Stage
 
 if TYPE_CHECKING:

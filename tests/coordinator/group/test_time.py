@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from fencepost.coordinator.group.group import NEVER
 from fencepost.coordinator.group.lifecycle import State
-from fencepost.coordinator.group.settings import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tests.coordinator.group.stage import REBALANCE_MS, SESSION_MS, Stage
 
 NONE = ErrorCode.NONE

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_NEW_PARTITIONS
 from fencepost.coordinator.metadata.decide import (
     decide_create_partitions,
     decide_create_topic,
@@ -20,7 +21,6 @@ from fencepost.coordinator.metadata.events import (
     PartitionsCreated,
     TopicRemoved,
 )
-from fencepost.coordinator.metadata.placement import MAX_NEW_PARTITIONS
 from fencepost.coordinator.metadata.state import MetadataState, PartitionState
 from tests.coordinator.metadata.cluster import Cluster, one_broker
 

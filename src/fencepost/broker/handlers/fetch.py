@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import DamagedError, StorageError
+from fencepost.base.limits import FETCH_MEMORY_WAIT_MS
 from fencepost.broker.context import Context
 from fencepost.broker.leadership import check_leader_epoch
 from fencepost.broker.waiting import Parked
@@ -46,9 +47,6 @@ READ_COMMITTED: Final = 1
 MOST_COPIED_BYTES: Final = 4 * 1024 * 1024
 """Views of the page cache take no time to speak of. Copies do, of small batches or where too many
 views are in use: so much of them in one reply takes some milliseconds."""
-ROOM_WAIT_MS: Final = 1000
-"""How long a fetch waits for memory before it is answered without records; its client asks
-again."""
 
 
 class Read(NamedTuple):
@@ -140,7 +138,7 @@ class LongPoll:
         if not self._is_hurried:
             self._is_hurried = True
             self._timer.cancel()
-            wait_ms = min(self._request.max_wait_ms, ROOM_WAIT_MS)
+            wait_ms = min(self._request.max_wait_ms, FETCH_MEMORY_WAIT_MS)
             self._timer = node.call_later(wait_ms, self._time_is_up)
         node.replies.when_free(self.wake)
 

@@ -1,7 +1,7 @@
-"""Subscriptions to metrics that clients push (KIP-714), kept and shown as a Kafka broker without a receiver does.
+"""Client metrics subscriptions (KIP-714), stored and described but never served.
 
-Kafka offers the telemetry APIs to clients only where a plugin takes the metrics; without one it
-keeps subscriptions and no client ever hears of them. There are no such plugins here.
+Kafka offers the telemetry APIs only where a plugin receives the metrics. Without one it stores
+subscriptions, and clients never see them. fencepost has no such plugins.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import ConfigError
+from fencepost.base.limits import (
+    MAX_METRICS_INTERVAL_MS,
+    MAX_METRICS_LIST_LENGTH,
+    MIN_METRICS_INTERVAL_MS,
+)
 from fencepost.broker.settings.kinds import integer, settings_of, without_effect, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NOT_COLLECTED: Final = "metrics that clients push are not collected"
-SHORTEST_INTERVAL_MS: Final = 100
-LONGEST_INTERVAL_MS: Final = 3_600_000
-LONGEST_LIST: Final = 4_000
-"""Characters of `match` or `metrics`. Patterns are compiled while everybody waits, at up to 8 µs a
-character."""
 SELECTORS: Final = frozenset(
     {
         "client_instance_id",
@@ -32,15 +32,15 @@ SELECTORS: Final = frozenset(
         "client_source_port",
     }
 )
-"""What a pattern of `match` may look at."""
+"""The client attributes that a pattern of `match` may select by."""
 
 
 class SubscriptionError(ConfigError):
-    """What Kafka answers with INVALID_REQUEST; the rest of a bad subscription is an INVALID_CONFIG."""
+    """An error that Kafka answers with INVALID_REQUEST; others are an INVALID_CONFIG."""
 
 
 class ClientMetricsSettings:
-    """What a subscription has."""
+    """The settings of a subscription."""
 
     interval_ms = without_effect(integer(300_000, NOT_COLLECTED))
     match = without_effect(words((), NOT_COLLECTED))
@@ -51,18 +51,21 @@ CLIENT_METRICS_SETTINGS: Final = {each.name: each for each in settings_of(Client
 
 
 def check_client_metrics(overrides: Mapping[str, str]) -> None:
-    """ConfigError unless a subscription may have these settings."""
+    """Raises ConfigError unless a subscription may have these settings."""
     for name, given in overrides.items():
         setting = CLIENT_METRICS_SETTINGS.get(name)
         if setting is None:
             raise SubscriptionError(f"there is no client metrics setting {name!r}")
-        if len(given) > LONGEST_LIST:
-            raise ConfigError(f"{name} has {len(given):,} characters; {LONGEST_LIST:,} are enough")
+        if len(given) > MAX_METRICS_LIST_LENGTH:
+            raise ConfigError(
+                f"{name} has {len(given):,} characters; at most {MAX_METRICS_LIST_LENGTH:,} are "
+                "allowed"
+            )
         value = setting.parse(given)
-        if name == "interval.ms" and not SHORTEST_INTERVAL_MS <= value <= LONGEST_INTERVAL_MS:
+        least, most = MIN_METRICS_INTERVAL_MS, MAX_METRICS_INTERVAL_MS
+        if name == "interval.ms" and not least <= value <= most:
             raise SubscriptionError(
-                f"interval.ms must be between {SHORTEST_INTERVAL_MS} and {LONGEST_INTERVAL_MS}, "
-                f"not {given!r}"
+                f"interval.ms must be between {least} and {most}, not {given!r}"
             )
         if name == "match":
             for pattern in value:
@@ -73,13 +76,14 @@ def _check_pattern(pattern: str) -> None:
     selector, _, expression = pattern.partition("=")
     if not expression or selector.strip() not in SELECTORS:
         raise ConfigError(
-            f"match has {pattern!r}; a pattern is one of {', '.join(sorted(SELECTORS))}, then = "
-            "and "
-            "a regular expression"
+            f"match has {pattern!r}; write one of {', '.join(sorted(SELECTORS))}, then = and a "
+            "regular expression"
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's opinion about sets within sets.
+            warnings.simplefilter("ignore")  # Python warns of nested sets.
             re.compile(expression.strip())
     except (re.error, OverflowError, RecursionError) as problem:
-        raise ConfigError(f"match has {pattern!r}, which cannot be read: {problem}") from problem
+        raise ConfigError(
+            f"match has {pattern!r}, which is not a regular expression: {problem}"
+        ) from problem

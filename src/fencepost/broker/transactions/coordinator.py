@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TRANSACTION_STATE_TOPIC, coordinator_partition
+from fencepost.base.limits import IMPLICIT_ADD_WAIT_MS
 from fencepost.base.refusal import Refusal
 from fencepost.broker.log_loader import LogLoader
 from fencepost.broker.transactions.ending import Ending
@@ -79,10 +80,6 @@ log = logging.getLogger(__name__)
 NONE: Final = ErrorCode.NONE
 TRANSACTION_VERSION: Final = 2
 """Where the metadata log does not say: the level that ApiVersions advertises."""
-
-IMPLICIT_ADD_WAIT_MS: Final = 100
-"""How long a first write waits for the end of the last transaction before it is told
-CONCURRENT_TRANSACTIONS: add.partitions.to.txn.retry.backoff.max.ms of Kafka."""
 
 _ALLOCATION_FAILED: Final = Reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 """No producer id could be had; clients retry this code, and not a timeout (KAFKA-14417)."""

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import TopicPartition
+from fencepost.base.limits import END_TXN_WAIT_MS
 from fencepost.base.refusal import Refusal
 from fencepost.broker.transactions.markers import EndMarker
 from fencepost.broker.turns import TURN_SECONDS
@@ -54,11 +55,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NONE: Final = ErrorCode.NONE
-END_TXN_WAIT_MS: Final = 5_000
-"""How long EndTxn waits for its markers before it answers with the decision alone. Clients give up
-a request after 30 s (Java, kafka-python), 40 s (aiokafka) or 60 s (librdkafka), and applications
-often wait 10 s for a commit."""
-
 COMPLETE_RETRY_MS: Final = 100
 """Pause before a Complete record that the disk refused is written again."""
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
-from fencepost.base.limits import MAX_GROUP_SIZE
+from fencepost.base.limits import MAX_GROUP_SIZE, NEW_MEMBER_JOIN_TIMEOUT_MS
 from fencepost.coordinator.group.decision import Answer, Decision
 from fencepost.coordinator.group.events import Join, JoinLost, JoinReply, StaticMemberReplaced
 from fencepost.coordinator.group.group import Group, Member
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.rebalance import Turn, joined_reply
 from fencepost.coordinator.group.settings import (
-    NEW_MEMBER_JOIN_TIMEOUT_MS,
     GroupCoordinatorSettings,
 )
 

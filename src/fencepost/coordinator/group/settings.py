@@ -7,11 +7,6 @@ from typing import Final
 
 from fencepost.base import limits
 
-NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a member that has never been in a generation may wait in the join phase. Its client may
-have given up and retried without its id, and each retry would leave a member behind. Fixed in Kafka
-too."""
-
 RETRY_MS: Final = 1000
 """When to retry ending a join phase that could not be ended, because no member had joined or the
 disk refused. A member may send a rebalance timeout of 0, which must not cause a busy loop."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.base.limits import MAX_NEW_PARTITIONS
 from fencepost.coordinator.metadata.events import refuse
 
 if TYPE_CHECKING:
@@ -13,11 +14,6 @@ if TYPE_CHECKING:
 
     from fencepost.coordinator.metadata.events import Decision
     from fencepost.coordinator.metadata.state import MetadataState
-
-
-MAX_NEW_PARTITIONS: Final = 10_000
-"""Partitions that one request may create, as in Kafka: a typo must not fill the disk with
-folders."""
 
 
 def place(state: MetadataState, count: int) -> list[int] | Decision:

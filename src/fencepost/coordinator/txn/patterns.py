@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from typing import Final, Protocol
+from typing import Protocol
 
-MAX_PATTERN_MEMORY_BYTES: Final = 1 << 20
-"""For one compiled pattern. RE2's default is 8 MiB; a smaller program also matches faster when a
-hostile pattern exhausts its DFA cache."""
+from fencepost.base.limits import MAX_PATTERN_MEMORY_BYTES
 
 
 class Pattern(Protocol):
