@@ -58,6 +58,7 @@ HOT_PATH: Final = (
     "coordinator/metadata/state.py",
     "wire/codec.py",
     "wire/framing.py",
+    "broker/authorization.py",
     "broker/context.py",
     "broker/dispatch.py",
     "broker/faults.py",

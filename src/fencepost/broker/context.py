@@ -1,35 +1,15 @@
-"""What a handler knows about the request besides its body, and the seam for authorization."""
+"""The context of one request: what a handler may use besides the request's body."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fencepost.broker.node import Node
 
 
-class Authorizer(Protocol):
-    """Who may do what.
-
-    Names of operations and resources are Kafka's (WRITE, TRANSACTIONAL_ID ...).
-    """
-
-    def authorize(
-        self, principal: str, operation: str, resource_type: str, resource_name: str
-    ) -> bool: ...
-
-
-class AllowAll:
-    """The default: loopback only, one user."""
-
-    def authorize(
-        self, principal: str, operation: str, resource_type: str, resource_name: str
-    ) -> bool:
-        return True
-
-
 class Context:
-    """One request's surroundings."""
+    """The node, and the header and connection of one request."""
 
     __slots__ = (
         "api_version",
@@ -57,7 +37,7 @@ class Context:
         self.principal = principal
 
     def authorize(self, operation: str, resource_type: str, resource_name: str) -> bool:
-        """Whether the authorizer of this node lets the client do that."""
+        """Whether the node's authorizer permits the operation."""
         return self.node.authorizer.authorize(
             self.principal, operation, resource_type, resource_name
         )

@@ -25,8 +25,8 @@ from fencepost.base.ids import (
     TopicPartition,
 )
 from fencepost.base.seams import Clock, Disk, Randomness
+from fencepost.broker.authorization import AllowAll, Authorizer
 from fencepost.broker.batch_opener import Opener
-from fencepost.broker.context import AllowAll, Authorizer
 from fencepost.broker.controller.controller import Controller
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.faults import Faults

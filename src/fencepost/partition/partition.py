@@ -511,6 +511,14 @@ class Partition:
     def reconfigure(self, config: LogConfig) -> None:
         self.log.config = config
 
+    def check_leader_epoch(self, epoch: int) -> ErrorCode | None:
+        """The error for a client with an older or newer leader epoch; -1 means that it sent none."""
+        if epoch in (-1, self.leader_epoch):
+            return None
+        if epoch < self.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
     def bump_leader_epoch(self, leader_epoch: int) -> None:
         assert leader_epoch >= self.leader_epoch, "leader epochs only grow"
         self.leader_epoch = leader_epoch

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.authorization import NOT_REQUESTED
 from fencepost.broker.controller.controller import NewTopic
 from fencepost.broker.handlers import metadata as metadata_handler
-from fencepost.broker.operations import NOT_ASKED
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.apply import apply
 from fencepost.records.metadata_log import BrokerEndpoint, RegisterBrokerRecord
@@ -198,7 +198,7 @@ def test_operations_are_told_to_those_who_ask(version: int) -> None:
     node = StubNode().start()
     node.made("a")
     (topic,) = metadata(node, "a", version=version).topics
-    assert topic.topic_authorized_operations == NOT_ASKED
+    assert topic.topic_authorized_operations == NOT_REQUESTED
     more = {"include_topic_authorized_operations": True}
     if version <= 10:
         more["include_cluster_authorized_operations"] = True
@@ -208,7 +208,7 @@ def test_operations_are_told_to_those_who_ask(version: int) -> None:
         assert reply.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
     # The kept description is not touched by that.
     (topic,) = metadata(node, "a", version=version).topics
-    assert topic.topic_authorized_operations == NOT_ASKED
+    assert topic.topic_authorized_operations == NOT_REQUESTED
 
 
 def test_what_a_client_may_not_see_is_not_told() -> None:
@@ -295,7 +295,7 @@ def test_the_cluster_is_described(version: int) -> None:
 def test_operations_of_the_cluster_are_told_to_those_who_ask() -> None:
     node = StubNode().start()
     reply = node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest())
-    assert reply.cluster_authorized_operations == NOT_ASKED
+    assert reply.cluster_authorized_operations == NOT_REQUESTED
 
 
 @pytest.mark.parametrize(

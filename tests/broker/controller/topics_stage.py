@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError, SyncError
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC, TopicPartition
-from fencepost.broker.context import AllowAll, Context
+from fencepost.broker.authorization import AllowAll
+from fencepost.broker.context import Context
 from fencepost.broker.controller.controller import Controller, NewTopic, Outcome
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.storage.layout import Layout
@@ -31,7 +32,7 @@ from tests.partition.conftest import retain
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from fencepost.broker.context import Authorizer
+    from fencepost.broker.authorization import Authorizer
     from fencepost.broker.node import Node
     from fencepost.wire.apis import ApiKey
 

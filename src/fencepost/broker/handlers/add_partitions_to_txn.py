@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.operations import CLUSTER_NAME
+from fencepost.broker.authorization import CLUSTER_NAME
 from fencepost.broker.transactions.coordinator import partitions_of
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.txn.events import AddPartitions

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.broker.acls import refuse_acls
+from fencepost.broker.authorization import refuse_acls
 from fencepost.wire.forms.create_acls import (
     AclCreationResult,
     CreateAclsRequest,

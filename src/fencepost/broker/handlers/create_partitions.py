@@ -14,8 +14,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.authorization import TOPIC
 from fencepost.broker.controller.controller import Outcome
-from fencepost.broker.operations import TOPIC
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.metadata.events import CreatePartitions
 from fencepost.wire.forms.create_partitions import (

@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, TOPIC
 from fencepost.broker.controller.controller import NewTopic, Outcome
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, TOPIC
 from fencepost.broker.settings.views import describe_topic
 from fencepost.broker.turns import fill, run_in_turns
 from fencepost.broker.waiting import Parked

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import ZERO_TOPIC_ID
-from fencepost.broker.operations import TOPIC
+from fencepost.broker.authorization import TOPIC
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.delete_topics import (
     DeletableTopicResult,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fencepost.broker.acls import refuse_acls
+from fencepost.broker.authorization import refuse_acls
 from fencepost.wire.forms.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.wire.forms.describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

@@ -12,7 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, NOT_ASKED, authorized_operations
+from fencepost.broker.authorization import (
+    CLUSTER,
+    CLUSTER_NAME,
+    NOT_REQUESTED,
+    authorized_operations,
+)
 from fencepost.wire.forms.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -37,7 +42,7 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             f"There is no kind of endpoint {request.endpoint_type}.",
         )
-    operations = NOT_ASKED
+    operations = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
     topics = context.node.controller

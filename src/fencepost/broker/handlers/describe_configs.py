@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.settings.changes import (
     LOGGER_RESOURCE,
     Resource,

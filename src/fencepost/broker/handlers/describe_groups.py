@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.operations import GROUP, NOT_ASKED, authorized_operations
+from fencepost.broker.authorization import GROUP, NOT_REQUESTED, authorized_operations
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.lifecycle import State
@@ -54,7 +54,7 @@ def describe(group_id: str, context: Context) -> DescribedGroup:
 
 
 def refused(group_id: str, error: ErrorCode) -> DescribedGroup:
-    return DescribedGroup(group_id=group_id, error_code=error, authorized_operations=NOT_ASKED)
+    return DescribedGroup(group_id=group_id, error_code=error, authorized_operations=NOT_REQUESTED)
 
 
 def absent(group_id: str, context: Context) -> DescribedGroup:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import CLUSTER_METADATA_TOPIC
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.describe_log_dirs import (

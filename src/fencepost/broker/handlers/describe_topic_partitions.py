@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE
+from fencepost.broker.authorization import TOPIC, authorized_operations
 from fencepost.broker.handlers.metadata import is_available
-from fencepost.broker.operations import TOPIC, authorized_operations
 from fencepost.coordinator.metadata.names import refuse_name
 from fencepost.wire.forms.describe_topic_partitions import (
     Cursor,

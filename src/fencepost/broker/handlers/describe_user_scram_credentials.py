@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.wire.forms.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.elect_leaders import (

@@ -23,7 +23,6 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import DamagedError, StorageError
 from fencepost.base.limits import FETCH_MEMORY_WAIT_MS
 from fencepost.broker.context import Context
-from fencepost.broker.leadership import check_leader_epoch
 from fencepost.broker.waiting import Parked
 from fencepost.partition.partition import Fetched, Partition
 from fencepost.wire.forms.fetch import (
@@ -276,7 +275,7 @@ def read_one(
     read_committed: bool,
 ) -> PartitionData:
     # Any negative number is none here; elsewhere only -1 is.
-    if error := check_leader_epoch(partition, max(-1, asked.current_leader_epoch)):
+    if error := partition.check_leader_epoch(max(-1, asked.current_leader_epoch)):
         return failed(asked, error)
     if asked.last_fetched_epoch >= 0 and (diverging := diverged(partition, asked)):
         return diverging

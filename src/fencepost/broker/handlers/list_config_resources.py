@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME
 from fencepost.broker.settings.changes import LOGGER_RESOURCE
 from fencepost.records.metadata_log import (
     BROKER_RESOURCE,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.coordinator.group.views import GROUP_TYPE, list_groups

@@ -23,7 +23,6 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import StorageError
 from fencepost.base.ids import NO_TIMESTAMP
 from fencepost.broker.context import Context
-from fencepost.broker.leadership import check_leader_epoch
 from fencepost.broker.turns import in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.log.times import TimestampOffset
@@ -106,7 +105,7 @@ def look_up(
     partition = context.node.partition(topic, asked.partition_index)
     if partition is None:
         return failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if error := check_leader_epoch(partition, asked.current_leader_epoch):
+    if error := partition.check_leader_epoch(asked.current_leader_epoch):
         return failed(asked, error)
     if asked.timestamp < 0 and context.api_version < FIRST_VERSION_WITH.get(asked.timestamp, NEVER):
         return failed(asked, ErrorCode.UNSUPPORTED_VERSION)

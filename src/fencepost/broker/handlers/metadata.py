@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.ids import INTERNAL_TOPICS, NO_NODE, ZERO_TOPIC_ID
-from fencepost.broker.operations import (
+from fencepost.broker.authorization import (
     CLUSTER,
     CLUSTER_NAME,
-    NOT_ASKED,
+    NOT_REQUESTED,
     TOPIC,
     authorized_operations,
 )
@@ -153,7 +153,7 @@ def answer(
         topics = named_topics(request.topics, context, failed)
     if request.include_topic_authorized_operations:
         topics = [with_operations(topic, context) for topic in topics]
-    operations = NOT_ASKED
+    operations = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
     return MetadataResponse(

@@ -14,7 +14,6 @@ from functools import partial
 
 from fencepost.base.errors import ErrorCode
 from fencepost.broker.context import Context
-from fencepost.broker.leadership import check_leader_epoch
 from fencepost.broker.turns import fill, in_turns
 from fencepost.broker.waiting import Parked
 from fencepost.wire.forms.offset_for_leader_epoch import (
@@ -49,7 +48,7 @@ def end_of(topic: str, asked: OffsetForLeaderPartition, *, context: Context) -> 
     partition = context.node.partition(topic, index)
     if partition is None:
         return EpochEndOffset(partition=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if error := check_leader_epoch(partition, asked.current_leader_epoch):
+    if error := partition.check_leader_epoch(asked.current_leader_epoch):
         return EpochEndOffset(partition=index, error_code=error)
     if asked.leader_epoch < 0:  # A client that knows none has read nothing that could be cut.
         return EpochEndOffset(partition=index)

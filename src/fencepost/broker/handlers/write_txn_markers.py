@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.refusal import Refusal
-from fencepost.broker.operations import CLUSTER_NAME
+from fencepost.broker.authorization import CLUSTER_NAME
 from fencepost.broker.transactions.markers import EndMarker
 from fencepost.broker.turns import run_in_turns
 from fencepost.broker.waiting import Parked

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from fencepost.base.errors import ErrorCode
 from fencepost.base.failures import ConfigError
 from fencepost.base.refusal import Refusal
-from fencepost.broker.operations import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
+from fencepost.broker.authorization import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from fencepost.broker.settings.client_metrics import SubscriptionError, check_client_metrics
 from fencepost.broker.settings.config import (
     BROKER_SETTINGS,

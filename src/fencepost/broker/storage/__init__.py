@@ -1,10 +1,12 @@
-"""The data directory and the work that blocks on the disk.
+"""The data directory, and work that blocks on the disk.
 
-directory_lock.py   one process per directory, and whether the last one closed it cleanly
-identity.py         whose directory it is: Kafka's meta.properties
+directory_lock.py   one process per directory
+identity.py         the owner of a directory: Kafka's meta.properties
 layout.py           the files beside the partitions, and the folders of the partitions
-descriptors.py      file descriptors: how many there are and who may have how many
+descriptors.py      how file descriptors are divided among logs, readers and connections
 background.py       syncs of sealed segments and other blocking work, in threads
-removal.py          folders of deleted partitions, removed in a thread
-directory_check.py  `fencepost check`: reads a stopped directory and reports what is wrong
+removal.py          removal of deleted partitions' folders, in a thread
+scrub.py            slow reading of all logs, to find damage early
+directory_check.py  `fencepost check`: reads a stopped directory and reports problems
+repair.py           `fencepost repair`: replaces damaged batches of one partition
 """

@@ -1,13 +1,13 @@
-"""Work that blocks, done in a thread of the loop's executor: syncs of sealed segments, checkpoint files.
+"""Blocking work in threads of the loop's executor: syncs of sealed segments, checkpoint files.
 
-What runs there touches nothing but the disk; what follows from it happens on the loop. A sync that
-fails ends the process, as every failed sync does.
+A thread touches only the disk; its result is processed on the loop. A failed sync ends the process,
+as everywhere.
 
-`Flusher` is who makes recovery points move. A segment that is sealed is synced soon afterwards with
-its indexes, its snapshot and the names of its files; then everything below the active segment is
-known to be on the disk, and the recovery point says so. Shortly after that, and at regular
-intervals, the recovery points are written to `recovery-point-offset-checkpoint`. After a crash only
-what lies above them is read through.
+`Flusher` advances the recovery points. It syncs a sealed segment soon after the roll, with its
+indexes, its snapshot and the names of its files. Then everything below the active segment is on the
+disk, and the recovery point moves to the base of the active segment. Shortly after that, and at
+regular intervals, it writes the recovery points to `recovery-point-offset-checkpoint`. After a
+crash only the records above them are read.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_FLUSH_MS: Final = 5_000
-"""Pause before a segment is tried again that could not be opened: too many open files, most
-likely."""
+"""Pause before a retry for a segment that could not be opened, most likely for too many open
+files."""
 SAVE_DELAY_MS: Final = 1_000
-"""From a flush to the checkpoint that tells of it; many logs that roll at once share one."""
+"""From a flush to the next checkpoint; logs that roll at about the same time share one."""
 
 
 class Background:
-    """The work that is under way in threads."""
+    """The jobs that run in threads."""
 
     def __init__(self, on_fatal: Callable[[str], None]) -> None:
         self._on_fatal = on_fatal
@@ -46,7 +46,7 @@ class Background:
         self._stopped = False
 
     def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Does the work in a thread; `done` hears on the loop how it went, but not of what ends the process."""
+        """Runs `work` in a thread, then `done` on the loop, unless the failure ends the process."""
         if self._stopped:
             return
         future = asyncio.get_running_loop().run_in_executor(None, work)
@@ -66,17 +66,17 @@ class Background:
             if not self._stopped or problem is None:
                 done(problem)
             return
-        self._on_fatal(f"{problem}; what the disk holds is unknown, stopping")
+        self._on_fatal(f"{problem}; the state of the disk is unknown, stopping")
 
     async def settle(self) -> None:
-        """Begins nothing more, and returns when nothing is under way."""
+        """Accepts no more work, and returns when all running jobs have ended."""
         self._stopped = True
         while self._running:
             await asyncio.wait(self._running)
 
 
 class Flusher:
-    """Syncs sealed segments, one log after the other, and writes recovery points down."""
+    """Syncs sealed segments, one log after the other, and saves recovery points."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -87,14 +87,14 @@ class Flusher:
         self._save_timer: TimerHandle | None = None
 
     def sealed(self, partition: Partition) -> None:
-        """A segment of this partition is complete."""
+        """Schedules the flush of a segment that was just sealed."""
         if self._node.partitions.fsync:
             self.save_soon()  # The sync that acknowledges the next append covers the segment.
             return
         self._flush_soon(partition)
 
     def written(self, partition: Partition) -> None:
-        """All of this partition is to be on the disk soon: without the metadata log nobody finds the others."""
+        """Schedules a sync of the whole log: without the metadata log no other log can be found."""
         if not self._node.partitions.fsync:
             self._written.add(partition)
             self._flush_soon(partition)
@@ -106,6 +106,7 @@ class Flusher:
             self._node.call_later(0, self._flush_next)
 
     def stop(self) -> None:
+        """Cancels the pending save."""
         if self._save_timer is not None:
             self._save_timer.cancel()
 
@@ -129,7 +130,7 @@ class Flusher:
             partition.log.complete_sync(pending)
             self.save_soon()
         else:
-            log.warning("%s is flushed later: %s", partition.name, problem)
+            log.warning("%s could not be flushed and will be retried: %s", partition.name, problem)
             if pending.end_offset > partition.log.segments[-1].base_offset:
                 self._written.add(partition)
             self._node.call_later(RETRY_FLUSH_MS, lambda: self._flush_again(partition))
@@ -146,12 +147,12 @@ class Flusher:
     # ----------------------------------------------------------------------------------
 
     def save_soon(self) -> None:
-        """Writes the recovery points within a second or so."""
+        """Schedules a save of the recovery points in a second."""
         if self._save_timer is None:
             self._save_timer = self._node.call_later(SAVE_DELAY_MS, self.save)
 
     def save(self) -> None:
-        """Writes down what the logs know; what cannot be written is written the next time."""
+        """Saves the recovery points now; after a failure it tries again later."""
         if self._save_timer is not None:
             self._save_timer.cancel()
             self._save_timer = None
@@ -186,4 +187,4 @@ class Flusher:
 
     def _named(self, problem: Exception | None) -> None:
         if problem is not None:
-            log.warning("a loss of power may bring older recovery points back: %s", problem)
+            log.warning("after a loss of power, recovery may read more than needed: %s", problem)

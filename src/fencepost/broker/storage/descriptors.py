@@ -1,18 +1,18 @@
-"""File descriptors: how many there are, who may have how many, and what is done when there are none left.
+"""File descriptors: how they are divided, and what happens when none is left.
 
-Theory of operation ------------------- The system gives a process a fixed number of descriptors.
-They are shared out at the start, so that no use can take them all:
+Theory of operation. A process has a fixed number of descriptors. They are divided at the start, so
+that no use can exhaust them:
 
 - a few for the process itself: the loop, the lock, files that are open for a moment (snapshots,
   checkpoints, syncs);
-- mapped files on their way to readers, and sealed segments that are read (both are few);
-- the files of segments that are written to. No partition keeps one for good
-  (`log/open_segments.py`), so the number of partitions is not bounded by it;
-- connections get the rest, if that is less than max.connections. The server closes those beyond it.
+- mapped files that are being sent, and sealed segments that are being read (both are few);
+- segments that are being written. No partition keeps its file open (`log/open_segments.py`), so
+  this does not limit the number of partitions;
+- connections get the rest, up to max.connections. The server closes connections beyond it.
 
-Others may still take what was left to us: an embedded broker lives in somebody's process, and the
-system has a limit for all processes. So every open that fails for want of a descriptor closes half
-of the log files that are open and is tried again (`PatientDisk`). A thread that syncs may not touch
+Descriptors can still run out: an embedded broker shares its process with other code, and the system
+has a limit for all processes. So an open that fails for lack of a descriptor closes half of the
+open log files and tries again (`PatientDisk`). A sync runs in a thread, which must not touch
 segments; it waits a moment and tries again.
 """
 
@@ -28,17 +28,16 @@ from typing import Final, NamedTuple, TypeVar
 from fencepost.base.seams import Disk, File, Space
 
 OWN: Final = 64
-"""For the process itself: about 20 after the start; the executor's threads, the trace, peers come
-to it."""
+"""For the process itself: about 20 after the start, plus the executor's threads and the trace."""
 MAPPINGS: Final = 128
 SEALED: Final = 64
 SMALLEST_SHARE: Final = 16
 UNLIMITED: Final = 1 << 20
-"""What is made of 'no limit': descriptors cost memory, and nobody needs more."""
+"""Stands for 'no limit': descriptors cost memory, and more are never needed."""
 
 RETRY_SECONDS: Final = 0.02
 RETRIES: Final = 500
-"""A thread waits up to ten seconds for a descriptor before it gives up, and the process with it."""
+"""A thread waits up to ten seconds for a descriptor; then it fails, and the process ends."""
 
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
 
@@ -46,7 +45,7 @@ T = TypeVar("T")
 
 
 class Descriptors(NamedTuple):
-    """What each use may have."""
+    """The number of descriptors for each use."""
 
     growing: int
     sealed: int
@@ -55,7 +54,7 @@ class Descriptors(NamedTuple):
 
 
 def share_out(limit: int, max_connections: int) -> Descriptors:
-    """The shares of a process that may have `limit` descriptors."""
+    """Divides `limit` descriptors."""
     if limit <= 0 or limit > UNLIMITED:
         limit = UNLIMITED
     mappings, sealed = min(MAPPINGS, limit // 8), min(SEALED, limit // 8)
@@ -66,7 +65,7 @@ def share_out(limit: int, max_connections: int) -> Descriptors:
 
 
 def open_file_limit() -> int:
-    """How many descriptors this process may have; the usual limit where the system does not say."""
+    """The soft limit of this process; 1024 where the system has no such limit."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -75,7 +74,7 @@ def open_file_limit() -> int:
 
 
 def raise_open_file_limit() -> tuple[int, int]:
-    """Takes as many as the system lets us have without asking; the limit before and after."""
+    """Raises the soft limit to the hard one; returns the limit before and after."""
     before = open_file_limit()
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
@@ -86,11 +85,11 @@ def raise_open_file_limit() -> tuple[int, int]:
 
 
 class PatientDisk:
-    """A disk whose opens survive that no descriptor is left. Made in the thread of the loop.
+    """A disk that frees descriptors when an open finds none left. Created on the loop's thread.
 
-    While the broker starts it also remembers the names in the folder that was listed last, until it
-    changes something: to open a log is to ask many times what is there, and a start opens tens of
-    thousands. No thread runs yet.
+    During a start it also caches the names in the last listed folder, until it changes something:
+    opening a log checks many names, and a start opens tens of thousands of logs. No other thread
+    runs yet.
     """
 
     __slots__ = ("_disk", "_folder", "_known", "_make_room", "_names", "_starting", "_thread")
@@ -117,7 +116,7 @@ class PatientDisk:
         return call()
 
     def _is_absent(self, path: str) -> bool:
-        """Whether the folder that was listed last is known not to have this file."""
+        """Whether the cached listing shows that the file is absent."""
         folder, _, name = path.rpartition("/")
         return folder == self._folder and name not in self._known
 
@@ -125,10 +124,11 @@ class PatientDisk:
         self._folder = ""
 
     def set_starting(self, is_starting: bool) -> None:
+        """Switches the cache of names on or off."""
         self._forget()
         self._starting = is_starting
 
-    # -- what looks
+    # -- calls that change nothing
 
     def list_dir(self, path: str) -> list[str]:
         if path == self._folder:
@@ -162,7 +162,7 @@ class PatientDisk:
     def session(self) -> str:
         return self._disk.session()
 
-    # -- what changes
+    # -- calls that change something
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create:
@@ -171,7 +171,7 @@ class PatientDisk:
 
     def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
         self._forget()
-        # From the beginning: a file that is replaced as a whole may be replaced twice.
+        # A retry writes the whole file again, which is harmless.
         self._try(lambda: self._disk.write_file(path, data, sync=sync))
 
     def remove_tree(self, path: str) -> None:
@@ -194,7 +194,7 @@ class PatientDisk:
 
 
 def _wait_for(call: Callable[[], T]) -> T:
-    """For a thread: the loop and the clients give descriptors back all the time."""
+    """Retries in a thread: the loop and the clients release descriptors all the time."""
     for _ in range(RETRIES):
         time.sleep(RETRY_SECONDS)
         try:

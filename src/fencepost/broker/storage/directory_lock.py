@@ -1,12 +1,4 @@
-"""The data directory: whose it is, what is in it, and whether it was closed cleanly.
-
-.lock                               held by the one process that uses the directory
-meta.properties                     Kafka's: cluster id, node id, directory id; and our format version
-.kafka_cleanshutdown                there only after a clean stop, as Kafka leaves it
-recovery-point-offset-checkpoint    Kafka's: up to where each log is known to be on the disk
-log-start-offset-checkpoint         Kafka's: where each log begins after DeleteRecords
-<topic>-<partition>/                the logs
-"""
+"""The lock on a data directory: `.lock`, held by the process that uses it."""
 
 from __future__ import annotations
 
@@ -19,10 +11,7 @@ from fencepost.base.failures import ConfigError
 
 
 class DirectoryLock:
-    """Keeps a second process out.
-
-    The kernel lets go of it when the holder dies, however it dies.
-    """
+    """Keeps a second process out; the kernel releases it when the process dies."""
 
     def __init__(self, folder: str) -> None:
         path = os.path.join(folder, ".lock")
@@ -44,7 +33,7 @@ class DirectoryLock:
             holder = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
             os.close(self._descriptor)
             raise ConfigError(
-                f"The data directory {folder} is in use by another fencepost"
+                f"The data directory {folder} is in use by another broker"
                 + (f" (process {holder})" if holder else "")
                 + ". Stop it, or choose another directory with --data."
             ) from problem
@@ -52,7 +41,7 @@ class DirectoryLock:
         os.pwrite(self._descriptor, str(os.getpid()).encode("ascii"), 0)
 
     def _make(self, folder: str) -> None:
-        """Creates a folder and those around it, and remembers which: whoever creates one is told so by the system."""
+        """Creates a folder and its parents, and remembers those that it created itself."""
         if os.path.isdir(folder):
             return
         parent = os.path.dirname(folder)
@@ -68,17 +57,15 @@ class DirectoryLock:
 
     @property
     def descriptor(self) -> int:
-        """Whoever has a copy of it, as a forked process does, keeps the lock."""
+        """The file descriptor; a process that inherits a copy keeps the lock."""
         return self._descriptor
 
     def release(self) -> None:
+        """Releases the lock."""
         os.close(self._descriptor)
 
     def release_unused(self) -> None:
-        """Lets go after a start that failed.
-
-        A directory that this start has created goes too; others stay as they are.
-        """
+        """Releases the lock after a failed start, and removes the directory if it created it."""
         self._remove_made()
         self.release()
 
@@ -87,25 +74,23 @@ class DirectoryLock:
             if folder == self._folder:
                 shutil.rmtree(folder, ignore_errors=True)
             else:
-                with contextlib.suppress(
-                    OSError
-                ):  # Somebody else has put something there meanwhile.
+                with contextlib.suppress(OSError):  # Another process has put a file there.
                     os.rmdir(folder)
 
 
 def refuse_used(folder: str) -> None:
-    """ConfigError when a broker uses the directory, or when it is none; nothing is changed."""
+    """Raises ConfigError if a broker uses the directory, or there is none; changes nothing."""
     if not os.path.isdir(folder):
         raise ConfigError(f"{folder} is not a directory.")
     try:
         descriptor = os.open(os.path.join(folder, ".lock"), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return  # Nobody has ever used it.
+        return  # It was never used.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as problem:
         raise ConfigError(
-            f"{folder} is in use by a broker. Stop it first: its files change while they are read."
+            f"{folder} is in use by a broker. Stop the broker first: it changes these files."
         ) from problem
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Whose data directory it is: Kafka's meta.properties, with the version of our format beside it.
+"""The identity of a data directory: Kafka's meta.properties, plus the version of our format.
 
     version=1
     cluster.id=<22 characters>
@@ -6,9 +6,9 @@
     directory.id=<22 characters>
     fencepost.format=1
 
-The cluster id is drawn once, when the directory is made, and never changes. A directory is opened
-only by the node that made it and only in a format that we know: a wrong guess would write over
-somebody's data. For the same reason a directory becomes ours only while it is empty.
+The cluster id is drawn when the directory is created, and never changes. A directory is opened only
+by the node that created it, and only in a known format: a wrong guess would overwrite data. For the
+same reason a broker starts in a directory without meta.properties only if it is empty.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ FORMAT_NAME: Final = "fencepost.format"
 FORMAT: Final = "1"
 
 _LAST_RESERVED_ID: Final = 100
-"""Kafka keeps the smallest ids for itself; its metadata log has 1."""
+"""Kafka reserves the smallest ids; its metadata log has 1."""
 
 
 class Identity(NamedTuple):
-    """Who we are, as long as the data directory lives."""
+    """The ids of a data directory."""
 
     cluster_id: str
     node_id: int
@@ -40,15 +40,14 @@ class Identity(NamedTuple):
 
 
 def load_identity(disk: Disk, folder: str, node_id: int, randomness: Randomness) -> Identity:
-    """Reads meta.properties, or makes it in a directory that has none."""
+    """Reads meta.properties, or creates it in an empty directory."""
     path = f"{folder}/{FILE_NAME}"
     if disk.exists(path):
         return _read(disk, path, node_id)
     if found := [name for name in disk.list_dir(folder) if not _may_lie_in_a_new_one(name)]:
         raise ConfigError(
-            f"{folder} has no {FILE_NAME}, so it is not fencepost's, and it is not empty: "
-            f"{found[0]} is in it. "
-            "Choose an empty or a new directory, or put the file back if it was lost."
+            f"{folder} is not a fencepost directory: it has no {FILE_NAME}, and it is not empty "
+            f"({found[0]}). Choose an empty or new directory, or restore the file if it was lost."
         )
     identity = Identity(
         topic_id_text(draw_id(randomness)), node_id, topic_id_text(draw_id(randomness))
@@ -58,7 +57,7 @@ def load_identity(disk: Disk, folder: str, node_id: int, randomness: Randomness)
 
 
 def _may_lie_in_a_new_one(name: str) -> bool:
-    """Hidden files (our lock is one), what a crash of the first start leaves, what a file system makes by itself."""
+    """Hidden files (such as our lock), a rest of a crashed first start, or a file system's own."""
     return name.startswith(".") or name in (f"{FILE_NAME}.tmp", "lost+found")
 
 
@@ -82,16 +81,17 @@ def _read(disk: Disk, path: str, node_id: int) -> Identity:
         )
     except (KeyError, ValueError) as problem:
         raise ConfigError(
-            f"{path} cannot be read, it is damaged or somebody else's: {problem}. "
-            "Put the file back as it was, or choose another directory."
+            f"{path} cannot be read: {problem}. It is damaged, or another program's. "
+            "Restore the file, or choose another directory."
         ) from problem
     if FORMAT_NAME not in found:
         raise ConfigError(
-            f"{path} was made by Apache Kafka; fencepost opens its own directories only."
+            f"{path} was created by Apache Kafka; fencepost opens only its own directories."
         )
     if found[FORMAT_NAME] != FORMAT or found.get("version") != FILE_VERSION:
         raise ConfigError(
-            f"{path} has format {found[FORMAT_NAME]} of another fencepost; this one knows {FORMAT}."
+            f"{path} has format {found[FORMAT_NAME]} of another version of fencepost; this version "
+            f"reads format {FORMAT}."
         )
     if identity.node_id != node_id:
         raise ConfigError(
@@ -102,12 +102,12 @@ def _read(disk: Disk, path: str, node_id: int) -> Identity:
 
 
 def draw_id(randomness: Randomness) -> bytes:
-    """A random UUID of version 4 whose text does not look like an option of a command line."""
+    """A random UUID of version 4 whose text does not begin like a command-line option."""
     while True:
         drawn = bytearray(randomness.bytes(16))
         drawn[6] = drawn[6] & 0x0F | 0x40
         drawn[8] = drawn[8] & 0x3F | 0x80
         found = bytes(drawn)
         if not topic_id_text(found).startswith("-"):
-            assert int.from_bytes(found, "big") > _LAST_RESERVED_ID, "version 4 is in the way of it"
+            assert int.from_bytes(found, "big") > _LAST_RESERVED_ID, "a version 4 UUID is larger"
             return found

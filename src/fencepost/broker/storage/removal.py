@@ -1,8 +1,8 @@
-"""Removes the folders of deleted partitions, in a thread, a few at a time.
+"""Removes the folders of deleted partitions in a thread, a few at a time.
 
-A deleted partition loses its name on the loop, at once (`Layout.delete`); what takes long is to
-remove its files. Nobody waits for that. What is left when the broker stops or dies has a name that
-ends in -delete, and the next start goes on with it.
+The loop renames the folder of a deleted partition at once (`Layout.delete`). Removing its files
+takes longer, and no request waits for it. Folders that are left when the broker stops or dies end
+in -delete, and the next start removes them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fencepost.base.seams import Disk
 log = logging.getLogger(__name__)
 
 REMOVED_AT_ONCE: Final = 16
-"""Folders of one job: a stop waits for one job."""
+"""Folders per job; a stop waits for the running job."""
 
 
 class Removal:
-    """The folders that are still to go."""
+    """The queue of folders to remove."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -32,10 +32,12 @@ class Removal:
         self._stopped = False
 
     def start(self, loop: asyncio.AbstractEventLoop, left_over: Iterable[str]) -> None:
+        """Begins with the folders that earlier processes left."""
         self._loop = loop
         self.add(left_over)
 
     def add(self, folders: Iterable[str]) -> None:
+        """Queues folders."""
         self._waiting.extend(folders)
         if self._running is None:
             self._next()
@@ -53,18 +55,18 @@ class Removal:
         if done.cancelled():
             return
         for problem in done.result():
-            log.warning("%s; the next start tries again", problem)
+            log.warning("%s; the next start will try again", problem)
         self._next()
 
     async def stop(self) -> None:
-        """Returns when no job is under way; what has not begun is left to the next start."""
+        """Returns when no job is running; queued folders are left to the next start."""
         self._stopped = True
         if self._running is not None:
             await asyncio.wait((self._running,))
 
 
 def _remove(disk: Disk, folders: Sequence[str]) -> list[str]:
-    """Runs in a thread, and touches nothing but the disk; what did not go, in sentences."""
+    """Runs in a thread and touches only the disk; returns a message per folder that failed."""
     problems = []
     for folder in folders:
         try:
