@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.base.system import SystemDisk
-from fencepost.broker.storage.scrub import START_DELAY_MS, Reading
+from fencepost.broker.storage.scrub import START_DELAY_MS, SegmentRead
 from fencepost.log.open_segments import OpenSegments
 from fencepost.log.segment import Segment
 from tests.broker.conftest import Complaints
@@ -119,15 +119,15 @@ def test_a_segment_that_cannot_be_read_is_reported_and_the_others_are_read(
     stage = written("os")
     stage.stop()
     flip(stage, segments(stage, f"{FOLDER}/t-0")[3], 200)
-    real = Reading.run
+    real = SegmentRead.run
 
-    def run(self: Reading) -> None:
+    def run(self: SegmentRead) -> None:
         if self._path == SEGMENT:
             self.problem = OSError(errno.EIO, "Input/output error")
         else:
             real(self)
 
-    monkeypatch.setattr(Reading, "run", run)
+    monkeypatch.setattr(SegmentRead, "run", run)
     again = scrubbed(stage)
     assert "Input/output error" in about(complaints(), f"{SEGMENT} cannot be read")[0]
     assert "1 damaged, 1 unreadable" in about(complaints(), "scrub:")[0]
@@ -260,7 +260,7 @@ def test_a_stop_ends_the_reading_of_a_large_segment(tmp_path: Path) -> None:
     segment = Segment(SystemDisk(), str(tmp_path), 0, OpenSegments(), size_bytes=len(batch) * 1000)
     segment.next_offset = 1000
     scrub = Stopping()
-    reading = Reading(SystemDisk(), segment, scrub)  # type: ignore[arg-type]
+    reading = SegmentRead(SystemDisk(), segment, scrub)  # type: ignore[arg-type]
     thread = threading.Thread(target=reading.run)
     thread.start()
     thread.join()

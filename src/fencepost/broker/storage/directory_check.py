@@ -1,7 +1,7 @@
-"""What is wrong with a stopped data directory: every file is read, and nothing is changed.
+"""`fencepost check`: reads every file of a stopped data directory and changes nothing.
 
-A `Finding` names a file, what is wrong with it and what to do. Findings that are no damage (a torn
-tail that the next start cuts off, a folder that was set aside) are told too, as notes.
+A `Finding` names a file, its problem and what to do. What is not damage (a torn tail that the next
+start truncates, a folder that was set aside) is reported as a note.
 """
 
 from __future__ import annotations
@@ -46,21 +46,20 @@ from fencepost.records.snapshot import decode_snapshot
 if TYPE_CHECKING:
     from fencepost.base.seams import Disk
 
-PUT_BACK: Final = (
-    "put it back from a copy, or accept the loss with `fencepost repair`; until then its "
-    "readers get CORRUPT_MESSAGE, and "
-    "everything else is served"
+RESTORE: Final = (
+    "restore it from a copy, or accept the loss with `fencepost repair`; until then its readers "
+    "get CORRUPT_MESSAGE, and everything else is served"
 )
-PUT_BACK_COORDINATOR: Final = (
-    "put it back from a copy, or accept the loss with `fencepost repair`; until then its ids or "
-    "groups get "
-    "COORDINATOR_NOT_AVAILABLE, unless a checkpoint covers it, and everything else is served"
+RESTORE_COORDINATOR: Final = (
+    "restore it from a copy, or accept the loss with `fencepost repair`; until then its "
+    "transactional ids or groups get COORDINATOR_NOT_AVAILABLE, unless a checkpoint covers the "
+    "damage, and everything else is served"
 )
-MADE_ANEW: Final = "delete it: it is made anew"
+DELETE: Final = "delete it: it is rebuilt from the log"
 
 
 class Finding(NamedTuple):
-    """One thing that somebody should know."""
+    """One problem or note about one file."""
 
     file: str
     problem: str
@@ -69,7 +68,7 @@ class Finding(NamedTuple):
 
 
 class DirectoryCheck:
-    """One pass over a directory that nobody uses."""
+    """The check of one directory, which no broker may be using."""
 
     def __init__(self, disk: Disk, folder: str, progress: Callable[[str], None]) -> None:
         self._disk = disk
@@ -80,17 +79,21 @@ class DirectoryCheck:
         self.bytes_read = 0
 
     def run(self) -> Iterator[Finding]:
-        """Everything that is found, file by file."""
+        """Yields findings, file by file."""
         yield from self._check_files()
         self._layout.load()
         yield from self._check_metadata_log()
         entries = self._disk.list_dir(self._folder)
         for number, entry in enumerate(entries, 1):
             if entry.endswith("-delete"):
-                yield self._note(entry, "is what is left of a deleted partition", "nothing")
+                yield self._note(
+                    entry,
+                    "belongs to a deleted partition",
+                    "nothing: the next start removes it",
+                )
             elif entry.endswith("-stray"):
                 yield self._note(
-                    entry, "was set aside: no topic claims it", "delete it, or keep it"
+                    entry, "was set aside: it belongs to no topic", "delete it, or keep it"
                 )
             elif self._disk.exists(f"{self._folder}/{entry}/{PARTITION_METADATA}"):
                 self._progress(f"{entry} ({number} of {len(entries)})")
@@ -119,18 +122,18 @@ class DirectoryCheck:
             yield Finding(file, f"cannot be read: {problem}", advice)
 
     def _check_files(self) -> Iterator[Finding]:
-        lost = "put it back as it was: without it the directory is not fencepost's"
+        lost = "restore it: without it the broker does not start"
         if self._read(FILE_NAME) is None:
-            yield Finding(FILE_NAME, "is not there", lost)
+            yield Finding(FILE_NAME, "is missing", lost)
         yield from self._decode(FILE_NAME, lambda d: decode_properties(d)["cluster.id"], lost)
         for name in (RECOVERY_POINTS, FIRST_DIRTY):
             yield from self._decode(
-                name, decode_offsets, "delete it: the next start reads all logs through"
+                name, decode_offsets, "delete it: the next start reads all logs"
             )
         yield from self._decode(
             LOG_STARTS,
             decode_offsets,
-            "delete it: what DeleteRecords has deleted can be read again",
+            "delete it: records that DeleteRecords removed become readable again",
         )
 
     def _check_metadata_log(self) -> Iterator[Finding]:
@@ -146,7 +149,7 @@ class DirectoryCheck:
             yield Finding(
                 str(METADATA_LOG),
                 problem,
-                "put the folder back from a copy: the broker does not start",
+                "restore the folder from a copy: the broker does not start",
             )
         if check.torn_bytes:
             yield self._note(
@@ -161,9 +164,9 @@ class DirectoryCheck:
         names = self._disk.list_dir(f"{self._folder}/{entry}")
         is_metadata = entry == str(METADATA_LOG)
         yield from self._decode(
-            f"{entry}/{PARTITION_METADATA}", decode_partition_metadata, "put it back from a copy"
+            f"{entry}/{PARTITION_METADATA}", decode_partition_metadata, "restore it from a copy"
         )
-        yield from self._decode(f"{entry}/{LEADER_EPOCHS}", decode_epochs, MADE_ANEW)
+        yield from self._decode(f"{entry}/{LEADER_EPOCHS}", decode_epochs, DELETE)
         for offset in offsets_with(names, SNAPSHOT):
             path = f"{entry}/{file_name(offset, SNAPSHOT)}"
             yield from self._decode(path, decode_snapshot, "delete it: an older one is used")
@@ -174,10 +177,10 @@ class DirectoryCheck:
             segment = SegmentCheck(self._disk, self._folder, entry, base, following)
             for finding in segment.run(
                 opens_batches=entry.rpartition("-")[0] in INTERNAL_TOPICS,
-                # After a crash the indexes of the active segment are those of an earlier stop.
+                # After a crash the indexes of the active segment are from an earlier stop.
                 has_indexes=following is not None or self._layout.clean,
             ):
-                if not (is_metadata and finding.file.endswith(LOG)):  # Told already.
+                if not (is_metadata and finding.file.endswith(LOG)):  # Reported already.
                     yield finding
             self.bytes_read += segment.size_bytes
             end_offset = segment.end_offset
@@ -186,24 +189,24 @@ class DirectoryCheck:
     def _check_start(self, entry: str, bases: list[int]) -> Iterator[Finding]:
         topic, _, index = entry.rpartition("-")
         known = self._layout.log_start_offset(TopicPartition(topic, int(index)))
-        # Only compaction works on internal topics, and it never removes the beginning of a log.
+        # Internal topics are only compacted, and compaction never removes the beginning of a log.
         if topic in INTERNAL_TOPICS and bases and bases[0] > known:
-            problem = f"begins at {bases[0]}, and should at {known}"
-            yield Finding(entry, problem, PUT_BACK_COORDINATOR)
+            problem = f"begins at offset {bases[0]} instead of {known}"
+            yield Finding(entry, problem, RESTORE_COORDINATOR)
 
     def _check_end(self, entry: str, end_offset: int) -> Iterator[Finding]:
         topic, _, index = entry.rpartition("-")
         known = self._layout.recovery_point(TopicPartition(topic, int(index)))
         if end_offset < known and entry != str(METADATA_LOG):
-            problem = f"ends at {end_offset}, and was on the disk up to {known}"
+            problem = f"ends at offset {end_offset}, but was synced up to {known}"
             yield Finding(
                 entry,
                 problem,
-                "put it back from a copy, or accept the loss with `fencepost repair`",
+                "restore it from a copy, or accept the loss with `fencepost repair`",
             )
 
 
-_CUT: Final = "nothing: the next start cuts it off"
+_CUT: Final = "nothing: the next start truncates it"
 
 
 class SegmentCheck:
@@ -226,6 +229,7 @@ class SegmentCheck:
         return f"{self._entry}/{file_name(self._base, suffix)}"
 
     def run(self, *, opens_batches: bool, has_indexes: bool) -> Iterator[Finding]:
+        """Yields the findings of the segment."""
         name = self._name(LOG)
         file = self._disk.open(f"{self._folder}/{name}")
         try:
@@ -238,13 +242,13 @@ class SegmentCheck:
                 self._look_inside if opens_batches else self._look,
             )
             self.end_offset = found.next_offset
-            advice = PUT_BACK_COORDINATOR if opens_batches else PUT_BACK
+            advice = RESTORE_COORDINATOR if opens_batches else RESTORE
             for damage in found.damage:
                 yield Finding(name, str(damage), advice)
             torn_bytes = self.size_bytes - found.size_bytes
             if torn_bytes:
                 problem = (
-                    f"has a torn tail of {torn_bytes} bytes behind offset {found.next_offset - 1}"
+                    f"has a torn tail of {torn_bytes} bytes after offset {found.next_offset - 1}"
                 )
                 yield Finding(name, problem, _CUT, is_damage=False)
             if self._unreadable:
@@ -283,9 +287,9 @@ class SegmentCheck:
                 self.size_bytes,
             )
         except FileNotFoundError:
-            return  # The active segment has none after a crash, and a small log never.
+            return  # The active segment has none after a crash, and a small log never has one.
         except ValueError as problem:
-            yield Finding(name, f"does not fit its segment: {problem}", MADE_ANEW)
+            yield Finding(name, f"does not match its segment: {problem}", DELETE)
             return
         for offset, position in zip(index.offsets, index.positions, strict=True):
             if position >= found.size_bytes or any(
@@ -297,22 +301,20 @@ class SegmentCheck:
             except BatchError:
                 last_offset = -1
             if last_offset != offset + self._base:
-                text = (
-                    f"says that offset {offset + self._base} is at byte {position}, and it is not"
-                )
-                yield Finding(name, text, MADE_ANEW)
+                text = f"has the wrong position {position} for offset {offset + self._base}"
+                yield Finding(name, text, DELETE)
                 return
         if index.newest()[0] != found.max_timestamp:
             text = (
-                f"says that the newest time is {index.newest()[0]}, and it is {found.max_timestamp}"
+                f"has the largest timestamp {index.newest()[0]}; the log has {found.max_timestamp}"
             )
-            yield Finding(self._name(TIME_INDEX), text, MADE_ANEW)
+            yield Finding(self._name(TIME_INDEX), text, DELETE)
 
     def _check_aborted(self, found: Survey) -> Iterator[Finding]:
         name = self._name(TXN_INDEX)
         advice = (
-            "put it back from a copy, or delete the recovery points and .kafka_cleanshutdown: "
-            "the next start makes it anew from the log"
+            "restore it from a copy, or delete the recovery points and .kafka_cleanshutdown: "
+            "the next start rebuilds it from the log"
         )
         try:
             aborted = decode_aborted_txns(self._disk.read_file(f"{self._folder}/{name}"))
@@ -323,6 +325,6 @@ class SegmentCheck:
             return
         for txn in aborted:
             if txn.last_offset not in self._aborted and not found.damage:
-                text = f"names an abort at offset {txn.last_offset}, where there is none"
+                text = f"lists an abort at offset {txn.last_offset}, where there is none"
                 yield Finding(name, text, advice)
                 return

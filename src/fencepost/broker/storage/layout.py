@@ -1,19 +1,21 @@
-"""What lies beside the partitions in a data directory, in Kafka's own files.
+"""The files and folders of a data directory; most are Kafka's own.
 
-meta.properties                     cluster id, node id, directory id; and the version of our format
-.kafka_cleanshutdown                there only after a clean stop
-.fencepost-session                  two lines. The boot of the machine in which a start last came to its end: the same one
-                                    after a crash means that the page cache survived, and nothing written was lost. And
-                                    the durability: `fsync` if all that lies here was synced before it was acknowledged
-recovery-point-offset-checkpoint    up to where each log is known to be on the disk
-log-start-offset-checkpoint         where each log begins after DeleteRecords
-<topic>-<partition>/                the logs, each with the id of its topic in partition.metadata
-<topic>-<partition>-stray           a log that no topic of the metadata claims: kept, never served
-<topic>-<partition>.<id>-stray      a log of a topic that another one has taken the name of: the same
-<topic>-<partition>.<n>-delete      a deleted log whose files are being removed, by this life or the next
+meta.properties                     cluster id, node id, directory id, and the version of our format
+.kafka_cleanshutdown                exists only after a clean stop
+.fencepost-session                  two lines: the boot id of the last completed start, and `fsync`
+                                    if all data was synced before it was acknowledged. The same boot
+                                    id after a crash means that no write was lost: the page cache
+                                    survived
+recovery-point-offset-checkpoint    the offset below which each log is known to be on the disk
+log-start-offset-checkpoint         the first offset of each log after DeleteRecords
+cleaner-offset-checkpoint           the first offset of each log that is not compacted yet
+<topic>-<partition>/                a log, with its topic id in partition.metadata
+<topic>-<partition>-stray           a log without a topic in the metadata: kept, never served
+<topic>-<partition>.<id>-stray      a log of an older topic of the same name: kept, never served
+<topic>-<partition>.<n>-delete      a deleted log whose files are still to be removed
 
-The folder of a partition is made with its first batch: one that nobody has written to is known to
-the metadata alone.
+The folder of a partition is created with its first batch. A partition that was never written to
+exists only in the metadata log.
 """
 
 from __future__ import annotations
@@ -45,17 +47,17 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
 NEXT: Final = ".next"
-"""Behind the name of a checkpoint that is complete and not in its place yet."""
+"""Suffix of a checkpoint that is complete but not yet renamed into place."""
 PARTITION_METADATA: Final = "partition.metadata"
 MAX_NAME_BYTES: Final = 255
-"""Of a file or folder, on every file system that matters; topic names are ASCII."""
+"""The longest file name on all common file systems; topic names are ASCII."""
 
 
 Offsets = dict[TopicPartition, int]
 
 
 class Save:
-    """Checkpoint files on their way to the disk: `run` blocks, and touches nothing but files of its own."""
+    """A write of checkpoint files: `run` blocks, and touches only its own temporary files."""
 
     __slots__ = ("_disk", "dirty", "forgotten", "paths", "points")
 
@@ -74,6 +76,7 @@ class Save:
         self.paths = paths
 
     def run(self) -> None:
+        """Writes the files under temporary names."""
         for path, offsets in self.paths.items():
             try:
                 self._disk.write_file(path + NEXT, encode_offsets(offsets), sync=True)
@@ -89,10 +92,10 @@ class Layout:
         self.folder = folder
         self.clean = False
         self.lost_power = True
-        """Whether what was written and not synced may be gone."""
+        """Whether unsynced writes may have been lost."""
         self.is_synced = False
-        """Whether all of it was written in fsync mode: then a loss of power took nothing that was
-        acknowledged."""
+        """Whether all data was written in fsync mode: then a loss of power lost no acknowledged
+        record."""
         self._session = ""
         self._is_in_use = False
         self._deleted = 0
@@ -101,17 +104,13 @@ class Layout:
         self._first_dirty: Offsets = {}
         self._stale: set[TopicPartition] = set()
         self._forgotten = 0
-        """How often a partition was forgotten: a save that was prepared before it still speaks of
-        it."""
+        """Number of calls of `forget`: a save that was prepared before the last one is outdated."""
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"
 
     def load(self) -> None:
-        """Reads what a stop left behind.
-
-        Nothing is changed yet: the directory may turn out not to be ours.
-        """
+        """Reads the state of the last stop; changes nothing, as the directory may not be ours."""
         disk = self._disk
         try:
             disk.make_dir(self.folder)
@@ -141,7 +140,7 @@ class Layout:
         return ConfigError(f"The data directory {self.folder} cannot be used: {problem.strerror}.")
 
     def _use_up_mark(self, *, sync: bool) -> None:
-        """From now on only the end of this life can say that it was a clean one, or that all of it was synced."""
+        """Removes the marks of a clean stop and of fsync mode; only this process may set them again."""
         try:
             if self.is_synced and not sync:
                 self._write_session(self._session, UNSYNCED, sync=True)
@@ -152,15 +151,14 @@ class Layout:
         self._is_in_use = True
 
     def trust_session(self, *, sync: bool) -> None:
-        """All that an earlier loss of power can have left behind is settled: the next crash begins from here.
+        """Records that recovery is complete: a later start compares its boot id with this one.
 
-        `sync` says that all logs have been synced, and that nothing will be acknowledged before it
-        is. A start that does not come so far leaves the old session in its place, and what it has
-        not done is done by the next.
+        `sync` means that all logs are synced, and that later records are synced before they are
+        acknowledged. A start that fails earlier leaves the old session, and the next start repeats
+        its work.
         """
-        # Without the file the next start takes the power for lost, and all that is here for written
-        # in os mode. In that mode a sync would buy nothing: after a loss of power the session is
-        # another one anyway.
+        # Without the file, the next start assumes a power loss in os mode. In os mode a sync of the
+        # file would gain nothing: after a loss of power the boot id differs anyway.
         with contextlib.suppress(OSError):
             durability = SYNCED if sync else UNSYNCED
             self._write_session(self._disk.session(), durability, sync=sync)
@@ -171,39 +169,42 @@ class Layout:
         except FileNotFoundError:
             return {}
         except ValueError as problem:
-            # Only an optimisation is lost: the logs are scanned from their beginning.
-            log.warning("%s is not readable and is ignored: %s", name, problem)
+            # Only time is lost: recovery reads the logs from their beginning.
+            log.warning("%s cannot be decoded and is ignored: %s", name, problem)
             self.clean = False
             return {}
 
     def recovery_point(self, name: TopicPartition) -> int:
+        """The saved recovery point of a partition."""
         return self._recovery_points.get(name, 0)
 
     def log_start_offset(self, name: TopicPartition) -> int:
+        """The saved log start offset of a partition."""
         return self._log_starts.get(name, 0)
 
     def first_dirty_offset(self, name: TopicPartition) -> int:
+        """The saved first offset that is not compacted yet."""
         return self._first_dirty.get(name, 0)
 
     def is_new(self, name: TopicPartition) -> bool:
-        """Whether nothing is known of a partition, and no folder has its name."""
+        """Whether a partition has no checkpoint entry and no folder."""
         if name in self._recovery_points or name in self._log_starts:
             return False
         try:
-            self._disk.list_dir(self._path(str(name)))  # Whoever opens it needs its names next.
+            self._disk.list_dir(self._path(str(name)))  # Cached: opening the log needs the names.
         except FileNotFoundError:
             return True
         return False
 
     def folder_of(self, name: TopicPartition) -> str:
+        """The path of a partition's folder."""
         return self._path(str(name))
 
     def claim(self, name: TopicPartition, topic_id: bytes, *, sync: bool = False) -> str:
-        """The folder of a partition, made now if it is not there; a stranger in its place is moved away.
+        """Creates the folder of a partition if needed; the folder of another topic is set aside.
 
-        With `sync` a loss of power cannot make us forget whose folder it is. A deleted topic's
-        folder may come back by such a loss, and without its id it would be taken for that of a new
-        topic of the same name.
+        With `sync` the topic id survives a loss of power. Such a loss can bring back the folder of
+        a deleted topic, and without its id a new topic of the same name would adopt it.
         """
         if not self._is_in_use:
             self._use_up_mark(sync=sync)
@@ -215,17 +216,17 @@ class Layout:
             return folder
         if found is not None:
             stray = self._stray(folder, found)
-            log.warning("%s belongs to a topic of another id; it is kept as %s", folder, stray)
+            log.warning("%s belongs to another topic id and is kept as %s", folder, stray)
             self._disk.rename(folder, stray)
             self.forget(name)
         if name in self._stale:
-            self._forget_for_good()
+            self._write_without_stale()
         if sync or self._disk.exists(folder):
             self._disk.make_dir(folder)
             self._disk.write_file(marker, content, sync=sync)
         else:
-            # In a new folder a half-written file is as good as none, and a rename would double the
-            # cost of a first write.
+            # In a new folder a torn file counts as absent, and a rename would double the cost of a
+            # first write.
             self._disk.make_dir(folder)
             file = self._disk.open(marker, create=True)
             try:
@@ -235,7 +236,7 @@ class Layout:
         return folder
 
     def _stray(self, folder: str, topic_id: bytes | None) -> str:
-        """A name for a folder that is set aside; one like it may have been set aside before."""
+        """A free name for a folder that is set aside."""
         mark = "" if topic_id is None else f".{topic_id_text(topic_id)}"
         name, number = _beside(folder, f"{mark}-stray"), 1
         while self._disk.exists(name):
@@ -244,29 +245,28 @@ class Layout:
         return name
 
     def _owner_of(self, folder: str, expected: bytes, content: bytes) -> bytes | None:
-        """The id of the topic that a folder belongs to; None when it does not say.
+        """The topic id in a folder; None without a readable one.
 
-        `content` is what it says when it belongs to whom we expect: nearly always, and then it need
-        not be understood.
+        `content` is the file for the expected id. It nearly always matches, which saves decoding.
         """
         try:
-            self._disk.list_dir(folder)  # Whoever opens the log needs its names next.
+            self._disk.list_dir(folder)  # Cached: opening the log needs the names.
             data = self._disk.read_file(f"{folder}/{PARTITION_METADATA}")
             return expected if data == content else decode_partition_metadata(data)
         except (FileNotFoundError, ValueError):
             return None
 
     def deleted_folders(self) -> list[str]:
-        """What earlier lives have deleted and not removed."""
+        """Folders of deleted partitions that earlier processes did not remove."""
         try:
             names = self._disk.list_dir(self.folder)
         except OSError as problem:
-            log.warning("what was deleted earlier stays until the next start: %s", problem)
+            log.warning("folders of deleted partitions stay until the next start: %s", problem)
             return []
         return [self._path(name) for name in names if name.endswith("-delete")]
 
     def set_aside_strays(self, known: Iterable[TopicPartition]) -> None:
-        """Renames folders of logs that no topic claims: nothing is served from them, nothing is lost."""
+        """Renames the folders of logs without a topic: they are kept and never served."""
         wanted = {str(name) for name in known}
         for entry in self._disk.list_dir(self.folder):
             folder = self._path(entry)
@@ -276,15 +276,15 @@ class Layout:
             if not self._disk.exists(marker):
                 continue
             stray = self._stray(folder, None)
-            log.warning("no topic claims %s; it is kept as %s", folder, stray)
+            log.warning("%s belongs to no topic and is kept as %s", folder, stray)
             self._disk.rename(folder, stray)
 
     def delete(self, name: TopicPartition) -> list[str]:
-        """Takes a partition's folder out of the way in one step; what is to be removed now, at leisure."""
+        """Renames a partition's folder; returns the folders to remove in the background."""
         self.forget(name)
         folder = self._path(str(name))
         if not self._disk.exists(folder):
-            return []  # Nobody has ever written to it.
+            return []  # It was never written to.
         while True:
             self._deleted += 1
             doomed = _beside(folder, f".{self._deleted}-delete")
@@ -294,17 +294,14 @@ class Layout:
         return [doomed]
 
     def forget(self, name: TopicPartition) -> None:
-        """The log is gone.
-
-        The files still speak of it, until they are written anew or the name is used again.
-        """
+        """Drops a deleted log's offsets; the files keep them until they are written again."""
         for offsets in (self._recovery_points, self._log_starts, self._first_dirty):
             if offsets.pop(name, None) is not None:
                 self._stale.add(name)
         self._forgotten += 1
 
-    def _forget_for_good(self) -> None:
-        """Before a new log takes a name: the offsets of the old one would cut it, or leave it unread after a crash."""
+    def _write_without_stale(self) -> None:
+        """Rewrites the files before a name is reused: old offsets would truncate the new log."""
         for file, offsets in (
             (RECOVERY_POINTS, self._recovery_points),
             (LOG_STARTS, self._log_starts),
@@ -315,7 +312,7 @@ class Layout:
         self._stale.clear()
 
     def save_log_starts(self, starts: Mapping[TopicPartition, int], *, sync: bool) -> None:
-        """DeleteRecords: what was deleted does not come back after a crash, or with `sync` after a loss of power."""
+        """Saves the effect of DeleteRecords, against a crash or, with `sync`, a loss of power."""
         later = {n: offset for n, offset in starts.items() if offset > self.log_start_offset(n)}
         if later:
             self._save_log_starts({**self._log_starts, **later}, sync=sync)
@@ -326,7 +323,7 @@ class Layout:
             self._log_starts = starts
 
     def save_checkpoints(self, partitions: Iterable[Partition]) -> None:
-        """Writes down what the logs know to be durable; a stale checkpoint only costs time."""
+        """Saves the offsets of the logs; an outdated checkpoint only costs time at a start."""
         save = self.prepare_checkpoints(partitions, sync=True)
         if save is not None:
             save.run()
@@ -334,12 +331,12 @@ class Layout:
             self.sync_names()
 
     def prepare_checkpoints(self, partitions: Iterable[Partition], *, sync: bool) -> Save | None:
-        """The same in steps, the long one of which may run in a thread; None when there is nothing new.
+        """The first of three steps of a save; `Save.run` may run in a thread. None if unchanged.
 
-        Log start offsets are written here and now: DeleteRecords writes the same file.
+        Log start offsets are written at once: DeleteRecords writes the same file.
         """
         partitions = list(partitions)
-        # A log that could not be opened keeps what is known of it.
+        # A log that could not be opened keeps its saved offsets.
         points = self._recovery_points | {
             p.name: point
             for p in partitions
@@ -348,7 +345,7 @@ class Layout:
         starts = self._log_starts | {
             p.name: p.log.log_start_offset
             for p in partitions
-            # A start that was lost stays noticeable.
+            # A lost beginning must still be noticed at the next start.
             if p.log.log_start_offset > 0 and not p.log.is_start_lost
         }
         dirty = self._first_dirty | {
@@ -365,7 +362,7 @@ class Layout:
         return Save(self._disk, paths, points, dirty, self._forgotten) if paths else None
 
     def complete_save(self, save: Save) -> bool:
-        """Puts the files in their places; False when a partition was deleted meanwhile, of which they speak."""
+        """Renames the files into place; False if they name a partition deleted in the meantime."""
         if save.forgotten != self._forgotten:
             return False
         try:
@@ -377,7 +374,7 @@ class Layout:
         return True
 
     def sync_names(self) -> None:
-        """Blocks until the names of all files are on the disk."""
+        """Syncs the data directory, so that renames survive a loss of power."""
         self._disk.sync_dir(self.folder)
 
     def _write_offsets(self, name: str, offsets: Offsets, *, sync: bool) -> None:
@@ -387,12 +384,12 @@ class Layout:
             raise StorageError(f"{name} cannot be written: {problem}") from problem
 
     def mark_clean(self) -> None:
-        """The last write of a clean stop."""
+        """Writes the mark of a clean stop, as the last write."""
         text = json.dumps({"version": 0, "brokerEpoch": -1})
         self._disk.write_file(self._path(CLEAN_SHUTDOWN), text.encode("ascii"), sync=True)
 
 
 def _beside(folder: str, suffix: str) -> str:
-    """The folder's name with something behind it, cut where it would be longer than a name may be."""
+    """The folder's path with a suffix; a name that becomes too long is shortened."""
     parent, _, name = folder.rpartition("/")
     return f"{parent}/{name[: MAX_NAME_BYTES - len(suffix)]}{suffix}"

@@ -1,20 +1,18 @@
-"""`fencepost repair`: takes damaged batches out of the log of one partition, so that the rest can be used again.
+"""`fencepost repair`: replaces the damaged batches of one partition, so that the rest is readable.
 
-Theory of operation ------------------- The directory is stopped, and the operator has accepted that
-what cannot be read is lost. Each run of damaged bytes is replaced by an empty batch that covers the
-same offsets, as compaction leaves them: readers pass it, no offset is used twice, and the log is
-sound. Where only a batch's place was damaged (its offset, length or magic, which its CRC does not
-cover), the batch itself is put right and nothing is lost. Files that are missing become empty
-batches too.
+Theory of operation. The broker is stopped, and the operator has accepted the loss of unreadable
+records. Each damaged range is replaced by an empty batch that covers the same offsets, as
+compaction leaves them: readers skip it, and no offset is used twice. If only the fields outside the
+CRC are damaged (offset, length, magic), they are corrected and nothing is lost. Missing files
+become empty batches too.
 
-The damaged file is kept beside the new one as `.log.damaged`. The new file takes its place with one
-rename.
+The damaged file is kept as `.log.damaged`. The repaired file replaces the original with one rename.
 
-A transaction coordinator must know that its log has lost records (`LOSS`): an id may be older than
-it was, or gone. The next start aborts every open transaction and gives each id of that partition a
-new producer id (`transactions/reconciliation.py`), so that no producer from before can be taken for
-its successor. If a checkpoint covers everything that was lost, there is no loss. A group
-coordinator must know too: offsets whose marker is lost would be held back for ever.
+A transaction coordinator must learn that its log lost records (`LOSS`): the state of an id may be
+outdated or missing. The next start aborts every open transaction of that partition and gives each
+id a new producer id (`transactions/reconciliation.py`), so that older producers are fenced. If a
+checkpoint covers the lost records, nothing is lost. A group coordinator must learn it as well:
+offsets whose marker is lost would stay pending for ever.
 """
 
 from __future__ import annotations
@@ -52,13 +50,13 @@ if TYPE_CHECKING:
     from fencepost.base.seams import Disk, File
 
 LOSS: Final = "loss-accepted"
-"""In the folder of a coordinator's log, until a start has dealt with it."""
+"""A file in the folder of a coordinator's log, removed by the start that handles the loss."""
 DAMAGED: Final = ".damaged"
 REPAIRED: Final = ".repaired"
 
 
 class Repaired(NamedTuple):
-    """One run of damaged bytes, and what became of it."""
+    """One damaged range, and whether its records are lost."""
 
     file: str
     first_offset: int
@@ -72,9 +70,8 @@ class Repair:
     def __init__(self, disk: Disk, folder: str, name: TopicPartition) -> None:
         if name.topic == CLUSTER_METADATA_TOPIC:
             raise ConfigError(
-                "The metadata log cannot be repaired: a part of it would make a broker with a "
-                "part of its topics. "
-                f"Put {name} back from a copy."
+                "The metadata log cannot be repaired: with a part of it, the broker would lose "
+                f"topics. Restore {name} from a copy."
             )
         self._disk = disk
         self._name = name
@@ -87,7 +84,7 @@ class Repair:
         self._known_end = layout.recovery_point(name)
 
     def run(self) -> list[Repaired]:
-        """Everything that was damaged; StorageError and OSError leave the old files in their places."""
+        """Repairs the partition; after an error the file that was being repaired is unchanged."""
         tidy_folder(self._disk, self._folder)
         bases = offsets_with(self._disk.list_dir(self._folder), LOG)
         plans = [
@@ -120,7 +117,7 @@ class Repair:
         return f"{self._folder}/{file_name(base, suffix)}"
 
     def _note_loss(self, runs: list[Damage]) -> None:
-        """Durable before the first file is replaced: a log that looks whole must not be believed before."""
+        """Writes `LOSS` before the first file is replaced: a repaired log looks complete."""
         if self._name.topic not in INTERNAL_TOPICS or not runs:
             return
         saved = 0
@@ -160,14 +157,14 @@ class Repair:
                 target.close()
         finally:
             source.close()
-        # Their positions are those of the old file; they are made again when they are needed.
+        # They have positions in the old file, and are rebuilt when they are needed.
         self._disk.remove(self._path(base, INDEX))
         self._disk.remove(self._path(base, TIME_INDEX))
         self._disk.rename(path + REPAIRED, path)
         self._disk.sync_dir(self._folder)
 
     def _keep(self, source: File, path: str) -> None:
-        """A copy of the damaged file: somebody may know how to read more of it."""
+        """Keeps a copy of the damaged file, from which more might be recovered by hand."""
         number, kept = 1, path + DAMAGED
         while self._disk.exists(kept):
             number += 1
@@ -181,7 +178,7 @@ class Repair:
 
 
 def _copy(source: File, start: int, end: int, target: File, epoch: int) -> int:
-    """Copies bytes; the leader epoch of the first batch among them, or the one given."""
+    """Copies bytes; returns the leader epoch of their first batch, or `epoch` if there is none."""
     if end - start >= HEADER_BYTES:
         epoch = int(PLACE_FIELDS.unpack_from(source.read(start, HEADER_BYTES))[2])
     while start < end:
@@ -192,7 +189,7 @@ def _copy(source: File, start: int, end: int, target: File, epoch: int) -> int:
 
 
 def _mend(source: File, damage: Damage) -> bytes | None:
-    """The batch, if everything that its CRC covers is right; None when that is lost."""
+    """The batch with corrected fields, if all that its CRC covers is intact; else None."""
     data = bytearray(source.read(damage.position, damage.end - damage.position))
     if len(data) < HEADER_BYTES:
         return None
