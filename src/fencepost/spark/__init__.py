@@ -1,26 +1,23 @@
 """The Spark room: exactly-once from Kafka through Spark to Kafka, over the wire alone.
 
-It runs unchanged on fencepost and on Apache Kafka, because it reaches both only through
-`fencepost.client`. Three parts, each with its theory at the head of its module:
+It reaches brokers only through `fencepost.client`, so it runs unchanged on fencepost and on Apache
+Kafka. Each module opens with its theory of operation:
 
-- `sink.py`: `TransactionalSink`, one Kafka transaction per micro-batch. `ledger.py` decides what to
-  do with a batch, `sink/ledger/store.py` reads and writes it in the topic of
-  `sink/ledger/topic.py`, and `sink/ledger/admin.py` lets people do so. `producer.py` is the
-  driver's identity, `transport/packing.py` and `transport/delivery.py` are the two stages of a
-  write, `transport/accounts.py` the check before the commit.
-- `source/stream_reader.py`, `batch.py`: the source `format("fencepost")`, registered through the
-  module `pyspark_fencepost`.
-- `sink/checks.py`: what would break the promise, refused before the first batch.
+- `sink/`: `TransactionalSink`, one Kafka transaction per micro-batch. `sink/ledger/` records in the
+  same transaction which batches were committed, and decides what to do with a batch.
+- `transport/`: how rows become batches, reach the writer of their partition, and are counted.
+- `source/`: `format("fencepost")`, registered through the module `pyspark_fencepost`.
 
-Importing this package sets PYSPARK_PYTHON where nobody has (and spark-submit is not in charge): an
-environment that is not activated would otherwise run its workers with another Python, without
-pyarrow. Import it before the session is made. Executors on other machines keep their own Python:
-see `sink/checks.py`.
+Spark starts its Python workers with `python3` from the PATH unless PYSPARK_PYTHON is set. In a
+virtual environment that is not activated that is another Python, without pyarrow and fencepost. In
+that case importing this package sets PYSPARK_PYTHON to the running Python: import it before the
+session is created. spark-submit and executors on other machines keep their own (`sink/checks.py`).
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -29,10 +26,21 @@ if TYPE_CHECKING:
 
 __all__ = ["TransactionalSink"]
 
-PYTHON_SET_HERE: Final = (
-    "PYSPARK_PYTHON" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ
-)
-"""Whether it was us who chose the workers' Python, and not the user."""
+
+def _is_python_needed() -> bool:
+    """Whether Spark would start its workers with a Python that the user did not choose."""
+    if "PYSPARK_PYTHON" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return False
+    found = shutil.which("python3")
+    if found is None or not sys.executable:
+        return bool(sys.executable)
+    # The folder too: the Pythons of all virtual environments may be links to the same file.
+    is_here = os.path.dirname(found) == os.path.dirname(sys.executable)
+    return not (is_here and os.path.samefile(found, sys.executable))
+
+
+PYTHON_SET_HERE: Final = _is_python_needed()
+"""Whether importing this package chose the workers' Python, and not the user."""
 
 if PYTHON_SET_HERE:
     os.environ["PYSPARK_PYTHON"] = sys.executable

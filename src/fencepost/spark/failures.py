@@ -21,7 +21,14 @@ class SinkFenced(SinkRefused):
 
 
 class RowRefused(FencepostError):
-    """A row that cannot become a record. Nothing of its batch was written."""
+    """A row cannot become a record. Nothing of its batch was written."""
+
+    @classmethod
+    def found_in(cls, text: str) -> RowRefused | None:
+        """The refusal that a task raised, from the text of Spark's exception."""
+        if f"{cls.__module__}.{cls.__qualname__}: " not in text:
+            return None
+        return cls(_sentence_in(text))
 
 
 class BatchTooLarge(FencepostError):
@@ -88,14 +95,16 @@ _EXCERPT_CHARACTERS: Final = 2_000
 
 
 def sentence_of(problem: BaseException) -> str:
-    """What a task said, out of what Spark makes of it.
+    """The message of a task's error, from the text of Spark's exception.
 
-    Spark wraps the error of a task in two tracebacks and a plan. The full text is in the driver's
-    log; here is what fencepost said, if it was fencepost, and the beginning of the text otherwise.
-    It is also kept short because Spark parses messages with a regular expression that overflows its
-    stack on long ones.
+    Spark wraps the error of a task in two tracebacks and a plan, which the driver's log has in
+    full. This returns fencepost's message if there is one, and otherwise the start of the text:
+    Spark parses messages with a regular expression that overflows its stack on long ones.
     """
-    text = str(problem)
+    return _sentence_in(str(problem))
+
+
+def _sentence_in(text: str) -> str:
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("fencepost."):

@@ -94,6 +94,24 @@ def test_columns_that_change_between_small_batches_are_looked_at_again(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
+def test_collecting_a_small_batch_leaves_the_settings_of_the_session_alone(
+    pipeline: Pipeline, ways: list[str]
+) -> None:
+    pipeline.add(numbered(0), numbered(1), numbered(2))
+    sink, seen = pipeline.sink(), []
+    name = "spark.sql.limit.initialNumPartitions"
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        if batch_id == 2:
+            df.sparkSession.conf.set(name, "3")
+        sink(df, batch_id)
+        seen.append(df.sparkSession.conf.get(name))
+
+    assert pipeline.run(write) is None
+    assert ways == ["direct", "collected", "collected"]
+    assert seen == ["1", "1", "3"]
+
+
 def test_a_batch_that_is_larger_than_the_driver_thought_is_written_by_tasks(
     pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

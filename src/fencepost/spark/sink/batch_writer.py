@@ -221,8 +221,8 @@ def _run_job(df: DataFrame, micro_batch: MicroBatch, plan: JobPlan) -> Account:
             ) from None
         if (too_large := BatchTooLarge.found_in(text)) is not None:
             raise too_large from None
-        if "fencepost.spark.failures.RowRefused" in text:
-            raise RowRefused(sentence_of(problem)) from None
+        if (refused := RowRefused.found_in(text)) is not None:
+            raise refused from None
         raise SinkFailed(f"batch {micro_batch.batch_id}: {sentence_of(problem)}") from None
 
 

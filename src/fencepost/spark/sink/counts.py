@@ -112,4 +112,4 @@ def _is_made_from(rdd: Any, rdd_id: int) -> bool:
 
 def is_observed(df: DataFrame) -> bool:
     """Whether the user's plan has an `observe`: its numbers come from the first run."""
-    return "CollectMetrics" in str(df._jdf.queryExecution().analyzed().toString())  # noqa: SLF001
+    return "CollectMetrics" in str(df._jdf.logicalPlan().toString())  # noqa: SLF001

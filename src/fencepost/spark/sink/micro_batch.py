@@ -175,9 +175,9 @@ class MicroBatch:
     def _source_metrics(self) -> Iterator[Any]:
         if self._plan is None:
             return
-        leaves = self._plan.collectLeaves().iterator()
-        while leaves.hasNext():
-            found = leaves.next().metrics().get("numOutputRows")
+        leaves = self._plan.collectLeaves()
+        for index in range(leaves.size()):
+            found = leaves.apply(index).metrics().get("numOutputRows")
             if found.isDefined():
                 yield found.get()
 

@@ -1,14 +1,14 @@
-"""The way of the smallest batches: the driver takes the rows to itself and writes them.
+"""The route of the smallest batches: the driver collects the rows and writes them itself.
 
-A job with Python workers costs more than all else in a batch of ten rows. So where the last batch
-was small, the driver asks for the rows of this one, though for no more than it is ready to hold; if
-there are more, it has taken nothing and the batch goes one of the other ways. That is a second run
-of the plan; `counts.py` sees to it that rows count once. An `observe` in the user's own plan keeps
-the numbers of its first run, so there the driver does not try.
+A job with Python workers costs more than everything else in a batch of ten rows. So after a small
+batch the driver collects the next one, up to a limit. If there are more rows than the limit, it
+drops them and the batch takes another route. That is a second run of the plan: the caller keeps
+Spark's row counts right, and does not collect where the plan has an `observe`, which keeps the
+numbers of its first run.
 
-The driver is then the one writer of every partition, and the batches of all of them travel in one
-request: brokers look up a transaction once per request and not once per partition. The ledger's
-record travels with them.
+The driver is then the only writer, and the batches of all partitions travel in one request: brokers
+look up a transaction once per request, not once per partition. The ledger's record travels with
+them.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.transport.delivery import Attempt, Delivery, report_rows
 from fencepost.spark.transport.packing import Packer, PackingPlan
-from fencepost.spark.transport.rows import are_ready, select_rows
+from fencepost.spark.transport.rows import are_ready, cast_expressions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from fencepost.base.ids import TopicPartition
     from fencepost.client.transactions import ProducerIdentity
     from fencepost.spark.transport.accounts import Account
 
 MAX_COLLECTED_ROWS: Final = 1_000
-"""What the driver writes itself at most: packing them takes it some milliseconds."""
+"""The most rows that the driver writes itself: packing them takes some milliseconds."""
 
 MAX_COLLECTED_BYTES: Final = 1024 * 1024
 MIN_LIMIT: Final = 100
 LIMIT_GROWTH: Final = 10
-"""How many times as many rows as last time the driver is ready for."""
+"""The limit is this many times the rows of the last batch."""
 
 _DRIVER: Final = Attempt(partition_id=0, attempt_number=0, task_attempt_id=0)
 _FIRST_PARTITIONS: Final = "spark.sql.limit.initialNumPartitions"
@@ -43,7 +43,7 @@ _ALL: Final = str(2**31 - 1)
 
 
 def collect_limit_after(account: Account) -> int:
-    """How many rows the driver would take itself in the next batch; 0 after a large one."""
+    """How many rows of the next batch the driver would collect; 0 after a large batch."""
     size_bytes = sum(one.size_bytes for one in account.partitions.values())
     if account.records > MAX_COLLECTED_ROWS or size_bytes > MAX_COLLECTED_BYTES:
         return 0
@@ -51,43 +51,62 @@ def collect_limit_after(account: Account) -> int:
 
 
 class RowCollector:
-    """How the driver takes rows in one run of a query."""
+    """Collects the rows of small batches in one run of a query."""
 
     def __init__(self, topic: str | None) -> None:
         self._topic = topic
         self._types: str | None = None
-        """The columns and types that were looked at last. The user's function may change them from
-        batch to batch."""
-        self._are_ready = False
+        """Columns and types of the last batch: the user's function may change them."""
+        self._casts: Any = None
+        """The expressions that cast such columns, as a Seq of the JVM; None: nothing to cast."""
         self.limit = 0
-        """How many rows of the next batch the driver would take; 0: it does not try."""
+        """How many rows of the next batch the driver would collect; 0: it does not try."""
 
     def collect(self, df: DataFrame) -> list[dict[str, Any]] | None:
-        """All rows, or None when there are more than the driver would take."""
+        """All rows, or None if there are more than the limit."""
         types = str(df._jdf.schema().catalogString())  # noqa: SLF001
         if types != self._types:
-            self._begin(df)
+            self._casts = self._find_casts(df)
             self._types = types
-        rows = df if self._are_ready else select_rows(df, self._topic)
-        taken = _collect(rows.limit(self.limit + 1))
-        if len(taken) > self.limit:
+        java = df._jdf  # noqa: SLF001
+        if self._casts is not None:
+            java = java.selectExpr(self._casts)
+        rows = type(df)(java.limit(self.limit + 1), df.sparkSession)
+        with _all_partitions_at_once(df.sparkSession):
+            collected = _collect(rows)
+        if len(collected) > self.limit:
             return None
-        return [_as_bytes(row.asDict(recursive=True)) for row in taken]
+        return [_as_bytes(row.asDict(recursive=True)) for row in collected]
 
-    def _begin(self, df: DataFrame) -> None:
-        # Spark would look at the first partition alone, and then at the others. All of them must
-        # run, and at once: an operator that keeps state writes it when its partition has been read
-        # to the end.
-        df.sparkSession.conf.set(_FIRST_PARTITIONS, _ALL)
-        self._are_ready = are_ready(df, self._topic)
+    def _find_casts(self, df: DataFrame) -> Any:
+        if are_ready(df.schema, self._topic):
+            return None
+        return df._jseq(cast_expressions(df.schema, self._topic))  # type: ignore[operator]  # noqa: SLF001
+
+
+@contextmanager
+def _all_partitions_at_once(session: SparkSession) -> Iterator[None]:
+    """Lets a limit run all partitions in its first job.
+
+    Spark would run the first partition alone, and then the others. All of them must run: an
+    operator that keeps state writes it at the end of its partition.
+    """
+    conf = session.conf
+    before = conf.get(_FIRST_PARTITIONS)
+    assert before is not None, "Spark has a default for it"
+    conf.set(_FIRST_PARTITIONS, _ALL)
+    try:
+        yield
+    finally:
+        conf.set(_FIRST_PARTITIONS, before)
 
 
 def _collect(df: DataFrame) -> list[Row]:
-    """`df.collect()` without the note of where it was called, which costs a millisecond in every batch."""
+    """`df.collect()` without recording the call site, which costs a millisecond in every batch."""
     try:
         from pyspark.util import _load_from_socket
     except ImportError:
-        # Another Spark, with other inner parts.
+        # Another version of Spark, with other internals.
         return df.collect()
     from pyspark.serializers import BatchedSerializer, CPickleSerializer
 
@@ -97,7 +116,7 @@ def _collect(df: DataFrame) -> list[Row]:
 
 
 def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
-    """Spark's byte arrays as what the other ways have."""
+    """The row with `bytes` for Spark's byte arrays, as on the other routes."""
     for name in ("key", "value"):
         content = row.get(name)
         if content is not None:
@@ -106,17 +125,21 @@ def _as_bytes(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class AttachedRecord(Protocol):
-    """What travels with the rows: the ledger's part of the transaction (`sink/ledger/entry_writer.py`)."""
+    """A record that travels with the rows: the ledger's (`sink/ledger/entry_writer.py`)."""
 
     place: TopicPartition
 
-    def begin(self) -> None: ...
+    def begin(self) -> None:
+        """Sends the requests that must be answered before the record is written."""
 
-    def settle(self) -> None: ...
+    def settle(self) -> None:
+        """Waits for their answers."""
 
-    def seal(self, opened_ms: int) -> bytearray: ...
+    def seal(self, opened_ms: int) -> bytearray:
+        """The record's batch."""
 
-    def sent(self) -> None: ...
+    def sent(self) -> None:
+        """Notes that the record was acknowledged with the rows."""
 
 
 def write_collected(
@@ -125,11 +148,11 @@ def write_collected(
     rows: list[dict[str, Any]],
     attached: AttachedRecord | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Writes these rows, as a single task would, and the attached in the same request if it can be."""
+    """Writes these rows as a single task would, with the attached record if it can share a request."""
     packer = Packer(plan, 0)
     with cluster_of(plan.options).writer(identity) as writer:
         delivery = Delivery(writer)
-        with _under_way(attached):
+        with _in_flight(attached):
             for batch in packer.pack_rows(rows):
                 delivery.put(batch.place, batch.data)
         if attached is not None and writer.travels_with_others(attached.place):
@@ -141,8 +164,8 @@ def write_collected(
 
 
 @contextmanager
-def _under_way(attached: AttachedRecord | None) -> Iterator[None]:
-    """What the attached sends first is on its way inside."""
+def _in_flight(attached: AttachedRecord | None) -> Iterator[None]:
+    """Keeps the first requests of the attached record in flight during the block."""
     if attached is None:
         yield
         return

@@ -1,8 +1,8 @@
 """The columns of the sink: those of Spark's own Kafka sink, under the same names.
 
 key        string or binary, may be missing or null
-value      string or binary, must be there; null is a tombstone
-topic      string, needed unless the sink was given a topic (which then wins)
+value      string or binary, required; null is a tombstone
+topic      string, required unless the sink has a topic (which then wins)
 partition  int, may be missing or null; then the key decides
 headers    array<struct<key: string, value: binary>>, may be missing or null
 """
@@ -15,6 +15,7 @@ from fencepost.spark.failures import SinkRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _TYPES: Final = {
     "key": ("string", "binary", "void"),
@@ -32,17 +33,16 @@ _CAST: Final = {
 }
 
 
-def are_ready(df: DataFrame, topic: str | None) -> bool:
+def are_ready(schema: StructType, topic: str | None) -> bool:
     """Whether there is nothing to select, drop or cast.
 
     Text is cast by Spark, even though the driver could encode it: a string of Spark's may hold
-    bytes that are no UTF-8 (binary that was cast), and those would not come back from Python as
-    they were.
+    bytes that are not UTF-8 (binary that was cast), and Python would not return those unchanged.
     """
-    types = {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
     needed = {"value"} if topic is not None else {"value", "topic"}
-    # Two columns of one name are for Spark to refuse: a row as a dict would have one of them.
-    is_plain = len(types) == len(df.schema.fields) and needed <= types.keys()
+    # Two columns of the same name are for Spark to refuse: a row as a dict would have one of them.
+    is_plain = len(types) == len(schema.fields) and needed <= types.keys()
     return is_plain and all(
         found in _TYPES.get(name, ()) and found in (_CAST[name], "void")
         for name, found in types.items()
@@ -51,7 +51,12 @@ def are_ready(df: DataFrame, topic: str | None) -> bool:
 
 def select_rows(df: DataFrame, topic: str | None) -> DataFrame:
     """The columns that become records, in their final types; SinkRefused names what is wrong."""
-    types = {field.name.lower(): field.dataType.simpleString() for field in df.schema.fields}
+    return df.selectExpr(*cast_expressions(df.schema, topic))
+
+
+def cast_expressions(schema: StructType, topic: str | None) -> list[str]:
+    """The expressions of `select_rows`."""
+    types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     if "value" not in types:
         raise SinkRefused(
             f"the DataFrame has no column 'value' (it has {', '.join(types) or 'none'}): "
@@ -67,8 +72,7 @@ def select_rows(df: DataFrame, topic: str | None) -> DataFrame:
     ]
     for name in wanted:
         _check_type(name, types[name])
-    # As one expression, because every call to the JVM costs some of a millisecond in every batch.
-    return df.selectExpr(*[f"CAST(`{name}` AS {_CAST[name]}) AS `{name}`" for name in wanted])
+    return [f"CAST(`{name}` AS {_CAST[name]}) AS `{name}`" for name in wanted]
 
 
 def _check_type(name: str, found: str) -> None:
