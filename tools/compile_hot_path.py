@@ -49,6 +49,7 @@ HOT_PATH: Final = (
     "partition/opening.py",
     "partition/partition.py",
     "partition/producers.py",
+    "partition/snapshots.py",
     "partition/verification.py",
     "coordinator/txn/apply.py",
     "coordinator/txn/decide.py",

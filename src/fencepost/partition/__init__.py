@@ -1,26 +1,24 @@
-"""One topic-partition at its leader: the resource half of two-phase commit.
+"""One topic-partition at its leader: the resource manager of two-phase commit.
 
-Theory of operation ------------------- The coordinator decides what becomes of a transaction; a
-partition holds what the transaction wrote. A `Partition` is a log plus three things that are a
-function of that log and of nothing else:
+Theory of operation.
 
-- `producers.py`: for every producer id its epoch, the last five batches and the epoch of the
-  coordinator that last wrote a marker. It answers whether a batch is the next one, a repetition, or
-  neither.
-- `open_txns.py`: the first offset of every open transaction. From it and the high watermark comes
-  the last stable offset, which no read_committed reader passes.
-- `verification.py`: who asked the coordinator about the first write of a transaction and has not
-  appended yet. This alone is not in the log: after a restart the question is asked again.
+The coordinator decides whether a transaction commits; a partition holds what the transaction wrote.
+A `Partition` is a log plus three parts:
+
+- `producers.py`: for every producer id its epoch, its last five batches, and the epoch of the
+  coordinator that last wrote a marker. It tells the next batch from a duplicate and from a gap.
+- `open_txns.py`: the first offset of every open transaction. The last stable offset follows from it
+  and from the high watermark.
+- `verification.py`: producers whose first write of a transaction waits for the coordinator. This
+  part is not in the log: after a restart the producer sends the batch again.
 
 Rules:
 
-1. Every append is check, then append, then apply, without a pause between them. A failed append is
-   not applied.
-2. `apply_batch` is the only way that the first two change, at run time and on recovery alike. So
+1. An append is check, append, apply, without a pause in between. A failed append is not applied.
+2. The first two parts change only when a batch is applied, at run time and in recovery alike. So
    the state after a crash is the state before it, cut at the last batch that survived.
-3. high watermark <= log end; last stable offset <= high watermark. Nothing above them is ever read.
-4. A batch stays sealed. Records are looked at only where Kafka must: keys on compacted topics, a
-   codec that the topic's config forces.
-5. No clock, no randomness, no thread, no socket: `now_ms` is an argument, and the disk is behind
-   the log.
+3. last stable offset <= high watermark <= log end offset. No fetch reads above its bound.
+4. A batch stays sealed. Its records are read only where Kafka reads them: keys on compacted topics,
+   and a codec that the topic's config forces.
+5. No clock, no randomness, no thread, no socket: `now_ms` is an argument, and the log owns the disk.
 """

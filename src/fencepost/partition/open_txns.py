@@ -1,13 +1,13 @@
 """The open transactions of one partition, and the last stable offset that follows from them.
 
-Theory of operation ------------------- A transaction is open here from its first batch to its
-marker. Offsets only grow, so transactions are kept in the order in which they began and the oldest
-is the first of the dictionary.
+Theory of operation.
 
-A marker ends a transaction, but as long as the marker itself may still be lost (it lies at or above
-the high watermark) the transaction stays unstable: otherwise a reader could be shown records whose
-fate a crash takes back. Such transactions wait in `_ending` until the high watermark passes their
-marker.
+A transaction is open from its first batch to its marker. Offsets only grow, so the dictionary is in
+the order of first offsets, and its first entry is the oldest.
+
+A marker ends a transaction. While the marker is at or above the high watermark, a crash may still
+lose it, so the transaction stays unstable: a reader must not get records as committed that a crash
+reopens. Such transactions wait in `_ending` until the high watermark passes their marker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fencepost.partition.producers import CompletedTxn
 
 
 class OpenTxns:
-    """First offsets of what is open, oldest first."""
+    """The first offsets of open transactions, oldest first."""
 
     __slots__ = ("_ending", "_open")
 
@@ -28,32 +28,34 @@ class OpenTxns:
         return len(self._open)
 
     def begin(self, first_offset: int, producer_id: int) -> None:
+        """Adds a transaction; first offsets must increase."""
         assert not self._open or first_offset > next(reversed(self._open)), (
             "transactions begin in order"
         )
         self._open[first_offset] = producer_id
 
     def stable_after(self, completed: CompletedTxn) -> int:
-        """The last stable offset once `completed` has ended: what the aborted index stores with it."""
+        """The last stable offset after `completed` ends; the aborted index stores it."""
         for first_offset in self._open:
             if first_offset != completed.first_offset:
                 return first_offset
         return completed.last_offset + 1
 
     def end(self, completed: CompletedTxn) -> None:
+        """Ends a transaction; it stays unstable until its marker is durable."""
         owner = self._open.pop(completed.first_offset)
-        assert owner == completed.producer_id, "a marker ends the transaction of its own producer"
+        assert owner == completed.producer_id, "a marker ends a transaction of its producer"
         self._ending[completed.first_offset] = completed.last_offset
 
     def settle(self, high_watermark: int) -> None:
-        """Forgets the ended transactions whose marker can no longer be lost."""
+        """Forgets the ended transactions whose marker is below the high watermark."""
         if self._ending:
             self._ending = {
                 first: marker for first, marker in self._ending.items() if marker >= high_watermark
             }
 
     def first_unstable_offset(self) -> int | None:
-        """The first offset whose fate is not settled; None when all are."""
+        """The first offset that is neither committed nor aborted durably; None if there is none."""
         oldest = next(iter(self._open), None)
         if self._ending:
             ending = min(self._ending)

@@ -1,15 +1,13 @@
-"""Batches that their topic has to look into: keys on a compacted topic, and a `compression.type` of its own.
+"""Opens batches for topics that must read them: compacted ones, and those that set a codec.
 
-Most batches are never opened. Where one must be, it may hold hundreds of thousands of records and
-megabytes that a few bytes unpack to. So opening comes in three parts, and whoever owns the loop
-decides where each of them runs:
+Most batches are never opened. One that must be may hold hundreds of thousands of records, and a few
+bytes may unpack to megabytes. So opening has three parts, and the broker decides where each runs:
 
-    unpack    decompresses; touches nothing but bytes, and so may run in a thread
-    step      looks at some of the records; again and again until it says that there are no more
-    pack      compresses in the topic's codec, where that differs; may run in a thread too
+    unpack    decompresses; touches only bytes, so it may run in a thread
+    step      reads some of the records; is called until it returns True
+    pack      compresses with the topic's codec, if that differs; may run in a thread too
 
-What was found is asked for when the batch is appended: a refusal must not come before those that
-Kafka tells first.
+The append uses the result: Kafka's earlier checks must come first.
 """
 
 from __future__ import annotations
@@ -34,27 +32,27 @@ CODECS: Final = {
     "lz4": Codec.LZ4,
     "zstd": Codec.ZSTD,
 }
-"""By the words of the topic setting `compression.type`; `producer` keeps what came."""
+"""By the value of the topic setting `compression.type`; `producer` keeps the batch as it is."""
 
 RECORDS_PER_STEP: Final = 1000
 """One to three milliseconds."""
 SHORT_BYTES: Final = 256 * 1024
-"""A batch of one step that unpacks to no more than this is opened on the spot."""
+"""A batch of one step that unpacks to no more than this is opened at once."""
 
 
 def must_open(batch: SealedBatch, config: LogConfig) -> bool:
-    """Whether the topic has to look at the records."""
+    """Whether the topic must read the records."""
     return config.is_compacted or is_repacked(batch, config)
 
 
 def is_repacked(batch: SealedBatch, config: LogConfig) -> bool:
-    """Whether the topic has another codec than the batch."""
+    """Whether the topic sets another codec than the batch has."""
     wanted = config.compression_type
     return wanted != PRODUCER and CODECS[wanted] != batch.codec
 
 
 class Opening:
-    """One batch on its way; see the module's docstring."""
+    """One batch that is being opened; see the module's docstring."""
 
     __slots__ = ("_batch", "_codec", "_payload", "_scan", "refusal", "repacked")
 
@@ -66,14 +64,15 @@ class Opening:
         self.refusal: Refusal | None = None
         """Set when the batch does not hold what its header says."""
         self.repacked: SealedBatch | None = None
-        """The batch in the topic's codec, where that is another one."""
+        """The batch in the topic's codec, if that differs."""
 
     @property
     def keyless(self) -> list[int]:
-        """The first records without a key, by their place in the batch."""
+        """The first records without a key, by their index in the batch."""
         return [] if self._scan is None else self._scan.keyless
 
     def unpack(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
+        """Decompresses the batch."""
         batch = self._batch
         try:
             if len(batch.data) != batch.size_bytes:
@@ -85,7 +84,7 @@ class Opening:
             self.refusal = problem.refusal
 
     def step(self, count: int = RECORDS_PER_STEP) -> bool:
-        """Looks at the next records; True when there is nothing more to look at."""
+        """Reads the next records; True when there are no more."""
         if self.refusal is not None or self._scan is None:
             return True
         try:
@@ -95,16 +94,18 @@ class Opening:
             return True
 
     def pack(self) -> None:
+        """Compresses the batch with the topic's codec, if that differs."""
         if self._codec is not None and self.refusal is None and self._payload is not None:
             self.repacked = reseal(self._batch, self._codec, self._payload)
         self._payload = None
 
     @property
     def record_count(self) -> int:
+        """The number of records by the header."""
         return self._batch.record_count
 
     def open_if_short(self, max_bytes: int = SHORT_BYTES) -> bool:
-        """Opens a batch that costs about a millisecond, and says whether it was one."""
+        """Opens a batch that costs about a millisecond; False for a longer one."""
         if self._batch.record_count > RECORDS_PER_STEP:
             return False
         self.unpack(max_bytes)
@@ -116,7 +117,7 @@ class Opening:
         return True
 
     def open_now(self) -> None:
-        """All of it at once."""
+        """Opens the whole batch at once."""
         self.unpack()
         while not self.step():
             pass

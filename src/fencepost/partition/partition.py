@@ -1,19 +1,18 @@
-"""A partition at its leader: the log, what follows from the log, and what may be read of it.
+"""A partition at its leader: appends, applies and reads.
 
-See the room's docstring for the rules. Three ways lead into the log:
+See the room's docstring for the rules. There are three appends:
 
-- `append_from_client`: one sealed batch, checked in Kafka's order: size and times, then the
-  producer's epoch and sequence, then the verification guard. A refusal changes nothing.
-- `append_records`: the records of a coordinator, one batch, not checked.
+- `append_from_client`: one sealed batch of a producer, checked in Kafka's order: times and keys,
+  duplicates, the producer's epoch, the verification guard, the sequence. A refusal changes nothing.
+- `append_records`: the records of a coordinator as one batch, without checks.
 - `append_marker`: the end of a transaction.
 
-The broker decides when an append is durable and then calls `advance_high_watermark`. Where the
-operating system's word is enough (`durable_at_append`), that is the append itself.
+The broker calls `advance_high_watermark` when an append is durable. With `durable_at_append` (the
+default: a batch survives the process, not a loss of power) the append itself does.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -31,15 +30,13 @@ from fencepost.partition.admission import check_admission
 from fencepost.partition.open_txns import OpenTxns
 from fencepost.partition.opening import Opening, must_open
 from fencepost.partition.producers import CompletedTxn, Producers, ProducerState
+from fencepost.partition.snapshots import ProducerSnapshots
 from fencepost.partition.verification import Guard, Verification
 from fencepost.records.batch import SealedBatch
 from fencepost.records.builder import build_pairs
 from fencepost.records.control import Marker, build_marker, read_marker
 from fencepost.records.entry import Entry
 from fencepost.records.index import AbortedTxn
-from fencepost.records.snapshot import decode_snapshot, encode_snapshot
-
-_LOGGER: Final = logging.getLogger(__name__)
 
 NONE: Final = ErrorCode.NONE
 
@@ -59,7 +56,7 @@ class Appended:
 
 
 class Fetched(NamedTuple):
-    """What a reader gets: whole batches, the bounds it may know, and the aborted transactions among them."""
+    """The result of a fetch: whole batches, the bounds, and the aborted transactions in them."""
 
     error: ErrorCode
     high_watermark: int
@@ -77,8 +74,7 @@ class Partition:
         "_first_unstable",
         "_on_moved",
         "_on_sealed",
-        "_saved_at",
-        "_unsaved",
+        "_snapshots",
         "closed",
         "high_watermark",
         "leader_epoch",
@@ -104,8 +100,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.log = log
         self.closed = False
-        """Deleted or given away: nothing may be written any more, the folder may belong to another
-        by now."""
+        """Deleted or led by another broker: the folder may belong to another partition by now."""
         self.producers = Producers()
         self.open_txns = OpenTxns()
         self.verification = Verification()
@@ -114,9 +109,7 @@ class Partition:
         self._first_unstable: int | None = None
         self._on_moved: Callable[[Partition], None] | None = None
         self._on_sealed: Callable[[Partition], None] | None = None
-        self._saved_at: int | None = None
-        self._unsaved: dict[int, bytes] = {}
-        """Snapshots that the disk has refused so far, by their offset."""
+        self._snapshots = ProducerSnapshots(log)
         self._recover()
 
     def __repr__(self) -> str:
@@ -125,26 +118,28 @@ class Partition:
             f"stable to {self.last_stable_offset}, epoch {self.leader_epoch})"
         )
 
-    # -- bounds
-    # -------------------------------------------------------------------------------------------
+    # -- bounds ---------------------------------------------------------------------------------
 
     @property
     def log_start_offset(self) -> int:
+        """The first offset that may be read."""
         return self.log.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
+        """The offset of the next record."""
         return self.log.log_end_offset
 
     @property
     def last_stable_offset(self) -> int:
+        """The first offset that read_committed readers may not read."""
         unstable = self._first_unstable
         if unstable is None:
             return self.high_watermark
         return min(self.high_watermark, max(unstable, self.log.log_start_offset))
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is durable by the chosen mode."""
+        """Notes that everything below `offset` is durable by the chosen mode."""
         assert offset <= self.log.log_end_offset, (
             "the high watermark never passes the end of the log"
         )
@@ -160,10 +155,7 @@ class Partition:
         on_moved: Callable[[Partition], None],
         on_sealed: Callable[[Partition], None] | None = None,
     ) -> None:
-        """Calls `on_moved` whenever a reader may be served otherwise than before: a bound or the epoch has moved.
-
-        `on_sealed` is called when a segment is complete.
-        """
+        """Sets the callbacks: a bound or the leader epoch has moved; a segment is complete."""
         self._on_moved = on_moved
         self._on_sealed = on_sealed
 
@@ -171,8 +163,7 @@ class Partition:
         if self._on_moved is not None:
             self._on_moved(self)
 
-    # -- writing
-    # ------------------------------------------------------------------------------------------
+    # -- writing --------------------------------------------------------------------------------
 
     def append_from_client(
         self,
@@ -221,12 +212,11 @@ class Partition:
             if batch.is_transactional and (guard is None or guard is not held):
                 return Refusal(
                     ErrorCode.INVALID_TXN_STATE,
-                    f"The transaction of producer {batch.producer_id} ended before its first "
-                    "write to "
-                    "this partition could be appended.",
+                    f"The transaction of producer {batch.producer_id} ended before its first write "
+                    "to this partition could be appended.",
                 )
-            # A batch outside of the transaction may not overtake its first write either. One inside
-            # of it is not asked: the guard is that of somebody who claims to be a later epoch.
+            # A batch outside the transaction may not overtake its first write either. A batch of
+            # the open transaction is not compared: a guard then belongs to a later epoch.
             if held is not None and batch.base_sequence > held.lowest_sequence:
                 return Refusal(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -245,11 +235,10 @@ class Partition:
     def begin_verification(
         self, batch: SealedBatch, now_ms: int, *, starts_at_zero: bool
     ) -> Guard | Refusal | None:
-        """Before the coordinator is asked about a first write: the guard to show at the append.
+        """Returns the guard for a first write that the coordinator must verify.
 
-        None: nothing needs to be asked, the transaction is open here. A repetition of what an
-              earlier transaction wrote is asked about like any other batch: its producer may have
-              been fenced since.
+        None if the transaction is open here. A duplicate from an earlier transaction needs
+        verification like any other batch: its producer may have been fenced since.
         """
         state = self.producers.get(batch.producer_id)
         if state is not None:
@@ -274,7 +263,7 @@ class Partition:
         producer_epoch: int = -1,
         transactional: bool = False,
     ) -> int:
-        """The records of a coordinator as one batch; the end of the log after it."""
+        """Appends the records of a coordinator as one batch; returns the log end offset."""
         base_offset = self.log.log_end_offset
         batch = build_pairs(
             records,
@@ -324,8 +313,7 @@ class Partition:
         if self.closed:
             raise StorageError(f"{self.name} is closed")
         if log.epochs.latest != self.leader_epoch:
-            # With the first batch of an epoch, as Kafka does: an empty partition needs no file for
-            # it.
+            # With the first batch of an epoch, as in Kafka: an empty partition needs no file.
             log.assign_epoch(self.leader_epoch, log.log_end_offset)
         if log.should_roll(batch, now_ms):
             self._roll(now_ms)
@@ -338,42 +326,15 @@ class Partition:
     def _roll(self, now_ms: int) -> None:
         log = self.log
         log.roll(now_ms)
-        self._save(log.log_end_offset, encode_snapshot(self.producers.snapshot()))
+        self._snapshots.save(log.log_end_offset, self.producers)
         if self._on_sealed is not None:
             self._on_sealed(self)
 
-    def _save(self, offset: int, data: bytes) -> None:
-        """Writes a snapshot at the base of a segment; what the disk refuses is kept, and written later.
-
-        Recovery can do without it. Retention cannot, and tries again before it removes anything.
-        """
-        self._unsaved[offset] = data
-        try:
-            self._save_pending()
-        except StorageError as problem:
-            _LOGGER.warning("%s; it is tried again later", problem)
-
-    def _save_pending(self) -> None:
-        for offset in list(self._unsaved):
-            self.log.write_snapshot(offset, self._unsaved[offset])
-            del self._unsaved[offset]
-            self._saved_at = offset
-
-    def write_snapshot(self) -> None:
-        """Saves the producers at the end of the log, so that recovery need not read what is before it."""
-        self._save_pending()
-        end_offset = self.log.log_end_offset
-        if end_offset != self._saved_at:
-            self.log.write_snapshot(end_offset, encode_snapshot(self.producers.snapshot()))
-            self._saved_at = end_offset
-
-    # -- applying: live and on recovery
-    # -------------------------------------------------------------------
+    # -- applying: live and in recovery ---------------------------------------------------------
 
     def _apply(self, batch: SealedBatch, *, index_aborted: bool) -> None:
         if not batch.is_control:
-            # Transactional offsets carry a producer but no sequences; they open a transaction all
-            # the same.
+            # Transactional offset commits have no sequence, but they open a transaction too.
             if (batch.base_sequence >= 0 or batch.is_transactional) and (
                 self.producers.apply_batch(batch)
             ):
@@ -382,7 +343,7 @@ class Partition:
                 self.verification.written(batch.producer_id)
             return
         marker = read_marker(batch)
-        if marker is None:  # A control record of a kind that we do not know ends nothing.
+        if marker is None:  # A control record of an unknown type ends nothing.
             return
         if completed := self.producers.apply_marker(batch, marker):
             self._complete(completed, index_aborted=index_aborted)
@@ -394,8 +355,8 @@ class Partition:
 
     def _complete(self, completed: CompletedTxn, *, index_aborted: bool) -> None:
         if completed.aborted and index_aborted:
-            # Before the last stable offset moves: no reader may be shown aborted records. The log
-            # keeps the entry in memory if the disk refuses it.
+            # Before the last stable offset moves: no reader may get aborted records as committed.
+            # The log keeps the entry in memory if the disk fails.
             self.log.append_aborted(
                 AbortedTxn(
                     completed.producer_id,
@@ -407,70 +368,33 @@ class Partition:
         self.open_txns.end(completed)
 
     def _recover(self) -> None:
-        """Producers from the newest usable snapshot, then from the batches after it.
+        """Restores the producers from the newest usable snapshot and the batches after it.
 
-        After a crash the transaction indexes of the recovered segments are empty: the batches from
-        there on must be seen again, so a snapshot above that point is of no use.
+        After a crash the transaction indexes of the recovered segments are empty. They are rebuilt
+        from the batches, so a snapshot above that point cannot be used.
         """
         log = self.log
         recovered_from = log.log_end_offset if log.recovered_from is None else log.recovered_from
-        start = self._restore_snapshot(recovered_from)
+        start, open_txns = self._snapshots.restore(self.producers, recovered_from)
+        for first_offset, producer_id in open_txns:
+            self._begin(first_offset, producer_id)
         saved = set(log.list_snapshots())
         unsaved = [s.base_offset for s in log.segments if s.base_offset > start]
         for batch in log.scan(start, headers_only=True):
             if batch.producer_id < 0 or batch.base_offset < start:
                 continue
-            self._save_bases(unsaved, batch.base_offset, saved)
+            self._snapshots.save_bases(unsaved, batch.base_offset, saved, self.producers)
             self._apply(batch, index_aborted=batch.base_offset >= recovered_from)
-        self._save_bases(unsaved, log.log_end_offset, saved)
-        self._prune_snapshots()
+        self._snapshots.save_bases(unsaved, log.log_end_offset, saved, self.producers)
+        self._snapshots.prune()
         self.advance_high_watermark(log.log_end_offset)
 
-    def _save_bases(self, unsaved: list[int], offset: int, saved: set[int]) -> None:
-        """Saves the producers where segments begin, up to an offset: a crash may have taken those snapshots away."""
-        while unsaved and unsaved[0] <= offset:
-            base = unsaved.pop(0)
-            if base not in saved:
-                self._save(base, encode_snapshot(self.producers.snapshot()))
-
-    def _restore_snapshot(self, at_or_before: int) -> int:
-        """Takes the newest snapshot that can be read; the offset from which the log must be read."""
-        first = self.log.segments[0].base_offset
-        while found := self.log.latest_snapshot(at_or_before):
-            offset, data = found
-            try:
-                entries = decode_snapshot(data)
-            except ValueError:
-                self.log.delete_snapshot(offset)
-                continue
-            open_txns = self.producers.restore(entries)
-            if offset < first:
-                # Between the snapshot and the log batches are missing, markers maybe among them.
-                # What was open then has no record in the log, or it has one that opens it again: it
-                # holds nobody up.
-                self.producers.forget_txns()
-                open_txns = []
-            for first_offset, producer_id in open_txns:
-                self._begin(first_offset, producer_id)
-            self._saved_at = offset
-            return max(offset, first)
-        return first
-
-    def _prune_snapshots(self) -> None:
-        """Keeps those where a segment begins, from which recovery may start, and the newest."""
-        offsets = self.log.list_snapshots()
-        bases = {segment.base_offset for segment in self.log.segments}
-        for offset in offsets[:-1]:
-            if offset not in bases:
-                self.log.delete_snapshot(offset)
-
-    # -- reading
-    # ------------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------
 
     def fetch(
         self, offset: int, max_bytes: int, *, read_committed: bool, at_least_one: bool = True
     ) -> Fetched:
-        """Whole batches from `offset` up to what this reader may see."""
+        """Reads whole batches from `offset` up to the reader's bound."""
         log = self.log
         high_watermark = self.high_watermark
         stable = self.last_stable_offset
@@ -490,25 +414,23 @@ class Partition:
         return Fetched(NONE, high_watermark, stable, start, aborted, part.data)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch that is not above `epoch`, and where it ended; (-1, -1) when unknown."""
-        if (
-            epoch == self.leader_epoch
-        ):  # It may have no batch yet, and then the log does not know it.
+        """The largest epoch not above `epoch` and its end offset; (-1, -1) when unknown."""
+        if epoch == self.leader_epoch:  # It may have no batch in the log yet.
             return epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(epoch)
 
     def entries(self, from_offset: int = 0) -> Iterator[Entry]:
-        """Every record and marker, opened."""
+        """Every record and marker from an offset on, opened; skips damage."""
         return self.log.entries(max(from_offset, self.log.log_start_offset))
 
     def whole_entries(self, from_offset: int = 0) -> Iterator[Entry]:
-        """What a coordinator folds at load: the same, or DamagedError where a record cannot be read."""
+        """The same for the load of a coordinator: DamagedError if a record cannot be read."""
         return self.log.whole_entries(from_offset)
 
-    # -- keeping house
-    # ------------------------------------------------------------------------------------
+    # -- maintenance ----------------------------------------------------------------------------
 
     def reconfigure(self, config: LogConfig) -> None:
+        """Replaces the config of the topic."""
         self.log.config = config
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode | None:
@@ -520,11 +442,13 @@ class Partition:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def bump_leader_epoch(self, leader_epoch: int) -> None:
+        """Raises the leader epoch of the batches to come."""
         assert leader_epoch >= self.leader_epoch, "leader epochs only grow"
         self.leader_epoch = leader_epoch
         self._tell_moved()
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        """Forgets producers and guards that were idle for `expiration_ms`."""
         self.producers.expire(now_ms, expiration_ms)
         self.verification.expire(now_ms, expiration_ms)
 
@@ -533,9 +457,8 @@ class Partition:
 
         The caller runs each sync that this yields before it goes on.
 
-        What a producer may send next, and which transactions are open, must not depend on whether
-        its batches are still there. So the producers are saved where the log will begin, and that
-        is durable before anything goes.
+        The producers are saved where the log will begin, and the snapshot is durable before
+        anything is removed.
         """
         log = self.log
         count = len(log.expired(now_ms, self.high_watermark))
@@ -543,14 +466,12 @@ class Partition:
             self._roll(now_ms)
         begin = log.segments[count].base_offset
         if count:
-            self._save_pending()
-            if begin not in log.list_snapshots():
-                log.write_snapshot(begin, encode_snapshot(self._producers_at(begin).snapshot()))
+            self._snapshots.save_start(begin, self.producers)
             if log.needs_flush or log.recovery_point < begin:
                 pending = log.prepare_flush()
                 yield pending
                 log.complete_sync(pending)
-        # The log may have changed meanwhile: what is removed now still lies below the same offset.
+        # The log may have changed meanwhile: remove only what is still below the same offset.
         count = sum(segment.next_offset <= begin for segment in log.segments[:-1])
         if log.recovery_point < begin:
             count = 0
@@ -559,37 +480,8 @@ class Partition:
             self._tell_moved()
         return len(removed)
 
-    def _producers_at(self, offset: int) -> Producers:
-        """The producers as they were at an offset, for a snapshot that was lost."""
-        if offset == self.log.log_end_offset:
-            return self.producers
-        start = self.log.segments[0].base_offset
-        producers = Producers()
-        found = self.log.latest_snapshot(offset)
-        while found is not None:
-            try:
-                producers.restore(decode_snapshot(found[1]))
-            except (
-                ValueError
-            ):  # It is damaged; the one before it needs more batches and says the same.
-                found = self.log.latest_snapshot(found[0] - 1)
-                continue
-            start = max(start, found[0])
-            break
-        for batch in self.log.scan(start, headers_only=True):
-            if batch.base_offset >= offset:
-                break
-            if batch.producer_id < 0 or batch.base_offset < start:
-                continue
-            if not batch.is_control:
-                if batch.base_sequence >= 0 or batch.is_transactional:
-                    producers.apply_batch(batch)
-            elif (marker := read_marker(batch)) is not None:
-                producers.apply_marker(batch, marker)
-        return producers
-
     def last_records(self) -> dict[int, LastRecord]:
-        """What compaction must leave of each producer, for its next sequence to be known."""
+        """What compaction must keep of each producer, so that its next sequence stays known."""
         return {
             state.producer_id: LastRecord(
                 state.batches[-1].last_offset if state.batches else None, state.epoch
@@ -598,7 +490,7 @@ class Partition:
         }
 
     def delete_before(self, offset: int) -> ErrorCode:
-        """DeleteRecords: nothing below `offset` is served any more; retention removes the segments below it."""
+        """Serves nothing below `offset` (DeleteRecords); retention removes the segments."""
         if offset > self.high_watermark or offset < 0:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         if offset > self.log.log_start_offset:
@@ -607,24 +499,23 @@ class Partition:
         return NONE
 
     def prepare_close(self) -> bool:
-        """Writes what a clean close needs and syncs nothing; whether there is anything to sync."""
+        """Writes what a clean close needs, without a sync; returns whether a sync is needed."""
         log = self.log
         if log.log_end_offset == 0:
             return False
         if not self._is_read_again():
-            self.write_snapshot()
+            self._snapshots.save_end(self.producers)
         log.write_indexes()
         return log.is_unsynced
 
     def _is_read_again(self) -> bool:
         """Whether the next start reads so little of this log that it needs no snapshot.
 
-        Reading must find all that is known: nothing was removed from the log, and no producer was
-        forgotten.
+        The log must tell everything: nothing was removed from it, and no producer has expired.
         """
         log = self.log
         return (
-            self._saved_at is None
+            self._snapshots.saved_at is None
             and log.is_small
             and log.log_start_offset == 0
             and not log.config.is_compacted
@@ -632,11 +523,11 @@ class Partition:
         )
 
     def close(self, *, clean: bool) -> None:
-        """Closes the log; StorageError when a clean close was asked for and cannot be had."""
+        """Closes the log; StorageError when a clean close fails."""
         self.closed = True
         try:
             if clean and self.log.log_end_offset > 0 and not self._is_read_again():
-                self.write_snapshot()
+                self._snapshots.save_end(self.producers)
         except StorageError:
             self.log.close(clean=False)
             raise

@@ -1,17 +1,17 @@
 """What a partition remembers of each producer: epoch, sequences, and the last five batches.
 
-Theory of operation ------------------- A producer numbers the records that it sends to one
-partition. The broker accepts a batch when its first number follows the last one it saw, answers a
-repetition of one of the last five batches with the offsets that batch got the first time, and
-refuses everything else (OUT_OF_ORDER_SEQUENCE_NUMBER). Numbers wrap from 2^31-1 to 0.
+Theory of operation.
 
-A higher epoch starts again at 0; a lower one is refused for good (INVALID_PRODUCER_EPOCH, never
-PRODUCER_FENCED in a produce reply: KAFKA-10687). A marker may raise the epoch too, after which the
-next number is 0.
+A producer numbers the records that it sends to one partition. The broker accepts a batch whose
+first sequence follows the last one. It answers a duplicate of one of the last five batches with the
+offsets of the first append, and refuses everything else (OUT_OF_ORDER_SEQUENCE_NUMBER). Sequences
+wrap from 2^31-1 to 0.
 
-A producer id that we know nothing about may start anywhere, because its state may have expired
-while the producer lived; a transaction of the newer protocol (TV2) has a fresh epoch each time and
-must start at 0 (KAFKA-18202).
+A higher epoch starts again at 0. A lower epoch is refused with INVALID_PRODUCER_EPOCH, never with
+PRODUCER_FENCED (KAFKA-10687). A marker may raise the epoch too; the next sequence is then 0.
+
+An unknown producer id may start anywhere: its state may have expired while the producer was idle. A
+TV2 transaction has a new epoch each time and must start at 0 (KAFKA-18202).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_COORDINATOR_EPOCH: Final = -1
 
 @dataclass(slots=True, init=False)
 class RememberedBatch:
-    """One of a producer's last five batches: enough to recognise it and to answer it again."""
+    """One of a producer's last five batches: enough to recognise and answer a duplicate."""
 
     first_sequence: int
     last_sequence: int
@@ -98,11 +98,12 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """The number of the last record, or -1 when only a marker is known at this epoch."""
+        """The sequence of the last record; -1 when only a marker is known at this epoch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def in_txn(self) -> bool:
+        """Whether the producer has an open transaction here."""
         return self.txn_first_offset != NO_OFFSET
 
     def check_epoch(self, epoch: int) -> Refusal | None:
@@ -120,7 +121,7 @@ class ProducerState:
         )
 
     def find_duplicate(self, batch: SealedBatch) -> RememberedBatch | None:
-        """The remembered batch with exactly these sequences, if there is one at this epoch."""
+        """The remembered batch with exactly these sequences at this epoch; None otherwise."""
         if batch.producer_epoch != self.epoch:
             return None
         first = batch.base_sequence
@@ -143,14 +144,14 @@ class ProducerState:
 
 
 class Producers:
-    """All producers of one partition. Checks change nothing; `apply_*` change and never refuse."""
+    """All producers of one partition: checks change nothing, `apply_*` refuses nothing."""
 
     __slots__ = ("_states", "has_forgotten")
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
         self.has_forgotten = False
-        """Whether some expired: the log still has their batches, so it says more than is known."""
+        """Whether producers have expired whose batches are still in the log."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -159,10 +160,10 @@ class Producers:
         return iter(self._states.values())
 
     def get(self, producer_id: int) -> ProducerState | None:
+        """The state of a producer; None when it is unknown."""
         return self._states.get(producer_id)
 
-    # -- checks
-    # -------------------------------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------
 
     def check_epoch(self, producer_id: int, epoch: int) -> Refusal | None:
         """Refuses the epoch of a fenced producer; an unknown producer passes."""
@@ -187,14 +188,13 @@ class Producers:
         elif not state.expects(sequence):
             last = state.last_sequence
             return self._out_of_order(batch, expected=0 if last == MAX_SEQUENCE else last + 1)
-        # At a higher epoch too: the marker of the open transaction would come behind it, and be
-        # refused for ever.
+        # At a higher epoch too: the marker of the open transaction would be refused after it.
         if state.in_txn and not batch.is_transactional:
             return Refusal(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Producer {batch.producer_id} has an open transaction on this partition since "
-                "offset "
-                f"{state.txn_first_offset}; a batch outside of it cannot be written until it ends.",
+                f"offset {state.txn_first_offset}; a batch outside of it cannot be written until it "
+                "ends.",
             )
         return None
 
@@ -214,7 +214,7 @@ class Producers:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> Refusal | None:
-        """Whether a coordinator may write this marker (reference: WriteTxnMarkers, KIP-1228)."""
+        """Checks whether a coordinator may write this marker (KIP-1228)."""
         state = self._states.get(producer_id)
         if state is None:
             return None
@@ -224,7 +224,7 @@ class Producers:
             transaction_version >= 2
             and producer_epoch == state.epoch
             and producer_epoch != MAX_PRODUCER_EPOCH
-            # An equal epoch without an open transaction is a marker sent twice (KAFKA-19999).
+            # An equal epoch without an open transaction is a repeated marker (KAFKA-19999).
             and state.in_txn
         ):
             return state.refuse_epoch(producer_epoch)
@@ -236,16 +236,15 @@ class Producers:
             )
         return None
 
-    # -- the only mutations
-    # -------------------------------------------------------------------------------
+    # -- the only mutations ---------------------------------------------------------------------
 
     def forget_txns(self) -> None:
-        """Takes all transactions for ended."""
+        """Forgets all open transactions."""
         for state in self._states.values():
             state.txn_first_offset = NO_OFFSET
 
     def apply_batch(self, batch: SealedBatch) -> bool:
-        """Takes over a data batch that is in the log; True when it opened a transaction here."""
+        """Applies a data batch of the log; True when it opened a transaction here."""
         producer_id = batch.producer_id
         state = self._states.get(producer_id)
         if state is None:
@@ -269,7 +268,7 @@ class Producers:
         return False
 
     def apply_marker(self, batch: SealedBatch, marker: Marker) -> CompletedTxn | None:
-        """Takes over a marker that is in the log; the transaction that it ended, if one was open."""
+        """Applies a marker of the log; returns the transaction that it ended, if one was open."""
         producer_id = batch.producer_id
         state = self._states.get(producer_id)
         if state is None:
@@ -288,7 +287,7 @@ class Producers:
         return CompletedTxn(producer_id, first_offset, batch.base_offset, not marker.commit)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that were idle for long and have no open transaction; how many."""
+        """Forgets idle producers without an open transaction; returns how many."""
         idle = [
             state.producer_id
             for state in self._states.values()
@@ -299,15 +298,14 @@ class Producers:
             self.has_forgotten = True
         return len(idle)
 
-    # -- snapshots
-    # ----------------------------------------------------------------------------------------
+    # -- snapshots ------------------------------------------------------------------------------
 
     def snapshot(self) -> list[ProducerSnapshotEntry]:
-        """What Kafka's .snapshot file keeps: the last batch of each producer."""
+        """The entries of Kafka's .snapshot file: the last batch of each producer."""
         return [_snapshot_entry(state) for state in self._states.values()]
 
     def restore(self, entries: Iterable[ProducerSnapshotEntry]) -> list[tuple[int, int]]:
-        """Replaces everything by a snapshot; the open transactions in it as (first offset, producer id)."""
+        """Loads a snapshot; returns its open transactions as (first offset, producer id)."""
         self._states = {entry.producer_id: _restored(entry) for entry in entries}
         return sorted(
             (state.txn_first_offset, state.producer_id)
@@ -349,5 +347,5 @@ def _restored(entry: ProducerSnapshotEntry) -> ProducerState:
 
 
 def _sequence_before(sequence: int, steps: int) -> int:
-    """The number `steps` before `sequence`, over the wrap from 0 to 2^31-1 (KAFKA-7692)."""
+    """The sequence `steps` before `sequence`, across the wrap at 0 (KAFKA-7692)."""
     return sequence - steps if sequence >= steps else MAX_SEQUENCE - (steps - sequence) + 1

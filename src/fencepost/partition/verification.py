@@ -1,14 +1,17 @@
-"""Guards against hanging transactions (KIP-890): who asked the coordinator and has not written yet.
+"""Guards against hanging transactions (KIP-890): first writes that wait for the coordinator.
 
-Theory of operation ------------------- The first transactional write of a producer to a partition
-is only appended after the coordinator has said that the transaction is open and lists the
-partition. Between that answer and the append, an abort marker may slip in; the write would then
-open a transaction that nobody will ever end. So whoever asks takes a guard, and the append must
-show the same guard: a marker takes it away (KAFKA-14884), except the marker of the producer's
-previous transaction in TV2, which carries the very epoch that the next transaction uses.
+Theory of operation.
 
-While the question is open, batches with higher sequences than the lowest one asked about are
-refused, else a failed verification of the first batch would let the second one in (KAFKA-14920).
+The first transactional write of a producer to a partition is appended only after the coordinator
+has confirmed that the transaction is open and includes the partition. An abort marker may arrive
+between that answer and the append; the write would then open a transaction that no marker ever
+ends. So a request for verification creates a guard, and the append must present the same guard. A
+marker removes the guard (KAFKA-14884), except in TV2 the marker of the producer's previous
+transaction, which has the same epoch as the next transaction.
+
+During a verification, batches with a higher sequence than the lowest one under verification are
+refused. Otherwise a failed verification of the first batch would let the second one in
+(KAFKA-14920).
 """
 
 from __future__ import annotations
@@ -35,12 +38,13 @@ class Verification:
         self._guards: dict[int, Guard] = {}
 
     def get(self, producer_id: int) -> Guard | None:
+        """The guard of a producer; None when no verification is under way."""
         return self._guards.get(producer_id)
 
     def begin(
         self, producer_id: int, epoch: int, sequence: int, now_ms: int, *, starts_at_zero: bool
     ) -> Guard:
-        """The guard of this producer, made now unless one of the same epoch is there."""
+        """Returns the guard of this producer; creates one unless its epoch has one."""
         guard = self._guards.get(producer_id)
         if guard is None or guard.epoch < epoch:
             guard = Guard(epoch, sequence, now_ms, starts_at_zero)
@@ -50,16 +54,17 @@ class Verification:
         return guard
 
     def written(self, producer_id: int) -> None:
-        """The first write is in the log: the question is settled."""
+        """Removes the guard: the first write is in the log."""
         self._guards.pop(producer_id, None)
 
     def marked(self, producer_id: int, epoch: int, transaction_version: int) -> None:
-        """A marker was written: takes the guard away unless it belongs to the next transaction."""
+        """Removes the guard after a marker, unless it belongs to the next transaction."""
         guard = self._guards.get(producer_id)
         if guard is not None and not (transaction_version >= 2 and guard.epoch == epoch):
             del self._guards[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Removes guards older than `expiration_ms`."""
         self._guards = {
             producer_id: guard
             for producer_id, guard in self._guards.items()
