@@ -4,36 +4,33 @@
             00000000000000000000.index          every few KB: offset -> position
             00000000000000000000.timeindex      every few KB: newest time so far -> offset
             00000000000000000000.txnindex       aborted transactions, only where there are any
-            00000000000000004711.log            the next segment; the last one is active: it alone grows
+            00000000000000004711.log            the next segment; only the last one, active, grows
             00000000000000004711.snapshot       producers as of that offset
             leader-epoch-checkpoint, partition.metadata
 
 Theory of operation.
-- One writer, no locks: everything is called from the loop that owns the partition. Only
-  `PendingSync.run` may be carried to another thread.
-- An append is one write of a sealed batch. It moves the log end offset only when all bytes are
-  there; a write that failed is cut off again, and until that has worked nothing else is appended.
-  So no offset is ever used twice, and nobody reads half a batch.
-- The indexes of the active segment live in memory. They are written when it is sealed and when the
-  log is closed; after a crash they are made again by the scan that has to look for a torn tail
-  anyway.
-- What lies below the recovery point was synced, with its indexes, its snapshot, its leader epochs
-  and the names of its files; a crash can harm only what lies above. The recovery point moves with
-  every sync, or, where nobody waits for syncs, when a sealed segment has been flushed behind
-  everybody's back (`prepare_flush`). Nothing is synced in the way of an append. A clean open reads
-  no batch but those behind the last index entry.
-- Bytes that fail their check are a torn tail, which is cut off, or damage, which is kept:
-  `damage.py` tells them apart. A reader of a damaged batch gets an error, all others go around it.
-- A disk call that fails once leaves memory right: an aborted transaction that could not be indexed
-  is kept and written later, a segment that could not be removed is removed later, a roll that
-  failed is taken back. A sync that fails is a SyncError, after which nobody may go on.
+- One writer, no locks: the loop that owns the partition makes all calls. Only `PendingSync.run` may
+  run in another thread.
+- An append is one write of a sealed batch. The log end offset moves when all bytes are written. A
+  write that failed is cut off again before the next append. So no offset is used twice, and no
+  reader gets half a batch.
+- The indexes of the active segment are in memory. They are written when the segment is sealed and
+  when the log is closed. After a crash, the scan that looks for a torn tail rebuilds them.
+- Everything below the recovery point was synced: batches, indexes, snapshots, leader epochs and
+  file names. A crash can harm only what is above. The recovery point moves with every sync, and
+  when a sealed segment has been flushed in the background (`prepare_flush`). An append never waits
+  for a sync. A clean open reads only the headers after the last index entry.
+- Bytes that fail their check are a torn tail, which is cut off, or damage, which is kept;
+  `damage.py` tells them apart. A reader of a damaged batch gets an error; other readers skip it.
+- Memory stays right when a disk call fails once: an aborted transaction that could not be indexed
+  is written later, a segment that could not be removed is removed later, a failed roll is undone. A
+  failed sync is a SyncError, after which the broker must stop.
 - Sealed segments never change. Compaction writes new files beside them and swaps them in; the names
-  (.cleaned, .swap) say how far it got (`recovery.py`).
-- A segment ends where the next one begins. Inside a segment offsets may jump, because compaction
-  takes records out; between two segments a jump means that a crash took a tail and left a later
-  file.
-- A disk that fails in the middle of a swap leaves files and memory apart: such a log raises
-  StorageError until the swap is finished, which every use tries.
+  (.cleaned, .swap) show how far it got (`recovery.py`).
+- A segment ends where the next one begins. Offsets may jump inside a segment, because compaction
+  removes records. A jump between two segments means that a crash lost a tail and kept a later file.
+- If the disk fails during a swap, files and memory disagree. The log then raises StorageError until
+  the swap is finished; every use tries to finish it.
 """
 
 from __future__ import annotations

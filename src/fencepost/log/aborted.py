@@ -1,10 +1,9 @@
-"""The `.txnindex` of one segment: aborted transactions whose marker lies in it.
+"""The `.txnindex` of one segment: the aborted transactions whose marker is in it.
 
-The file appears with the first entry. An entry that the disk refuses is kept in memory and written
-with the next one, or before the segment is sealed or synced: a segment that was not sealed is read
-through after a crash, and its index is made anew. Entries come in the order of their markers, so a
-reader of a range of offsets can stop early: an entry's last stable offset says that nothing below
-it ends later.
+The first entry creates the file. If the disk fails, an entry is kept in memory and written with the
+next one, or before the segment is sealed or synced. Recovery rebuilds the index of a segment that
+was not sealed. Entries are in the order of their markers. A reader of a range can stop at an entry
+whose last stable offset is past the range: no later marker ends a transaction below it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fencepost.records.index import (
 
 
 class AbortedIndex:
-    """Read when it is first asked for; the file is open only while it is written."""
+    """The index of one segment; read on first use, and open only during a write."""
 
     __slots__ = ("_added", "_disk", "_entries", "_written", "path")
 
@@ -30,19 +29,19 @@ class AbortedIndex:
         self._disk = disk
         self._entries: list[AbortedTxn] | None = None
         self._added: list[AbortedTxn] = []
-        """Entries that came while the file could not be read."""
+        """Entries that were added while the file could not be read."""
         self._written = 0
         self.path = path
 
     @property
     def is_behind(self) -> bool:
-        """Whether there are entries that the disk has refused so far."""
+        """Whether there are entries that are not in the file yet."""
         if self._entries is None:
             return bool(self._added)
         return self._written < len(self._entries)
 
     def entries(self) -> list[AbortedTxn]:
-        """All of them, in the order of their markers."""
+        """All entries, in the order of their markers."""
         if self._entries is None:
             try:
                 self._entries = decode_aborted_txns(self._disk.read_file(self.path))
@@ -56,10 +55,7 @@ class AbortedIndex:
         return self._entries
 
     def append(self, txn: AbortedTxn) -> None:
-        """Adds one.
-
-        It counts from now on, also when the disk refuses to read or write and an exception says so.
-        """
+        """Adds an entry; it counts even if an exception reports that the disk failed."""
         if self._entries is None:
             self._added.append(txn)
             self.write_behind()
@@ -70,7 +66,7 @@ class AbortedIndex:
         self.write_behind()
 
     def write_behind(self) -> None:
-        """Writes what is not in the file yet; an OSError, or a CorruptError of the file, leaves it for the next time."""
+        """Writes the missing entries; they stay pending after an OSError or a CorruptError."""
         if not self.is_behind:
             return
         entries = self.entries()
@@ -85,7 +81,7 @@ class AbortedIndex:
         self._written = len(entries)
 
     def collect(self, fetch_offset: int, upper_offset: int, found: list[AbortedTxn]) -> bool:
-        """Adds those that a reader of [fetch_offset, upper_offset) needs; True when no later one matters."""
+        """Collects the entries for [fetch_offset, upper_offset); True when no more follow."""
         entries = self.entries()
         start = bisect_left(entries, fetch_offset, key=lambda txn: txn.last_offset)
         for txn in entries[start:]:
@@ -96,17 +92,17 @@ class AbortedIndex:
         return False
 
     def begin(self) -> None:
-        """There is no file yet, so there is none to be read."""
+        """Starts an empty index without a file."""
         self._entries = []
 
     def reset(self) -> None:
-        """Forgets everything: whoever recovers the segment builds it again."""
+        """Removes the file and all entries; recovery rebuilds them."""
         self._disk.remove(self.path)
         self._entries = []
         self._added = []
         self._written = 0
 
     def release(self) -> None:
-        """Gives the memory back; the file is read again when it is needed."""
+        """Frees the memory; the next use reads the file again."""
         if not self.is_behind:
             self._entries = None

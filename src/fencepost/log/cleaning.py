@@ -1,17 +1,15 @@
-"""What compaction keeps of one batch: Kafka's rules, batch by batch, without any file.
+"""What compaction keeps of each batch, by Kafka's rules; does no I/O.
 
-- A record stays when it is the newest of its key as far as this round looked; a tombstone also
-  needs its delete horizon not to have passed. The first cleaning that meets a tombstone sets the
-  horizon to now + delete.retention.ms, in the header of its batch (KIP-534), so that readers have
-  that long to see it.
-- Records of aborted transactions go at once.
-- A marker stays as long as any batch of its transaction does, and then until its own horizon has
-  passed.
-- A batch that ends up empty stays, without records, when it is the last one of an active producer:
-  its sequence is what makes the next batch acceptable (KAFKA-5490, KAFKA-8335). So does the last
-  batch of a segment: a segment ends where the next one begins, and recovery relies on it. (Kafka
-  keeps only the last batch of a round in this way.)
-- A batch that cannot be opened is nobody's to judge: it stays as it is.
+- A record is kept if it is the newest of its key in this round. A tombstone is kept until its
+  delete horizon. The first round that finds a tombstone sets the horizon to now +
+  delete.retention.ms in the batch header (KIP-534), so that readers have that long to read it.
+- Records of aborted transactions are removed.
+- A marker is kept as long as a batch of its transaction is, and then until its horizon.
+- An emptied batch is kept, without records, if it is the last one of an active producer: its
+  sequence decides about the next batch (KAFKA-5490, KAFKA-8335). So is the last batch of a segment:
+  recovery relies on segments that end where the next one begins. (Kafka keeps only the last batch
+  of a round.)
+- A batch that cannot be opened is kept unchanged.
 """
 
 from __future__ import annotations
@@ -30,21 +28,21 @@ from fencepost.records.opened import Record, iterate_records, open_batch
 
 MAX_KEYS: Final = 1_000_000
 """Keys of one round. Kafka's map of 128 MB holds about five million; a Python dict needs 200 bytes
-for each. What does not fit is left to the next round."""
+per key. The next round cleans the rest."""
 RECORDS_PER_STEP: Final = 2_000
-"""After so many records, some milliseconds, others have a turn."""
+"""Records between two yields: some milliseconds of work."""
 _DIGEST_BYTES: Final = 16
 
 
 class LastRecord(NamedTuple):
-    """The newest trace of a producer: its last data batch, or else the epoch of its last marker."""
+    """The end of a producer's last data batch, if there is one, and its epoch."""
 
     last_data_offset: int | None
     producer_epoch: int
 
 
 class NewestOffsets:
-    """For every key of the dirty part its newest offset; `end_offset` is where the map stops knowing."""
+    """The newest offset of every key of the dirty part; `end_offset` is where the map ends."""
 
     __slots__ = ("_newest", "end_offset", "max_keys")
 
@@ -54,7 +52,7 @@ class NewestOffsets:
         self.end_offset = 0
 
     def put(self, key: bytes, offset: int) -> bool:
-        """False when there is no room for another key."""
+        """Sets the newest offset of a key; False when the map is full."""
         name = _fingerprint(key)
         if name not in self._newest and len(self._newest) >= self.max_keys:
             return False
@@ -62,18 +60,19 @@ class NewestOffsets:
         return True
 
     def is_newest(self, key: bytes, offset: int) -> bool:
+        """Whether no later record of the key is in the map."""
         return offset >= self._newest.get(_fingerprint(key), -1)
 
 
 def _fingerprint(key: bytes) -> bytes:
-    """Long keys are remembered by a hash, as Kafka remembers all of them."""
+    """Long keys are stored as a hash; Kafka hashes all keys."""
     if len(key) <= _DIGEST_BYTES:
         return key
     return hashlib.blake2b(key, digest_size=_DIGEST_BYTES, person=b"key").digest() + b"#"
 
 
 class CleanedTransactions:
-    """Follows the transactions of the log in the order of their batches."""
+    """Tracks the transactions of the log in the order of their batches."""
 
     __slots__ = ("_aborted", "_committed", "_expected", "retained")
 
@@ -82,10 +81,10 @@ class CleanedTransactions:
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
         self._committed: set[int] = set()
         self.retained: list[AbortedTxn] = []
-        """Aborted transactions of which a batch is still there: the new transaction index."""
+        """Aborted transactions that still have a batch: the new transaction index."""
 
     def expect(self, aborted: Iterable[AbortedTxn]) -> None:
-        """Aborted transactions that touch the segment to come; known ones may come again."""
+        """Adds the aborted transactions of the next segment; known ones may be repeated."""
         for txn in aborted:
             heappush(self._expected, (txn.first_offset, txn))
 
@@ -106,7 +105,7 @@ class CleanedTransactions:
         return False
 
     def is_marker_idle(self, batch: SealedBatch) -> bool:
-        """Whether nothing of the transaction that a control batch ends was there any more."""
+        """Whether no batch is left of the transaction that a control batch ends."""
         self._begin_up_to(batch.last_offset)
         if batch.record_count == 0:
             return True
@@ -128,7 +127,7 @@ class CleanedTransactions:
 
 
 class Cleaner:
-    """Decides about one batch after the other, from the beginning of the log on."""
+    """Cleans one batch after the other, from the beginning of the log on."""
 
     def __init__(
         self,
@@ -144,13 +143,10 @@ class Cleaner:
         self._delete_retention_ms = delete_retention_ms
         self.transactions = CleanedTransactions()
         self.segment_end_offset = -1
-        """Where the segment that is being written must end."""
+        """The end offset of the segment that is being written."""
 
     def clean(self, batch: SealedBatch) -> Generator[None, None, Buffer | None]:
-        """What to write for a batch: its own bytes, new ones, or nothing.
-
-        Yields where it has many records.
-        """
+        """Returns the bytes to write for a batch, or None; yields if it has many records."""
         if batch.is_control:
             return self._clean_control(batch)
         if self.transactions.is_aborted(batch):
@@ -198,7 +194,7 @@ class Cleaner:
         return self._now_ms + self._delete_retention_ms
 
     def _emptied(self, batch: SealedBatch) -> Buffer | None:
-        """Nothing, or the bare header where a producer or the range of offsets needs it."""
+        """None, or a batch without records if a producer or the segment's end needs it."""
         if batch.next_offset != self.segment_end_offset and not self._is_last_of_producer(batch):
             return None
         if batch.record_count == 0:

@@ -1,26 +1,25 @@
-"""Compaction: the newest record of every key, and nothing lost that a producer or a reader still needs.
+"""Compaction: keeps the newest record of every key, and what producers and readers still need.
 
-A round looks at the dirty part of the log (from `first_dirty_offset` to the first segment that may
-not be touched yet), notes the newest offset of each key in it, and writes all segments up to there
-anew without what is superseded (`cleaning.py`). Offsets never change; small neighbours become one
-segment.
+A round reads the dirty part of the log, from `first_dirty_offset` to the first segment that may not
+be compacted. It notes the newest offset of each key, and rewrites all segments up to there without
+superseded records (`cleaning.py`). Offsets never change; small neighbours become one segment.
 
-What may not be touched: the active segment, anything that reaches `upper_offset` (the caller's last
-stable offset), and segments younger than min.compaction.lag.ms. A log with damage is not compacted
-at all: nobody knows which keys the damaged batch holds.
+A round leaves alone the active segment, everything at or above `upper_offset` (the caller's last
+stable offset), and segments younger than min.compaction.lag.ms. A log with damage is not compacted:
+the keys in a damaged batch are unknown.
 
 The swap survives a crash at any point:
 
     1. write .log.cleaned, .index.cleaned, .timeindex.cleaned, .txnindex.cleaned; sync them
-    2. rename each to .swap, the log last; sync the folder.   From here on the new segment is the truth.
-    3. remove the segments it replaces, rename each .swap to its own name, the log last
+    2. rename each to .swap, the log last; sync the folder. From here on the new segment counts.
+    3. remove the replaced segments, rename each .swap to its final name, the log last
 
-A crash before the end of 2 leaves the old segments and some litter, one after it a `.log.swap`,
-which the next open finishes (`recovery.finish_swap`).
+A crash before the end of step 2 leaves the old segments and temporary files. A crash after it leaves
+a `.log.swap`; the next open finishes the swap (`recovery.finish_swap`).
 
-`compaction` is a generator that yields after some milliseconds of work, so that a broker can serve
-its clients in between. It yields None, or a sync that must have run before it goes on. What changes
-under it (a segment deleted, the log closed) ends the round without harm.
+`compaction` is a generator that yields after some milliseconds of work, so that the broker can serve
+its clients. It yields None, or a sync that must run before it continues. A change of the log (a
+segment deleted, the log closed) ends the round without harm.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ from fencepost.records.index import encode_aborted_txn
 from fencepost.records.opened import iterate_records
 
 _STEP_COST: Final = 500_000
-"""The work of one step: bytes that are copied, and records that are looked at."""
+"""The work of one step: bytes copied, plus `_RECORD_COST` per record."""
 _RECORD_COST: Final = 200
 _MAX_POSITION: Final = 2**31 - 1
 
 
 class Compacted(NamedTuple):
-    """What a round did."""
+    """The result of a round."""
 
     first_dirty_offset: int
     bytes_before: int
@@ -65,28 +64,30 @@ class Compacted(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a round would look at."""
+    """The part of the log that a round would compact."""
 
     first_dirty_offset: int
     end_offset: int
-    """The base offset of the first segment that may not be touched."""
+    """The base offset of the first segment that may not be compacted."""
     dirty_bytes: int
     clean_bytes: int
     is_overdue: bool
-    """max.compaction.lag.ms has passed for something in the dirty part."""
+    """Whether max.compaction.lag.ms has passed for a dirty segment."""
 
     @property
     def dirty_ratio(self) -> float:
+        """The dirty fraction of the bytes that a round would read."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_worth_it(self, min_cleanable_dirty_ratio: float) -> bool:
+        """Whether the log is dirty enough, or compaction is overdue."""
         if self.dirty_bytes == 0:
             return False
         return self.is_overdue or self.dirty_ratio > min_cleanable_dirty_ratio
 
 
-class _Interrupted(Exception):  # noqa: N818 - the log changed under us, which is nobody's error.
+class _Interrupted(Exception):  # noqa: N818 - the log changed during the round: not an error.
     pass
 
 
@@ -97,7 +98,7 @@ def compaction(
     now_ms: int,
     last_records: Mapping[int, LastRecord],
 ) -> Generator[PendingSync | None, None, Compacted | None]:
-    """A round in steps; `last_records` are the active producers, whose last batches must stay."""
+    """Runs a round in steps; keeps the last batches of the producers in `last_records`."""
     try:
         plan = plan_round(log, upper_offset, now_ms)
         if not plan.is_worth_it(log.config.min_cleanable_dirty_ratio):
@@ -110,7 +111,7 @@ def compaction(
 
 
 def plan_round(log: Log, upper_offset: int, now_ms: int) -> Plan:
-    """The part of the log that could be cleaned now."""
+    """Returns the part of the log that may be compacted now."""
     first_dirty = log.first_dirty_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
         first_dirty = log.log_start_offset
@@ -149,7 +150,7 @@ def _run(
     log: Log, plan: Plan, now_ms: int, last_records: Mapping[int, LastRecord]
 ) -> Generator[PendingSync | None, None, Compacted]:
     if log.recovery_point < plan.end_offset:
-        # What supersedes an older record must be as durable as that was.
+        # A record that supersedes another must be as durable as the other was.
         pending = log.prepare_flush()
         yield pending
         log.complete_sync(pending)
@@ -172,7 +173,7 @@ def _run(
 
 
 def _fill(log: Log, plan: Plan, newest: NewestOffsets) -> Generator[PendingSync | None, None, None]:
-    """Notes the newest offset of every key of the dirty part, as far as there is room."""
+    """Fills the map with the keys of the dirty part, until it is full."""
     transactions = CleanedTransactions()
     newest.end_offset = plan.first_dirty_offset
     for segment in log.segments_from(plan.first_dirty_offset):
@@ -218,7 +219,7 @@ def _cost_of(batch: SealedBatch) -> int:
 def _note_keys(
     batch: SealedBatch, plan: Plan, newest: NewestOffsets
 ) -> Generator[None, None, bool]:
-    """False when the map is full: the round ends before this batch."""
+    """Adds the keys of a batch; False when the map is full, and the round ends before it."""
     try:
         for number, record in enumerate(iterate_records(batch), 1):
             if number % RECORDS_PER_STEP == 0:
@@ -228,12 +229,12 @@ def _note_keys(
             if not newest.put(record.key, record.offset):
                 return False
     except BatchError:
-        pass  # What cannot be opened is kept as it is, and supersedes nothing.
+        pass  # A batch that cannot be opened is kept, and supersedes nothing.
     return True
 
 
 def _group(log: Log, segments: list[Segment]) -> list[list[Segment]]:
-    """Neighbours that fit into one segment, so that compaction does not leave ever smaller ones."""
+    """Groups neighbours that fit into one segment, so that segments do not shrink for ever."""
     groups: list[list[Segment]] = []
     max_bytes = min(log.config.segment_bytes, _MAX_POSITION)
     for segment in segments:
@@ -250,7 +251,7 @@ def _group(log: Log, segments: list[Segment]) -> list[list[Segment]]:
 def _clean_group(
     log: Log, group: list[Segment], cleaner: Cleaner
 ) -> Generator[PendingSync | None, None, Segment]:
-    """Writes one new segment in the place of some neighbours and swaps it in."""
+    """Writes one new segment for a group of neighbours and swaps it in."""
     target = group[0]
     cleaner.transactions.retained.clear()
     cleaner.segment_end_offset = group[-1].next_offset
@@ -273,17 +274,17 @@ def _check_in_place(log: Log, group: list[Segment]) -> None:
 
 
 def _take_back(log: Log, target: Segment) -> None:
-    """Removes the files of a segment that is not to be; its log first, which is the promise of all."""
+    """Removes the files of an unfinished segment, the log first: a `.log.swap` counts."""
     for suffix in reversed(SEGMENT_SUFFIXES):
         for state in (SWAP, CLEANED):
-            with contextlib.suppress(OSError):  # The next open puts in order what is left.
+            with contextlib.suppress(OSError):  # The next open removes the rest.
                 log.disk.remove(target.path(suffix + state))
 
 
 def _sync(
     log: Log, *, paths: Sequence[str] = (), folders: Sequence[str] = ()
 ) -> Generator[PendingSync | None, None, None]:
-    """Waits until files or names are on the disk, beside the loop's other work."""
+    """Yields a sync of files or folders for the caller to run."""
     try:
         yield PendingSync(
             log.disk,
@@ -293,14 +294,14 @@ def _sync(
             folders=list(folders),
         )
     except SyncError as problem:
-        # Whatever the disk holds of these files, they are taken back, and the log is as it was.
+        # Not fatal: the new files are removed again, and the log is unchanged.
         raise StorageError(f"{log.folder}: compaction failed: {problem}") from problem
 
 
 def _write_cleaned(
     log: Log, group: list[Segment], cleaner: Cleaner
 ) -> Generator[PendingSync | None, None, Survey]:
-    """Step 1 of the swap: the files of the new segment, and a sync of them beside the loop's other work."""
+    """Step 1 of the swap: writes and syncs the files of the new segment."""
     target = group[0]
     path = target.path(LOG + CLEANED)
     log.disk.remove(path)
@@ -310,7 +311,7 @@ def _write_cleaned(
         for segment in group:
             yield from _clean_segment(log, segment, cleaner, file, found)
         if file.size() != found.size_bytes:
-            raise CorruptError(f"{path}: what was written is not there")
+            raise CorruptError(f"{path}: the file has not the size that was written")
     finally:
         file.close()
     found.index.add_time(found.max_timestamp, found.max_timestamp_offset - target.base_offset)
@@ -331,7 +332,7 @@ def _clean_segment(
     cost = 0
     for _, batch in segment.batches():
         if crc32c(memoryview(batch.data)[CRC_START:]) != batch.crc:
-            # Written anew it would have a right CRC and wrong records.
+            # Rewritten it would have a valid CRC and wrong records.
             segment.examine()
         if segment.damage:
             raise _Interrupted
@@ -350,12 +351,12 @@ def _clean_segment(
 
 
 def _write(file: File, pending: list[Buffer], found: Survey) -> None:
-    """Appends cleaned batches, and to the index of the new segment what they deserve there."""
+    """Appends cleaned batches to the new segment and to its index."""
     if not pending:
         return
     data = b"".join(pending)
     if found.size_bytes + len(data) > _MAX_POSITION:
-        raise _Interrupted  # Delete horizons can make a batch longer; these segments stay as they are.
+        raise _Interrupted  # Delete horizons can make batches longer; the segments stay.
     file.append((data,))
     if not survey_more(found, data):
-        raise CorruptError("a cleaned batch is not what it should be")
+        raise CorruptError("a cleaned batch fails its check")

@@ -1,4 +1,4 @@
-"""The settings that a log acts on: topic-level configs under Kafka's names, with Kafka's defaults."""
+"""The settings of a log: topic configs with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from fencepost.base.limits import MAX_BATCH_BYTES
 
 NEVER_MS: Final = 2**63 - 1
-"""Kafka writes "no limit" as the largest long."""
+"""Kafka's "no limit": the largest long."""
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
 DELETE: Final = "delete"
@@ -19,7 +19,7 @@ LOG_APPEND_TIME: Final = "LogAppendTime"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """Read on every use, so a changed config is a new object put into `Log.config`."""
+    """The config of a topic; a change replaces the whole object in `Log.config`."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * _DAY_MS
@@ -41,13 +41,15 @@ class LogConfig:
 
     @property
     def is_compacted(self) -> bool:
+        """Whether `cleanup.policy` includes compact."""
         return COMPACT in self.cleanup_policy
 
     @property
     def is_deleted_from(self) -> bool:
-        """Whether the oldest segments go when they are past their retention."""
+        """Whether `cleanup.policy` includes delete."""
         return DELETE in self.cleanup_policy
 
     @property
     def is_append_time(self) -> bool:
+        """Whether the broker sets the timestamps."""
         return self.message_timestamp_type == LOG_APPEND_TIME

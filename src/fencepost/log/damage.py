@@ -1,24 +1,22 @@
-"""Bytes of a segment that fail their check: where they end, and whether a crash can have left them.
+"""Bytes of a segment that fail their check: a torn tail, or damage.
 
-A crash leaves a *torn tail*: an append that was cut short, or, after a loss of power, pages that
-were never written and read as zeros. Nobody was promised anything about it, and it is cut off.
-Everything else is *damage*: a flipped bit, a file that somebody touched. Behind it lie records that
-were acknowledged. So damage is passed over: it keeps its place in the file, a reader who asks for
-its offsets gets an error, and what follows is read as ever.
+A crash leaves a *torn tail*: an append that was cut short or, after a loss of power, pages that were
+never written and read as zeros. It was not acknowledged, and it is cut off. Everything else is
+*damage*: a flipped bit, an edited file. Acknowledged records may follow it. So damage stays in the
+file: readers of its offsets get an error, and the batches after it are read normally.
 
-How the two are told apart, for bytes that lie above the recovery point (below it everything is
-damage):
+Above the recovery point the two are told apart like this (below it everything is damage):
 
 1. A sound batch follows, in this segment or as the next segment: damage. Except after a loss of
-   power, when the bytes hold a page's end of zeros or are missing: pages reach the disk in any
-   order.
-2. Nothing follows, and the batch is complete by its own header or by its CRC: damage, unless the
-   power was lost.
+   power, if the bytes are missing or contain zeros up to the end of a page: pages reach the disk in
+   any order.
+2. Nothing follows, and the batch is complete by its header or by its CRC: damage, unless the power
+   was lost.
 3. Nothing follows, and the batch is not complete: torn.
 
-A batch's CRC does not cover its base offset, length and leader epoch. A batch whose offset was
-damaged looks like a gap, as compaction leaves them, and is only noticed when the next batch does
-not fit; then the batch before it is to blame.
+The CRC of a batch does not cover its base offset, length and leader epoch. A batch with a damaged
+offset looks like a gap from compaction. It is found when the next batch does not fit; then the batch
+before it is the damaged one.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ _MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _CHUNK_BYTES: Final = 1024 * 1024
 _PAGE_BYTES: Final = 4096
 _LEAST_ZEROS: Final = 16
-"""A hole that a loss of power left begins where a batch or a page does; fewer zeros may be the end
-of a record."""
+"""A hole from a loss of power starts with a batch or a page; fewer zeros may be the end of a
+record."""
 
 
 class Damage(NamedTuple):
-    """A run of bytes that cannot be read, and the offsets that lie in it."""
+    """A run of bytes that cannot be read, and its offsets."""
 
     position: int
     end: int
@@ -58,7 +56,7 @@ class Damage(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What is known about a segment whose bytes are judged."""
+    """What is known about the segment."""
 
     size_bytes: int
     highest_offset: int
@@ -76,7 +74,7 @@ class _Batch(NamedTuple):
 
 
 def judge(file: Readable, position: int, next_offset: int, expected: Expected) -> Damage | None:
-    """What to make of the bytes at `position`, where a batch from `next_offset` on should begin; None: torn."""
+    """Judges the bytes at `position`, where a batch should begin; None for a torn tail."""
     size, is_last = expected.size_bytes, expected.end_offset is None
     found = _following(file, position, next_offset, expected)
     is_tail = found is None
@@ -102,10 +100,9 @@ def judge(file: Readable, position: int, next_offset: int, expected: Expected) -
 def _following(
     file: Readable, position: int, next_offset: int, expected: Expected
 ) -> tuple[int, int] | None:
-    """The position and base offset of the sound batch behind the damage.
+    """The position and base offset of the sound batch after the damage.
 
-    Where the damaged header says so, if it can be believed: a record may hold bytes that look like
-    a batch.
+    Tries the length in the damaged header first: a record may contain bytes that look like a batch.
     """
     header = _header_at(file, position, expected)
     if header is not None:
@@ -129,7 +126,7 @@ def _header_at(file: Readable, position: int, expected: Expected) -> _Batch | No
 
 
 def _sound_batch(file: Readable, position: int, lowest: int, expected: Expected) -> _Batch | None:
-    """The batch at a place, if it passes its check and its offsets can be right there."""
+    """The batch at a position, if it passes its check and its offsets are possible there."""
     found = _header_at(file, position, expected)
     if found is None or not lowest <= found.base_offset <= found.next_offset - 1:
         return None
@@ -145,7 +142,7 @@ def _sound_batch(file: Readable, position: int, lowest: int, expected: Expected)
 def _search(
     file: Readable, position: int, lowest: int, expected: Expected
 ) -> tuple[int, int] | None:
-    """The first place from `position` on where a sound batch begins."""
+    """The first position from `position` on where a sound batch begins."""
     while position + HEADER_BYTES <= expected.size_bytes:
         chunk = file.read(position, _CHUNK_BYTES)
         place = chunk.find(MAGIC, _MAGIC_AT)
@@ -161,9 +158,9 @@ def _search(
 def _complete_tail(
     file: Readable, position: int, next_offset: int, expected: Expected
 ) -> tuple[int, int, int] | None:
-    """End, first offset and end offset of last batches that were written to their end; None when nobody can tell.
+    """End, first and end offset of complete batches at the tail; None if that is unknown.
 
-    More than one may be damaged: a sector, or a page. Their headers lead from one to the next.
+    A damaged sector or page may hit several batches. Their headers lead from one to the next.
     """
     end, end_offset = position, next_offset
     while (found := _header_at(file, end, expected)) is not None:
@@ -172,8 +169,8 @@ def _complete_tail(
         end, end_offset = found.end, found.next_offset
     if end > position:
         return end, next_offset, end_offset
-    # The header is damaged. If the CRC of all bytes to the end is right, it is one batch, and its
-    # delta is right too.
+    # The header is damaged. If the CRC of all bytes to the end matches, it is one batch, and its
+    # offset delta is right.
     data = memoryview(file.read(position, expected.size_bytes - position))
     if len(data) < HEADER_BYTES:
         return None
@@ -184,7 +181,7 @@ def _complete_tail(
 
 
 def _is_short(file: Readable, position: int, size: int) -> bool:
-    """Whether the batch at `position` goes on behind the end of the file, or is not even a header."""
+    """Whether the batch at `position` ends after the file, or has no whole header."""
     header = file.read(position, HEADER_BYTES)
     if len(header) < HEADER_BYTES:
         return True
@@ -192,7 +189,7 @@ def _is_short(file: Readable, position: int, size: int) -> bool:
 
 
 def _has_hole(file: Readable, start: int, end: int, size: int) -> bool:
-    """Whether a page, or the rest of one from the first damaged byte on, was never written and reads as zeros."""
+    """Whether a page, or its rest after the first damaged byte, reads as zeros."""
     page = start // _PAGE_BYTES * _PAGE_BYTES
     while page < end:
         begin, stop = max(start, page), min(page + _PAGE_BYTES, size)
@@ -205,9 +202,9 @@ def _has_hole(file: Readable, start: int, end: int, size: int) -> bool:
 def moved_batch(
     file: Readable, position: int, gap: tuple[int, int], expected: Expected
 ) -> Damage | None:
-    """Whether the batch before `position`, which left a gap before it, only claims a wrong offset.
+    """The damage if the batch before `position`, with a gap before it, has a wrong offset.
 
-    `gap` is where that batch begins and which offset should have been there.
+    `gap` is the position of that batch, and the offset that it should have.
     """
     gap_position, next_offset = gap
     found = _sound_batch(file, position, next_offset + 1, expected)

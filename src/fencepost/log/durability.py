@@ -1,10 +1,9 @@
-"""What a sync has to touch, as a value that may be carried to another thread.
+"""A sync as a value that another thread may run.
 
-`Log.prepare_sync` notes on the loop which files must reach the disk for everything up to now to
-survive a loss of power; `run` does the waiting and touches nothing but the disk;
-`Log.complete_sync` moves the recovery point. The files are opened again by name, so that a segment
-that is sealed, cleaned or deleted meanwhile does no harm: what was deleted needs no durability,
-what was cleaned was synced before its swap.
+`Log.prepare_sync` lists the files that must reach the disk. `PendingSync.run` waits for the disk and
+touches nothing else. `Log.complete_sync` moves the recovery point. Files are opened again by name,
+so a segment may be sealed, compacted or deleted meanwhile: a deleted file needs no sync, and a
+compacted one was synced before its swap.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from fencepost.log.segment import Segment
 
 
 class PendingSync:
-    """Everything below `end_offset` is durable once `run` has returned."""
+    """A prepared sync: everything below `end_offset` is durable after `run`."""
 
     __slots__ = ("_disk", "end_offset", "folders", "number", "paths")
 
@@ -36,10 +35,10 @@ class PendingSync:
         self.folders = folders
 
     def run(self) -> None:
-        """Data first, then the names of the files.
+        """Syncs the files, then the folders with their names.
 
-        SyncError when the disk does not confirm: nothing is to be relied on, and nobody may try
-        again. StorageError when a file could not be opened, which may be tried again.
+        Raises SyncError if the disk does not confirm: do not rely on any of it, and do not retry.
+        Raises StorageError if a file cannot be opened: retry later.
         """
         for path in self.paths:
             self._sync_file(path)
@@ -47,7 +46,7 @@ class PendingSync:
             try:
                 self._disk.sync_dir(folder)
             except FileNotFoundError:
-                pass  # Deleted meanwhile, with everything in it.
+                pass  # Deleted meanwhile.
             except OSError as problem:
                 raise _not_confirmed(folder, problem) from problem
 
@@ -71,10 +70,10 @@ def _not_confirmed(path: str, problem: OSError) -> SyncError:
 
 
 class Unsynced:
-    """What of a log's folder has not reached the disk yet, besides the data of the active segment.
+    """The files of a log's folder that were not synced, besides the active segment's data.
 
-    Every note has a number, and a sync covers only notes that are older than itself: a file may be
-    written again while it is being synced.
+    Every change has a number, and a sync covers only changes before it: a file may be written again
+    during its sync.
     """
 
     __slots__ = (
@@ -100,33 +99,33 @@ class Unsynced:
 
     @property
     def has_segments(self) -> bool:
-        """Whether a sealed segment has not been synced with its indexes."""
+        """Whether a sealed segment and its indexes were not synced yet."""
         return self._segment_noted > self._synced
 
     @property
     def is_pending(self) -> bool:
-        """Whether there is anything that no sync has covered."""
+        """Whether there are changes that no sync has covered."""
         return bool(self._paths) or self._names_synced < self._names_noted
 
     def add(self, path: str) -> None:
-        """A file was written."""
+        """Notes that a file was written."""
         self._number += 1
         self._paths[path] = self._number
 
     def add_segment(self, segment: Segment) -> None:
-        """All files of a segment; one that is not there does no harm."""
+        """Notes all files of a segment; a missing one is skipped by the sync."""
         for suffix in SEGMENT_SUFFIXES:
             self.add(segment.path(suffix))
         self.names_changed()
         self._segment_noted = self._number
 
     def names_changed(self) -> None:
-        """A file was created, renamed or removed."""
+        """Notes that a file was created, renamed or removed."""
         self._number += 1
         self._names_noted = self._number
 
     def prepare(self, end_offset: int, more: list[str]) -> PendingSync:
-        """A sync of everything noted so far and of `more`."""
+        """Prepares a sync of all noted changes and of `more`."""
         folders: list[str] = []
         if self._names_synced < self._names_noted:
             folders.append(self._folder)
@@ -142,7 +141,7 @@ class Unsynced:
         )
 
     def complete(self, pending: PendingSync) -> None:
-        """Forgets what a sync has covered."""
+        """Forgets the changes that a sync has covered."""
         self._synced = max(self._synced, pending.number)
         self._names_synced = max(self._names_synced, pending.number)
         self._paths = {p: number for p, number in self._paths.items() if number > pending.number}

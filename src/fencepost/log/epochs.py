@@ -1,9 +1,9 @@
-"""Which leader wrote what: `leader-epoch-checkpoint`, and the question a consumer asks of it.
+"""Leader epochs: the `leader-epoch-checkpoint` file, and OffsetForLeaderEpoch.
 
-An entry is written before the first record of its epoch, but nothing is synced here: the log syncs
-the file before its recovery point passes that record. So a loss of power may leave a file that is
-old or unreadable; every batch carries its epoch, and recovery puts back what is missing
-(`restore`). Entries beyond the end of the log are cut off when the log is opened.
+An entry is written before the first record of its epoch, without a sync: the log syncs the file
+before its recovery point passes that record. A loss of power may leave a stale or unreadable file.
+Every batch has its leader epoch, so recovery adds the missing entries (`restore`). Opening the log
+removes entries beyond its end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LeaderEpochs:
         self.path = f"{folder}/{LEADER_EPOCHS}"
         self.entries: list[EpochEntry] = []
         self.is_lost = False
-        """The file cannot be read: what it said is to be learned from the batches."""
+        """Whether the file cannot be read and must be rebuilt from the batches."""
         if is_new:
             return
         try:
@@ -43,15 +43,16 @@ class LeaderEpochs:
         except FileNotFoundError:
             pass
         except ValueError as problem:
-            log.warning("%s cannot be read and is made anew: %s", self.path, problem)
+            log.warning("%s cannot be read and is rebuilt from the batches: %s", self.path, problem)
             self.is_lost = True
 
     @property
     def latest(self) -> int:
+        """The newest epoch; -1 without any."""
         return self.entries[-1].epoch if self.entries else UNDEFINED_EPOCH
 
     def restore(self, found: Iterable[tuple[int, int]]) -> bool:
-        """Takes over what batches say, each an epoch and its first offset; whether that was news."""
+        """Adds (epoch, first offset) pairs found in batches; returns whether one was missing."""
         entries = list(self.entries)
         for epoch, start_offset in found:
             if not entries or (
@@ -65,10 +66,7 @@ class LeaderEpochs:
         return is_new
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """From `start_offset` on records belong to `epoch`; what contradicts that is dropped.
-
-        Whether that was news.
-        """
+        """Starts `epoch` at `start_offset` and drops conflicting entries; False if known."""
         assert epoch >= 0
         assert start_offset >= 0
         entries = self.entries
@@ -81,7 +79,7 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch that is not above `epoch`, and where it ended; (-1, -1) when unknown."""
+        """The largest epoch not above `epoch` and its end offset; (-1, -1) when unknown."""
         if epoch == UNDEFINED_EPOCH or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:
@@ -91,12 +89,12 @@ class LeaderEpochs:
         return (floor[-1] if floor else epoch), higher.start_offset
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which an offset was written; -1 when that is not known."""
+        """The epoch of the record at an offset; -1 when unknown."""
         before = [entry.epoch for entry in self.entries if entry.start_offset <= offset]
         return before[-1] if before else UNDEFINED_EPOCH
 
     def cut_end(self, end_offset: int) -> bool:
-        """Forgets epochs that begin at or after the end of a shortened log; whether there were any."""
+        """Removes epochs that begin at or after the log end; returns whether there were any."""
         kept = [entry for entry in self.entries if entry.start_offset < end_offset]
         if len(kept) == len(self.entries):
             return False
@@ -104,7 +102,7 @@ class LeaderEpochs:
         return True
 
     def cut_start(self, start_offset: int) -> bool:
-        """Lets the epoch that `start_offset` lies in begin there, and forgets the older ones; whether that was news."""
+        """Moves the epoch of `start_offset` to begin there, drops older ones; False if no change."""
         before = [entry for entry in self.entries if entry.start_offset <= start_offset]
         if not before or before[-1].start_offset == start_offset:
             return False

@@ -1,4 +1,4 @@
-"""The log itself: which segment an offset lies in, when a new one begins, and what is durable."""
+"""The log of a partition: finds the segment of an offset, rolls, reads, and tracks syncs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,11 @@ from fencepost.records.index import AbortedTxn
 _LOGGER: Final = logging.getLogger(__name__)
 
 SMALLEST_PART: Final = 1024
-"""A log is never small that holds more than this part of a segment, however small segments are."""
+"""A log is small only below this fraction of a segment (1/1024), however small segments are."""
 
 
 class Log:
-    """See the room's docstring.
-
-    Offsets are given by the caller; the log holds them to be consecutive.
-    """
+    """See the room's docstring; the caller assigns offsets, and they must be consecutive."""
 
     def __init__(
         self,
@@ -51,7 +48,7 @@ class Log:
         was_clean: bool,
         make_folder: Callable[[], None] | None = None,
     ) -> None:
-        """Not for callers: `Log.open` puts the folder in order first."""
+        """Use `Log.open` or `Log.unborn`."""
         self._make_folder = make_folder
         self.disk = disk
         self._open_segments = open_segments
@@ -61,14 +58,13 @@ class Log:
         self._leftover: Segment | None = None
         self._failure: str | None = None
         self._swap: tuple[list[Segment], Segment] | None = None
-        """A compacted segment that is not in its place yet, and those it replaces."""
+        """A compacted segment that is not in its place yet, and the segments it replaces."""
         self._doomed: list[Segment] = []
-        """Segments that are no longer part of the log and whose files the disk did not remove."""
+        """Removed segments whose files the disk could not delete yet."""
         self.is_closed = False
         self._unsynced = Unsynced(disk, folder, is_known_durable=was_clean)
         self._indexes_end = segments[-1].next_offset if was_clean else -1
-        """Up to where the active segment's index files reach; -1 when they are not to be
-        trusted."""
+        """The log end offset of the active segment's index files; -1 when they are stale."""
         self.folder = folder
         self.config = config
         self.segments = segments
@@ -76,18 +72,16 @@ class Log:
         self.log_start_offset = max(log_start_offset, self._bases[0])
         self.recovery_point = min(recovery_point, self.log_end_offset)
         self.first_dirty_offset = self.log_start_offset
-        """Where the next compaction begins to look; its owner may keep it over a restart."""
+        """Where the next compaction starts; its owner may keep it across a restart."""
         self.missing: list[tuple[int, int]] = []
-        """Offsets that were on the disk, and that no segment holds: the first one, and the one
-        behind the last."""
+        """Offsets that were on the disk and are in no segment, as (first, end) ranges."""
         self._lost_end = recovery_point if recovery_point > self.log_end_offset else 0
         if self._lost_end:
             self.missing.append((self.log_end_offset, recovery_point))
         self.is_start_lost = (
             not config.is_deleted_from and log_start_offset < self._bases[0] and make_folder is None
         )
-        """Whether the log begins later than its owner says, though nothing ever removes its oldest
-        segment."""
+        """Whether the log begins after the owner's start, though it never removes segments."""
         if self.is_start_lost:
             self.missing.insert(0, (log_start_offset, self._bases[0]))
         self.recovered_from = recovered_from
@@ -113,7 +107,7 @@ class Log:
     ) -> Log:
         """Opens or creates the log of a folder.
 
-        `clean` is the owner's word that `close(clean=True)` was the last thing that happened here.
+        `clean` means that the owner closed the log with `close(clean=True)`, and nothing came after.
         Otherwise the segments from the one with `recovery_point` on are checked and cut, and their
         transaction indexes are emptied: the partition scans these segments to rebuild its producers
         and the indexes. `lost_power` says whether bytes that were never synced may be missing. If
@@ -146,15 +140,14 @@ class Log:
             )
             for first, end in log.missing:
                 _LOGGER.error(
-                    "%s: offsets %d to %d were on the disk and are missing: somebody or "
-                    "something removed them. "
-                    "Put the files back from a copy while the broker is stopped",
+                    "%s: offsets %d to %d were on the disk and are missing: their files were "
+                    "removed. Put the files back from a copy while the broker is stopped",
                     folder,
                     first,
                     end - 1,
                 )
             log._mend_epochs(epochs)
-            # A rebuilt transaction index needs the producers as of where the rebuilding begins.
+            # Rebuilding a transaction index starts from the producers at `recovered_from`.
             usable = log.log_end_offset if recovered_from is None else recovered_from
             snapshots.delete_snapshots_after(disk, folder, usable)
         except OSError as problem:
@@ -172,11 +165,10 @@ class Log:
         make_folder: Callable[[], None],
         open_segments: OpenSegments | None = None,
     ) -> Log:
-        """The log of a folder that is not there: nothing touches the disk before the first batch.
+        """The log of a folder that does not exist yet: the first batch creates it.
 
-        `assign_epoch`, which comes before the first batch, has the folder made. Until then there is
-        nothing to be closed, synced, recovered or deleted, so that a partition which nobody uses
-        costs memory alone.
+        `assign_epoch`, which comes before the first batch, calls `make_folder`. Until then there is
+        nothing to close, sync, recover or delete: an unused partition costs only memory.
         """
         shared = OpenSegments() if open_segments is None else open_segments
         segment = Segment(disk, folder, 0, shared, created_ms=now_ms)
@@ -196,11 +188,11 @@ class Log:
 
     @property
     def is_unborn(self) -> bool:
-        """Whether the folder has not been made yet."""
+        """Whether the folder does not exist yet."""
         return self._make_folder is not None
 
     def _mend_epochs(self, found: list[tuple[int, int]]) -> None:
-        """The file of leader epochs may be older than the log, or gone: batches carry their epoch."""
+        """Completes the leader epochs from the batches: the file may be stale or lost."""
         epochs = self.epochs
         if epochs.is_lost:
             found = [
@@ -227,6 +219,7 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
+        """The size of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
@@ -236,14 +229,14 @@ class Log:
 
     @property
     def is_small(self) -> bool:
-        """Whether all of it is read in less time than it takes to write index files and snapshots."""
+        """Whether reading the whole log is faster than writing index files and snapshots."""
         small_bytes = min(SMALL_LOG_BYTES, self.config.segment_bytes // SMALLEST_PART)
         return len(self.segments) == 1 and self._active.size_bytes <= small_bytes
 
     # --- appending -----------------------------------------------------------------------------
 
     def append(self, batch: SealedBatch) -> None:
-        """Writes one batch whose offsets were assigned; StorageError means that nothing happened."""
+        """Writes one batch whose offsets were assigned; after a StorageError nothing has changed."""
         assert batch.base_offset == self.log_end_offset, "offsets are consecutive"
         assert len(batch.data) == batch.size_bytes, "a batch is appended as a whole"
         if self._is_torn or self._failure is not None:
@@ -258,10 +251,10 @@ class Log:
 
     def _try_to_mend(self) -> None:
         with contextlib.suppress(StorageError):
-            self._mend()  # Otherwise the next append tries again before it writes anything.
+            self._mend()  # If this fails, the next append tries again before it writes.
 
     def _mend(self) -> None:
-        """Removes what a failed append or roll left behind; as long as that fails, so does every append."""
+        """Removes what a failed append or roll left; appends fail until this works."""
         self._check_usable()
         try:
             if self._leftover is not None:
@@ -280,7 +273,7 @@ class Log:
             raise StorageError(self._failure)
 
     def should_roll(self, batch: SealedBatch, now_ms: int) -> bool:
-        """Whether the batch belongs into a new segment, by Kafka's rules."""
+        """Whether the batch starts a new segment, by Kafka's rules."""
         active = self._active
         if active.size_bytes == 0:
             return False
@@ -294,7 +287,7 @@ class Log:
         )
 
     def _waited_ms(self, batch: SealedBatch, now_ms: int) -> int:
-        """The age of the segment in the time of its records; by the clock where they have none."""
+        """The age of the segment by its records' times; by the clock if they have none."""
         first = self._active.first_timestamp
         if first is None or first < 0:
             return now_ms - self._active.created_ms
@@ -311,11 +304,11 @@ class Log:
             self.disk, self.folder, self.log_end_offset, self._open_segments, created_ms=now_ms
         )
         try:
-            old.aborted.write_behind()  # What is sealed is not read through again.
+            old.aborted.write_behind()  # Recovery does not scan a sealed segment.
             old.write_indexes()
             new.create()
         except OSError as problem:
-            # Its file may be there, and would claim an offset that the old segment takes next.
+            # Its file may exist, and its name is an offset that the old segment will use.
             self._leftover, self._is_torn = new, True
             self._try_to_mend()
             raise StorageError(f"{self.folder}: no new segment: {problem}") from problem
@@ -330,10 +323,10 @@ class Log:
     def read(
         self, offset: int, max_bytes: int, *, upper_offset: int, at_least_one: bool = True
     ) -> LogSlice:
-        """Whole batches from the one with `offset` on, none of which reaches `upper_offset`.
+        """Reads whole batches from the one with `offset` on, all below `upper_offset`.
 
-        At most `max_bytes` of one segment, except that the first batch comes even when it is
-        larger, if `at_least_one`. Nothing to read is an empty slice.
+        At most `max_bytes` of one segment. With `at_least_one`, a larger first batch is read too.
+        An empty slice means that there is nothing to read.
         """
         assert self.log_start_offset <= offset <= self.log_end_offset, (
             "the caller checked the range"
@@ -353,7 +346,7 @@ class Log:
     def _read_sealed(
         self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
     ) -> LogSlice | None:
-        """From the segment with the offset, or the next one that has anything at or after it."""
+        """Reads the segment with the offset, or the next one that has a batch after it."""
         first = max(0, bisect_right(self._bases, offset) - 1)
         for index in range(first, len(self.segments)):
             found = self.segments[index].read(offset, max_bytes, upper_offset, at_least_one)
@@ -362,11 +355,11 @@ class Log:
         return None
 
     def segments_from(self, offset: int) -> list[Segment]:
-        """The segment that an offset lies in and all later ones."""
+        """The segment that contains an offset, and all later ones."""
         return self.segments[max(0, bisect_right(self._bases, offset) - 1) :]
 
     def place_of(self, offset: int) -> tuple[int, int]:
-        """Where the batch with this offset begins or would: the base offset of its segment, and the byte in it."""
+        """The place of the batch with this offset: base offset of its segment, and position."""
         segment = self._active
         if offset < segment.base_offset:
             segment = self.segments_from(offset)[0]
@@ -379,11 +372,11 @@ class Log:
         return segment.base_offset, segment.size_bytes if position is None else position
 
     def scan(self, from_offset: int, *, headers_only: bool = False) -> Iterator[SealedBatch]:
-        """Every batch from the one that holds an offset to the end of the log, oldest first.
+        """Iterates over the batches from the one with an offset to the end of the log.
 
-        With `headers_only` data batches may come without their bytes; control batches never do.
-        Segments may be compacted or removed between two batches: the scan goes on in what took
-        their place.
+        With `headers_only` data batches may lack their bytes; control batches are always whole.
+        Segments may be compacted or removed between two batches: the scan continues in the segment
+        that replaced them.
         """
         offset = from_offset
         while offset < self.log_end_offset and not self._active.is_gone:
@@ -411,16 +404,17 @@ class Log:
             raise StorageError(f"{self.folder}: reading failed: {problem}") from problem
 
     def entries(self, from_offset: int) -> Iterator[Entry]:
-        """The records and markers from an offset to the end, opened, as coordinators fold them."""
+        """The records and markers from an offset to the end of the log, opened."""
         for batch in self.scan(from_offset):
             for entry in entries_of(batch):
                 if entry.offset >= from_offset:
                     yield entry
 
     def whole_entries(self, from_offset: int) -> Iterator[Entry]:
-        """The same for a reader that must not miss a record: DamagedError where a batch is missing or fails its check.
+        """The same for a reader that must not miss a record.
 
-        `entries` passes damage over and leaves CRCs to others.
+        Raises DamagedError if a batch is missing or fails its check. `entries` skips damage and
+        does not check CRCs.
         """
         for first, end in self.missing:
             if end > from_offset:
@@ -437,7 +431,7 @@ class Log:
                 return
 
     def _whole_segment(self, segment: Segment, from_offset: int) -> Generator[Entry, None, int]:
-        """The entries of one segment from an offset on; returns where to read on."""
+        """Yields the entries of one segment from an offset on; returns the next offset to read."""
         segment.refuse_damage(from_offset)
         next_offset = -1
         for batch in self._scan_segment(segment, from_offset, headers_only=False):
@@ -448,7 +442,7 @@ class Log:
                 if entry.offset >= from_offset:
                     yield entry
             next_offset = batch.next_offset
-        if segment.is_gone:  # Compacted or removed meanwhile: what took its place is read on.
+        if segment.is_gone:  # Compacted or removed meanwhile: its replacement is read next.
             return max(next_offset, from_offset)
         if next_offset < segment.next_offset and not segment.is_active:
             segment.examine()
@@ -456,32 +450,32 @@ class Log:
         return segment.next_offset
 
     def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> TimestampOffset | None:
-        """The first record below `upper_offset` that is not older than a time."""
+        """Finds the first record below `upper_offset` with at least this timestamp."""
         return find_timestamp(self, timestamp_ms, upper_offset)
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the newest time of the whole log."""
+        """Finds the first record with the largest timestamp of the log."""
         return find_newest(self)
 
     # --- shortening ----------------------------------------------------------------------------
 
     def delete_before(self, offset: int) -> None:
-        """Moves the log start offset (DeleteRecords) and removes the segments that lie below it."""
+        """Moves the log start offset and removes the segments below it."""
         self.start_at(offset)
         removable = [segment for segment in self.segments[:-1] if segment.next_offset <= offset]
         self.remove_oldest(len(removable))
 
     def start_at(self, offset: int) -> None:
-        """Moves the log start offset; segments below it wait for retention."""
+        """Moves the log start offset (DeleteRecords); retention removes the segments below it."""
         assert offset <= self.log_end_offset
         self.log_start_offset = max(self.log_start_offset, offset)
 
     def expired(self, now_ms: int, upper_offset: int) -> list[Segment]:
-        """The oldest segments that are past their retention, none of which reaches `upper_offset`."""
+        """The oldest segments that are past their retention and below `upper_offset`."""
         return expired_segments(self, now_ms, upper_offset)
 
     def remove_oldest(self, count: int) -> list[Segment]:
-        """Removes so many segments; what the disk refuses to remove is tried again the next time."""
+        """Removes `count` segments; the next call tries again where the disk failed."""
         assert count < len(self.segments), "the active segment stays"
         removed = self.segments[:count]
         if removed:
@@ -504,17 +498,17 @@ class Log:
         return removed
 
     def holds(self, group: list[Segment]) -> bool:
-        """Whether these segments still follow each other in the log."""
+        """Whether these segments are still neighbours in the log."""
         if group[0] not in self.segments or self._active in group:
             return False
         first = self.segments.index(group[0])
         return self.segments[first : first + len(group)] == group
 
     def replace_segments(self, group: list[Segment], size_bytes: int) -> Segment:
-        """Finishes the swap that compaction has promised for `group`, and takes up the new segment.
+        """Finishes the swap that compaction has prepared for `group`; returns the new segment.
 
-        When the disk fails in the middle, files and memory do not agree: the log refuses everything
-        until the swap is finished, which whoever uses it next tries again.
+        If the disk fails in the middle, files and memory disagree: the log raises StorageError
+        until a later use finishes the swap.
         """
         assert self.holds(group)
         new = Segment(
@@ -563,21 +557,21 @@ class Log:
 
     @property
     def saved_recovery_point(self) -> int:
-        """The recovery point as it may be written down.
+        """The recovery point for the checkpoint file.
 
-        A segment that ends at the recovery point and was sealed after the sync has indexes that
-        nobody synced. So a point inside of the active segment is written down as one that can never
-        be the end of that segment.
+        The indexes of a segment that was sealed after the sync are not synced, even if the segment
+        ends at the recovery point. So a point inside the active segment is written down as one less,
+        which is never the end of that segment.
         """
         point = self.recovery_point
         if self.log_end_offset < self._lost_end:
-            return self._lost_end  # The next start must notice, too.
+            return self._lost_end  # The next start must report the loss too.
         if point == self._active.base_offset and not self._unsynced.has_segments:
             return point
         return max(0, point - 1)
 
     def prepare_sync(self) -> PendingSync:
-        """What must reach the disk for everything appended so far; see `durability.py`."""
+        """The sync that makes everything appended so far durable; see `durability.py`."""
         if self.is_unborn:
             return PendingSync(self.disk, end_offset=0, number=0, paths=[], folders=[])
         is_ahead = self.log_end_offset > self.recovery_point
@@ -585,12 +579,12 @@ class Log:
         return self._prepare(self.log_end_offset, active)
 
     def prepare_flush(self) -> PendingSync:
-        """What must reach the disk for the sealed segments, but not the active one."""
+        """The sync that makes the sealed segments durable, without the active one."""
         return self._prepare(self._active.base_offset, [])
 
     def _prepare(self, end_offset: int, more: list[str]) -> PendingSync:
         if self._active.aborted.is_behind:
-            # Without it the active segment is read through after a crash, and that is enough.
+            # If this fails, recovery rebuilds the index from the active segment.
             with contextlib.suppress(OSError, StorageError):
                 self._active.aborted.write_behind()
                 self._unsynced.add(self._active.aborted.path)
@@ -598,14 +592,14 @@ class Log:
         return self._unsynced.prepare(end_offset, more)
 
     def complete_sync(self, pending: PendingSync) -> int:
-        """Takes note of a sync that has run; returns the new recovery point."""
+        """Moves the recovery point after a sync has run; returns it."""
         if not self.is_closed:
             self.recovery_point = max(self.recovery_point, pending.end_offset)
             self._unsynced.complete(pending)
         return self.recovery_point
 
     def sync(self) -> int:
-        """Makes everything durable; returns the offset up to which it is."""
+        """Makes everything durable; returns the recovery point."""
         pending = self.prepare_sync()
         pending.run()
         return self.complete_sync(pending)
@@ -625,7 +619,7 @@ class Log:
                 segment.close()
 
     def _make_clean(self) -> None:
-        """Nothing is written for a log that nobody has written to: a broker holds thousands of them."""
+        """Writes nothing for an unchanged log: a broker has thousands of them."""
         self._check_usable()
         if self._is_torn:
             self._mend()
@@ -637,7 +631,7 @@ class Log:
             self.sync()
 
     def write_indexes(self) -> None:
-        """Puts the index of the active segment on the disk, as a clean close does; nothing is synced."""
+        """Writes the indexes of the active segment, as a clean close does, without a sync."""
         try:
             self._write_indexes()
         except OSError as problem:
@@ -652,24 +646,22 @@ class Log:
     # --- aborted transactions ------------------------------------------------------------------
 
     def append_aborted(self, txn: AbortedTxn) -> None:
-        """Notes an aborted transaction beside the segment that holds its marker.
+        """Adds an aborted transaction to the index of the segment with its marker.
 
-        It counts from now on, whatever the disk says: what could not be written is written later.
+        If the disk fails, the entry is kept in memory and written later.
         """
         index = self.segments_from(txn.last_offset)[0].aborted
         try:
             index.append(txn)
         except (OSError, StorageError) as problem:
-            _LOGGER.warning(
-                "%s cannot be written and is tried again later: %s", index.path, problem
-            )
+            _LOGGER.warning("%s cannot be written; will be tried again: %s", index.path, problem)
             return
         self._unsynced.add(index.path)
         if len(index.entries()) == 1:
             self._unsynced.names_changed()
 
     def aborted_between(self, fetch_offset: int, upper_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that a reader of [fetch_offset, upper_offset) must know."""
+        """The aborted transactions for a reader of [fetch_offset, upper_offset)."""
         found: list[AbortedTxn] = []
         try:
             for segment in self.segments_from(fetch_offset):
@@ -682,7 +674,7 @@ class Log:
     # --- snapshots -----------------------------------------------------------------------------
 
     def write_snapshot(self, offset: int, data: bytes) -> None:
-        """Durable before the recovery point passes its offset."""
+        """Writes a snapshot of the producers; durable before the recovery point passes it."""
         try:
             snapshots.write_snapshot(self.disk, self.folder, offset, data)
         except OSError as problem:
@@ -691,22 +683,25 @@ class Log:
         self._unsynced.names_changed()
 
     def latest_snapshot(self, at_or_before: int) -> tuple[int, bytes] | None:
+        """The newest snapshot at or before an offset, with its offset."""
         if self.is_unborn:
             return None
         return snapshots.latest_snapshot(self.disk, self.folder, at_or_before)
 
     def list_snapshots(self) -> list[int]:
+        """The offsets of all snapshots, ascending."""
         if self.is_unborn:
             return []
         return snapshots.list_snapshots(self.disk, self.folder)
 
     def delete_snapshot(self, offset: int) -> None:
+        """Removes one snapshot."""
         snapshots.delete_snapshot(self.disk, self.folder, offset)
 
     # --- leader epochs -------------------------------------------------------------------------
 
     def assign_epoch(self, epoch: int, start_offset: int) -> None:
-        """Records from `start_offset` on are written under `epoch`; durable when such a record is."""
+        """Starts a leader epoch at an offset; durable together with its first record."""
         try:
             if self._make_folder is not None:
                 self._make_folder()

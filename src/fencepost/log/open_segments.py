@@ -1,14 +1,13 @@
-"""The segments whose files are open at the moment, over all logs that share this object.
+"""Limits the open segment files of all logs that share this object.
 
-A broker holds thousands of partitions and may have far fewer files open, so no segment keeps its
-file for good. Both kinds open theirs when they need it, and give it back when others need theirs:
+A broker has thousands of partitions and may open far fewer files. A segment opens its file on
+demand, and another segment's file may be closed for it:
 
-- sealed segments, which are only read: the least recently used goes first, and its index with it,
-  because there are few of them and an index costs memory;
-- growing segments, one per log: the file alone is closed, their index exists nowhere else. Appends
-  are many, so they do not move a segment in a list. Each leaves a mark (`was_used`), and whoever
-  looks for a file to close passes over the segments that have one and takes it away (second
-  chance).
+- sealed segments, which are only read: the least recently used one is closed, and its index is
+  dropped, because an index costs memory;
+- growing segments, one per log: only the file is closed, because their index is only in memory.
+  Appends are frequent, so an append only sets a mark (`was_used`). The search for a file to close
+  clears the marks and takes the first segment without one (second chance).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ DEFAULT_GROWING_FILES: Final = 4_000
 
 
 class Closable(Protocol):
-    """What can give back its file and its index, and open them again by itself."""
+    """A segment that can close its file and drop its index, and load them again on demand."""
 
     was_used: bool
 
@@ -31,7 +30,7 @@ class Closable(Protocol):
 
 
 class OpenSegments:
-    """How many files may be open, and which one is closed for another."""
+    """Keeps the number of open files below the limits."""
 
     __slots__ = ("_growing", "_growing_limit", "_limit", "_open")
 
@@ -49,14 +48,14 @@ class OpenSegments:
         return len(self._open) + len(self._growing)
 
     def use(self, segment: Closable) -> None:
-        """The sealed segment was just used; another may be closed for it."""
+        """Notes the use of a sealed segment; may close another."""
         self._open[segment] = None
         self._open.move_to_end(segment)
         if len(self._open) > self._limit:
             self._open.popitem(last=False)[0].release()
 
     def grow(self, segment: Closable) -> None:
-        """The growing segment is about to open its file; another's may be closed for it."""
+        """Notes that a growing segment opens its file; may close another's."""
         if segment not in self._growing:
             while len(self._growing) >= self._growing_limit:
                 self._close_one()
@@ -74,10 +73,7 @@ class OpenSegments:
         growing.popitem(last=False)[0].release_file()
 
     def make_room(self) -> bool:
-        """The system has no descriptor left: closes half of what is open.
-
-        False when there is nothing to close.
-        """
+        """Closes half of the open files, when the system has no descriptor left; False if none."""
         if not self._open and not self._growing:
             return False
         for _ in range((len(self._growing) + 1) // 2):
@@ -87,6 +83,6 @@ class OpenSegments:
         return True
 
     def forget(self, segment: Closable) -> None:
-        """The segment is closed, deleted or about to change its kind."""
+        """Removes a segment that is closed, deleted, activated or sealed."""
         self._open.pop(segment, None)
         self._growing.pop(segment, None)

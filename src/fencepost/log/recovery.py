@@ -1,14 +1,13 @@
-"""What is done with a folder before its log may be used.
+"""Opens the folder of a log, after a clean close or a crash.
 
-1. Leftovers of a compaction: `.cleaned` files were never finished and go; a `.log.swap` is the
-   promise that its segment is complete and durable, so the swap is finished (see `compaction.py`).
-2. After a crash every segment from the one with the recovery point on is read through: header, CRC,
-   rising offsets. A torn tail ends the log and is cut off; damage is passed over and kept
-   (`damage.py` tells the two apart). The indexes are made again in the same pass.
+1. Leftovers of a compaction: `.cleaned` files are unfinished and removed. A `.log.swap` means that
+   its segment is complete and durable, so the swap is finished (see `compaction.py`).
+2. After a crash every segment from the one with the recovery point on is scanned: header, CRC,
+   increasing offsets. A torn tail ends the log and is cut off; damage is kept (`damage.py`). The
+   same pass rebuilds the indexes.
 
-What lies below the recovery point is not read, and nothing below it is ever removed here. Segments
-below the log start offset stay too: only retention knows whether the producers in them are saved
-elsewhere.
+Segments below the recovery point are neither scanned nor removed. Segments below the log start
+offset stay too: retention removes them once their producers are saved.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ TEMPORARY: Final = ".tmp"
 
 
 class Opened(NamedTuple):
-    """A folder that is in order."""
+    """The result of opening a folder."""
 
     segments: list[Segment]
     """The last one is active."""
     recovered_from: int | None
-    """The offset from which on they were read through; None when that was not needed."""
+    """The first offset that was scanned; None without a scan."""
     epochs: list[tuple[int, int]]
-    """The leader epochs that were met on the way, each with its first offset."""
+    """The leader epochs that the scan found, each with its first offset."""
 
 
 def open_segments_of(
@@ -67,7 +66,7 @@ def open_segments_of(
     log_start_offset: int,
     lost_power: bool,
 ) -> Opened:
-    """Puts a folder in order; no recovery point means that the log was closed cleanly."""
+    """Opens a folder; without a recovery point the log was closed cleanly."""
     disk.make_dir(folder)
     segments = find_segments(disk, folder, open_segments)
     recovered_from = None
@@ -80,8 +79,7 @@ def open_segments_of(
             recovery = Recovery(config.index_interval_bytes, durable, lost_power)
             epochs = recovery.run(segments, first)
     if segments and segments[-1].next_offset < log_start_offset:
-        # The log start offset was durable and the data before it was not: what is left is of no
-        # use.
+        # The log start offset was durable, but the data before it was not: drop the rest.
         _drop_from(segments, 0)
     if not segments:
         segments.append(Segment(disk, folder, log_start_offset, open_segments))
@@ -92,7 +90,7 @@ def open_segments_of(
 
 
 def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
-    """The index of the first segment that must be read through; the count of them when none must."""
+    """The index of the first segment to scan; the number of segments if there is none."""
     if recovery_point is None:
         try:
             segments[-1].load_tail()
@@ -104,7 +102,7 @@ def _first_suspect(segments: list[Segment], recovery_point: int | None) -> int:
 
 
 class Recovery:
-    """One pass over the segments that a crash may have left torn."""
+    """One pass over the segments that a crash may have torn."""
 
     def __init__(
         self,
@@ -118,10 +116,7 @@ class Recovery:
         self._epochs: list[tuple[int, int]] = []
 
     def run(self, segments: list[Segment], first: int) -> list[tuple[int, int]]:
-        """Reads segments from `first` on through; the log ends at the first torn tail.
-
-        The epochs it has met.
-        """
+        """Scans the segments from `first` on, up to the first torn tail; returns the epochs."""
         for index in range(first, len(segments)):
             if index > first and not self._goes_on(segments[index - 1], segments[index]):
                 _drop_from(segments, index)
@@ -138,9 +133,9 @@ class Recovery:
         """Whether a segment follows the one before it.
 
         A segment ends where the next one begins, also after compaction, which keeps the last batch
-        of every segment. Where it does not, a loss of power took its tail and left a later file:
-        that file must not count, or a transaction could lose its records and keep its marker.
-        Without a loss of power, or below the recovery point, the missing offsets are damage.
+        of every segment. If it does not, a loss of power took its tail and left a later file. That
+        file must be dropped, or a transaction could lose its records and keep its marker. Without a
+        loss of power, or below the recovery point, the missing offsets are damage.
         """
         end, base = before.next_offset, segment.base_offset
         if end == base:
@@ -151,15 +146,15 @@ class Recovery:
             before.next_offset = base
             return True
         log.warning(
-            "%s does not go on where the segment before it ends, at %d: it is removed with all "
-            "behind it",
+            "%s does not begin where the segment before it ends, at %d: it is removed with all "
+            "later segments",
             segment.path(LOG),
             end,
         )
         return False
 
     def _is_torn(self, segment: Segment, following: int | None) -> bool:
-        """Reads one segment through; cuts its tail off where that was torn."""
+        """Scans one segment and cuts off a torn tail; returns whether there was one."""
         size = segment.size_bytes
         segment.aborted.reset()
         expected = Expected(
@@ -181,7 +176,7 @@ class Recovery:
         if found.size_bytes == size:
             return False
         log.warning(
-            "%s: a crash left a torn tail behind offset %d; %d bytes are cut off",
+            "%s: a crash left a torn tail after offset %d; %d bytes are cut off",
             segment.path(LOG),
             segment.next_offset,
             size - found.size_bytes,
@@ -192,11 +187,10 @@ class Recovery:
 
 
 def _drop_from(segments: list[Segment], index: int) -> None:
-    """Removes segments behind the end of the log, the last one first."""
+    """Removes segments after the end of the log, the last one first."""
     if len(segments) > index:
         log.warning(
-            "%s: %d later segments have lost what came before them in a loss of power, and are "
-            "removed",
+            "%s: %d later segments are removed: a loss of power took the records before them",
             segments[index].path(LOG),
             len(segments) - index,
         )
@@ -208,7 +202,7 @@ def _drop_from(segments: list[Segment], index: int) -> None:
 
 
 def find_segments(disk: Disk, folder: str, open_segments: OpenSegments) -> list[Segment]:
-    """The segments of a folder, oldest first, after the leftovers of a crash have been put in order."""
+    """Cleans up after a crash; returns the segments of a folder, oldest first."""
     tidy_folder(disk, folder)
     names = disk.list_dir(folder)
     bases = offsets_with(names, LOG)
@@ -230,14 +224,14 @@ def _remove_segment(disk: Disk, folder: str, base: int) -> None:
 
 
 def _remove_orphans(disk: Disk, folder: str, names: list[str], bases: set[int]) -> None:
-    """Indexes whose log is gone: a deletion was interrupted."""
+    """Removes indexes without a log: a deletion was interrupted."""
     for name in names:
         if name.endswith((INDEX, TIME_INDEX, TXN_INDEX)) and offset_of(name) not in bases:
             disk.remove(f"{folder}/{name}")
 
 
 def tidy_folder(disk: Disk, folder: str) -> None:
-    """Finishes swaps that were promised and removes what was not finished."""
+    """Finishes prepared swaps and removes unfinished files."""
     names = disk.list_dir(folder)
     for name in names:
         if name.endswith((CLEANED, DELETED, TEMPORARY)):
@@ -251,12 +245,12 @@ def tidy_folder(disk: Disk, folder: str) -> None:
 
 
 def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = None) -> None:
-    """Puts a cleaned segment in the place of those it was made from; may be begun again at any point.
+    """Replaces segments by their compacted segment; may be repeated at any point.
 
-    Whoever knows its `end_offset` saves the reading, and syncs the names when it syncs again.
+    A caller that passes `end_offset` saves the reading, and syncs the names later itself.
 
-    All four files exist with `.swap` before the first is renamed, so one that is missing here was
-    renamed by an earlier attempt. The log is the last: as long as it is a promise, we come back.
+    All four files exist with `.swap` before the first is renamed, so a missing one was renamed by an
+    earlier attempt. The log is renamed last: as long as `.log.swap` exists, the swap is repeated.
     """
     path = f"{folder}/{file_name(base, '')}"
     is_recovery = end_offset is None
@@ -276,7 +270,7 @@ def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = Non
 
 
 def sync_names(disk: Disk, folder: str) -> None:
-    """Makes renames durable; SyncError when the disk does not confirm it."""
+    """Makes renames durable; SyncError if the disk does not confirm."""
     try:
         disk.sync_dir(folder)
     except OSError as problem:
@@ -284,7 +278,7 @@ def sync_names(disk: Disk, folder: str) -> None:
 
 
 def _end_of_file(disk: Disk, path: str, base: int) -> int:
-    """The offset behind the last batch of a file that is known to be sound."""
+    """The offset after the last batch of a sound file."""
     file = disk.open(path)
     try:
         end_offset, position = base, 0

@@ -1,8 +1,8 @@
-"""Which segments are too old or too many, by Kafka's rules.
+"""Selects the segments that retention removes, by Kafka's rules.
 
-Segments go from the oldest on, and none that reaches what is not yet durable. The active one goes
-only when all of it is too old; then a new one takes its place first, so that the log end offset is
-not lost.
+Segments are removed from the oldest on, and only below the high watermark. The active segment is
+removed only if all of it is too old; a new segment replaces it first, so that the log end offset is
+kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def expired_segments(log: Log, now_ms: int, upper_offset: int) -> list[Segment]:
-    """The oldest segments that the log's retention lets go, in order."""
+    """The oldest segments that are past the log's retention, in order."""
     count = _below_start(log)
     if DELETE in log.config.cleanup_policy:
         count = max(count, _too_old(log, now_ms), _too_many(log))
@@ -28,7 +28,7 @@ def expired_segments(log: Log, now_ms: int, upper_offset: int) -> list[Segment]:
 
 
 def _below_start(log: Log) -> int:
-    """Segments that DeleteRecords has left behind."""
+    """Counts the sealed segments below the log start offset (DeleteRecords)."""
     sealed = log.segments[:-1]
     return len(list(takewhile(lambda segment: segment.next_offset <= log.log_start_offset, sealed)))
 
@@ -36,8 +36,8 @@ def _below_start(log: Log) -> int:
 def _too_old(log: Log, now_ms: int) -> int:
     """Counts segments whose newest record is too old.
 
-    A segment without any time (emptied by compaction, or written by a client that sends none) goes
-    together with a later one and never by itself: Kafka asks the file system for its age.
+    A segment without timestamps (emptied by compaction, or from a client that sends none) is
+    removed together with a later one, never alone. Kafka uses the time of the file instead.
     """
     if log.config.retention_ms < 0:
         return 0
@@ -53,6 +53,7 @@ def _too_old(log: Log, now_ms: int) -> int:
 
 
 def _too_many(log: Log) -> int:
+    """Counts the oldest segments above `retention.bytes`."""
     if log.config.retention_bytes < 0:
         return 0
     excess = log.size_bytes - log.config.retention_bytes
@@ -66,7 +67,7 @@ def _too_many(log: Log) -> int:
 
 
 def newest_time(segment: Segment) -> int:
-    """The largest timestamp of a segment; -1 when it has none."""
+    """The largest timestamp of a segment; -1 without any."""
     if segment.max_timestamp == NO_TIMESTAMP and segment.size_bytes:
-        segment.index()  # A sealed segment learns it from the last entry of its time index.
+        segment.index()  # Sets it from the last entry of the time index.
     return segment.max_timestamp

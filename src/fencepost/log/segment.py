@@ -1,17 +1,16 @@
 """One segment: a run of batches in one `.log` file, and the indexes beside it.
 
-The active segment, the last of a log, keeps its index in memory and is the only one that grows.
-Every segment opens its file when it is read or written and is closed by `OpenSegments` when others
-are; the file of an empty active segment is made by its first batch.
+The active segment, the last of a log, is the only one that grows; its index is in memory. A segment
+opens its file for a read or a write, and `OpenSegments` closes it when too many are open. The first
+batch creates the file of an empty active segment.
 
-Positions are byte offsets in the file. `size_bytes` is what counts: bytes behind it, left by an
-append that failed, are never read.
+Positions are byte offsets in the file. Bytes after `size_bytes`, left by a failed append, are never
+read.
 
-Damage is a run of bytes that cannot be read (`damage.py`). It is known after recovery, after an
-examination, or when a walk stumbles over it. Readers of its offsets get a DamagedError, all others
-pass it by.
+Damage is a run of bytes that cannot be read (`damage.py`). Recovery, an examination or a walk over
+the batches finds it. Readers of its offsets get a DamagedError; other readers skip it.
 
-Hints remember where a read ended, so that the reader who comes back for the next offset needs no
+A hint keeps the position where a read ended, so that the next read of the same reader needs no
 search.
 """
 
@@ -50,16 +49,15 @@ log = logging.getLogger(__name__)
 
 _WALK_BYTES: Final = 8 * 1024
 _VIEW_BYTES: Final = 64 * 1024
-"""From this size on a view of the page cache is cheaper than a copy of it."""
+"""From this size on, a view of the page cache is cheaper than a copy."""
 _MAX_HINTS: Final = 32
 
 SMALL_LOG_BYTES: Final = 16 * 1024
-"""So little is read faster than index files are written and found again: a log of this size is
-closed without them. To make a file costs more than to read one, and a broker may have to close tens
-of thousands of logs."""
+"""A log of this size is closed without index files: reading it is faster than creating them, and a
+broker may have to close tens of thousands of logs."""
 
 _STEP: Final = struct.Struct(">qi11xi")
-"""What a walk over batches needs of a header: base offset, length, last offset delta."""
+"""The fields of a header that a walk over batches needs: base offset, length, last offset delta."""
 _MAGIC_AT: Final = 16
 _step = _STEP.unpack_from
 _STEP_BYTES: Final = _STEP.size
@@ -67,12 +65,12 @@ _MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class LogSlice(NamedTuple):
-    """Whole batches, as they lie on the disk."""
+    """Whole batches, as they are on the disk."""
 
     data: Buffer
-    """The first of them may begin before the offset that was asked for."""
+    """The first batch may begin before the requested offset."""
     next_offset: int
-    """Where to read on."""
+    """The offset after the last batch."""
 
 
 class Segment:
@@ -125,9 +123,9 @@ class Segment:
         self.is_active = False
         self.is_gone = False
         self.was_used = False
-        """Whether the file was used since `OpenSegments` looked; see there."""
+        """Whether the file was used since `OpenSegments` last checked it."""
         self.damage: tuple[Damage, ...] = ()
-        """What cannot be read, in the order of the file."""
+        """The runs that cannot be read, in file order."""
         self.first_timestamp: int | None = None
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -139,12 +137,13 @@ class Segment:
         )
 
     def path(self, suffix: str) -> str:
+        """The path of one of the segment's files."""
         return f"{self.folder}/{file_name(self.base_offset, suffix)}"
 
     # --- writing -------------------------------------------------------------------------------
 
     def append(self, batch: SealedBatch, index_interval_bytes: int) -> None:
-        """Writes one batch at the end; an OSError leaves everything but the file's tail as it was."""
+        """Writes one batch at the end; an OSError changes nothing but the file's tail."""
         position = self.size_bytes
         assert self._index is not None, "only the active segment grows"
         file = self._file
@@ -170,13 +169,13 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def cut_tail(self) -> None:
-        """Brings the file back to the size we know, after an append that failed half-way."""
+        """Cuts the file to its known size after a failed append."""
         self.file().truncate(self.size_bytes)
 
     # --- states --------------------------------------------------------------------------------
 
     def activate(self) -> None:
-        """Makes this the segment that grows; its index must be right (see `load_tail` or recovery)."""
+        """Makes this the active segment; its index must be complete (`load_tail` or recovery)."""
         self.index()
         if self.size_bytes and self.first_timestamp is None:
             self.first_timestamp = read_header(self.file().read(0, HEADER_BYTES)).max_timestamp
@@ -186,7 +185,7 @@ class Segment:
             self._open_segments.grow(self)
 
     def create(self) -> None:
-        """A new, empty and active segment; a leftover file of the same name is emptied."""
+        """Creates the file of a new active segment; empties a leftover of the same name."""
         self.begin()
         file = self.file()
         if file.size():
@@ -194,21 +193,21 @@ class Segment:
         self.aborted.reset()
 
     def begin(self) -> None:
-        """The same where no file of this name can be: it is made with the first batch."""
+        """Starts an active segment whose file cannot exist; its first batch creates it."""
         self._index = SegmentIndex()
         self.aborted.begin()
         self.is_active = True
 
     def seal(self) -> None:
-        """Lets the file go when others are read more; the indexes were written before."""
+        """Makes this a sealed segment; its indexes were written before."""
         self._open_segments.forget(self)
         self.is_active = False
         self._open_segments.use(self)
 
     def write_indexes(self) -> None:
-        """Puts `.index` and `.timeindex` on the disk, complete; nothing is synced here.
+        """Writes the complete `.index` and `.timeindex`, without a sync.
 
-        The last time entry is the newest time of all.
+        The last time entry is the segment's largest timestamp.
         """
         index = self.index()
         index.add_time(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
@@ -217,35 +216,35 @@ class Segment:
         self._disk.write_file(self.path(TIME_INDEX), time_index, sync=False)
 
     def release_file(self) -> None:
-        """Closes the file; it is opened again when it is needed."""
+        """Closes the file; the next use opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def release(self) -> None:
-        """Closes the file and forgets the index; both come back when they are needed."""
+        """Closes the file and drops the index; the next use loads both again."""
         self.release_file()
         self._index = None
         self.aborted.release()
         self._hints.clear()
 
     def close(self) -> None:
-        """For good: the log is closed, or the segment was deleted or replaced."""
+        """Closes the segment for ever: the log is closed, or the segment deleted or replaced."""
         self._open_segments.forget(self)
         self.is_active = False
         self.is_gone = True
         self.release()
 
     def delete(self) -> None:
-        """Removes all files of the segment, the log first: without it the others are litter.
+        """Removes all files of the segment, the log first.
 
-        The other way round a crash could leave a log without its aborted transactions.
+        In another order a crash could leave a log without its aborted transactions.
         """
         self.close()
         for suffix in reversed(SEGMENT_SUFFIXES):
             self._disk.remove(self.path(suffix))
 
-    # --- parts that open themselves ------------------------------------------------------------
+    # --- file and index, opened on demand ------------------------------------------------------
 
     def file(self) -> File:
         """The open `.log` file."""
@@ -267,7 +266,7 @@ class Segment:
         return self._file
 
     def index(self) -> SegmentIndex:
-        """The index; read from its files, or made again where they are missing or wrong."""
+        """The index; read from its files, or rebuilt if they are missing or wrong."""
         if self._index is None:
             self._open_segments.use(self)
             if self.size_bytes == 0:
@@ -292,7 +291,7 @@ class Segment:
         return index if self._is_index_plausible(index) else None
 
     def _is_index_plausible(self, index: SegmentIndex) -> bool:
-        """The last entry points at a batch with that last offset: an index of other bytes would not."""
+        """Whether the last entry points at a batch with its offset; a stale index does not."""
         if self.size_bytes and not index.times and self._has_times():
             return False
         if not index.offsets:
@@ -309,7 +308,7 @@ class Segment:
         return first.max_timestamp >= 0 and first.record_count > 0
 
     def _rebuild_index(self) -> SegmentIndex:
-        """A sealed segment without usable indexes: one pass over it makes them again."""
+        """Rebuilds the index files of a sealed segment in one pass."""
         index = self._examine()
         if self.size_bytes > SMALL_LOG_BYTES:
             offset_index, time_index = index.encode()
@@ -318,8 +317,8 @@ class Segment:
         return index
 
     def _examine(self) -> SegmentIndex:
-        """Reads the segment through, notes what is damaged, and makes an index that leads around it."""
-        # Where the segment ends is not known as long as its log is being opened.
+        """Reads the whole segment, notes damage, and builds an index that skips it."""
+        # While the log is being opened, the end of the segment is not known.
         end_offset = self.next_offset if self.next_offset > self.base_offset else None
         found = examine(self.file(), self.size_bytes, self.base_offset, end_offset)
         self.note_damage(found.damage)
@@ -327,21 +326,19 @@ class Segment:
         return found.index
 
     def examine(self) -> None:
-        """Reads the segment through and notes what is damaged."""
+        """Reads the whole segment and notes damage."""
         self._index = self._examine()
 
     def note_damage(self, found: list[Damage]) -> None:
-        """Takes over what an examination has found, and tells it once."""
+        """Replaces the known damage, and logs each new run once."""
         for damage in found:
             if damage not in self.damage:
                 log.error(
                     "%s: %s. They are kept as they are, and their readers get CORRUPT_MESSAGE; "
-                    "everything else is served. "
-                    "Put the file back from a copy while the broker is stopped. Without a copy, "
-                    "delete the records below %d "
-                    "(DeleteRecords), or stop the broker and take the damaged ones out with "
-                    "`fencepost repair`. "
-                    "`fencepost check` looks at the whole directory.",
+                    "everything else is served. Put the file back from a copy while the broker is "
+                    "stopped. Without a copy, delete the records below %d (DeleteRecords), or stop "
+                    "the broker and remove the damaged ones with `fencepost repair`. "
+                    "`fencepost check` checks the whole directory.",
                     self.path(LOG),
                     damage,
                     damage.end_offset,
@@ -350,7 +347,7 @@ class Segment:
         self._hints.clear()
 
     def take_survey(self, found: Survey) -> None:
-        """Takes over what an examination beside the loop has found; the segment may have grown meanwhile."""
+        """Adopts the result of a background examination; the segment may have grown since."""
         self.note_damage(found.damage)
         if not self.is_active and found.next_offset == self.next_offset:
             found.index.add_time(found.max_timestamp, found.max_timestamp_offset - self.base_offset)
@@ -358,13 +355,13 @@ class Segment:
             self._open_segments.use(self)
 
     def refuse_damage(self, from_offset: int) -> None:
-        """DamagedError if records from an offset on are known to be damaged."""
+        """Raises DamagedError if damage is known at or after an offset."""
         for damage in self.damage:
             if damage.end_offset > from_offset:
                 raise DamagedError(f"{self.path(LOG)}: {damage}")
 
     def adopt(self, found: Survey) -> None:
-        """Takes over what a survey of the whole file has found."""
+        """Adopts the result of a survey of the whole file."""
         self.note_damage(found.damage)
         self._index = found.index
         self._bytes_since_index = found.since_index
@@ -375,7 +372,7 @@ class Segment:
         self.max_timestamp_offset = found.max_timestamp_offset
 
     def load_tail(self) -> None:
-        """Reads the headers behind the last index entry: the next offset and the newest time."""
+        """Reads the headers after the last index entry, for next offset and largest time."""
         if self.size_bytes <= SMALL_LOG_BYTES and self._index is None and not self.damage:
             found = survey(
                 self.file(), self.size_bytes, self.base_offset, EXAMINED_INDEX_INTERVAL_BYTES
@@ -401,7 +398,7 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, upper_offset: int, at_least_one: bool
     ) -> LogSlice | None:
-        """Batches from the one that holds `offset`; None when this segment ends before it."""
+        """Reads batches from the one with `offset` on; None when the segment ends before it."""
         start = self.find(offset)
         size, end_offset = self.size_bytes, self.next_offset
         if start is None or start >= size:
@@ -422,7 +419,7 @@ class Segment:
         return LogSlice(read(start, count), next_offset)
 
     def _end_of_run(self, start: int) -> tuple[int, int]:
-        """Where the batches from `start` on meet damage or the end of the segment, and the offset there."""
+        """Position and offset where damage or the end of the segment follows `start`."""
         for damage in self.damage:
             if damage.position > start:
                 return damage.position, damage.first_offset
@@ -431,10 +428,9 @@ class Segment:
     def _walk_on(
         self, start: int, offset: int, limit: int, upper_offset: int, size: int
     ) -> tuple[int, int]:
-        """Where batches that fit end, and the offset there.
+        """Position and offset of the end of the batches that fit.
 
-        Only headers are read, from the last entry of the index before the end on: the batches
-        themselves go to the socket unseen.
+        Reads only headers, from the last index entry before that end on.
         """
         end = self.index().boundary(upper_offset - self.base_offset, start, min(limit, size))
         next_offset = offset
@@ -455,7 +451,7 @@ class Segment:
         return end, next_offset
 
     def _stop_at_damage(self, start: int, position: int) -> tuple[int, int]:
-        """A walk found no batch at `position`: the batches from `start` on end at the first damage behind it."""
+        """Ends a walk that found no batch at `position` at the first damage after `start`."""
         self.examine()
         for damage in self.damage:
             if damage.position <= start < damage.end:
@@ -466,7 +462,7 @@ class Segment:
         return end, next_offset
 
     def _first_alone(self, start: int, upper_offset: int, at_least_one: bool) -> tuple[int, int]:
-        """The end of the first batch although it is too large, so that the reader gets on."""
+        """The end of the first batch although it is too large, so that the reader proceeds."""
         base_offset, length, delta = _step(self.file().read(start, _STEP_BYTES))
         if length < _MIN_LENGTH or start + length + LOG_OVERHEAD_BYTES > self.size_bytes:
             return self._stop_at_damage(start, start)
@@ -476,7 +472,7 @@ class Segment:
 
     def _remember(self, next_offset: int, position: int) -> None:
         if self.damage:
-            return  # It may begin there.
+            return  # Damage may begin at this position.
         hints = self._hints
         if next_offset not in hints and len(hints) >= _MAX_HINTS:
             del hints[next(iter(hints))]
@@ -492,7 +488,7 @@ class Segment:
         return self._walk_to(offset, self.index().position_before(offset - self.base_offset))
 
     def seek(self, offset: int) -> int | None:
-        """The same for a reader who passes damage over."""
+        """The same for a reader that skips damage."""
         for damage in self.damage:
             if damage.first_offset <= offset < damage.end_offset:
                 offset = damage.end_offset
@@ -521,12 +517,12 @@ class Segment:
         return None
 
     def _find_again(self, offset: int) -> int | None:
-        """No batch begins where one should: finds out what is damaged, and goes around it."""
+        """Examines the segment after a walk found no batch, and searches around the damage."""
         self._index = index = self._examine()
         return self._walk_around(offset, index.position_before(offset - self.base_offset))
 
     def _walk_around(self, offset: int, position: int) -> int | None:
-        """The same walk in a segment with damage, one header at a time."""
+        """Walks to an offset in a segment with damage, one header at a time."""
         for damage in self.damage:
             if damage.first_offset <= offset < damage.end_offset:
                 raise DamagedError(f"{self.path(LOG)}: {damage}")
@@ -554,10 +550,10 @@ class Segment:
     def batches(
         self, position: int = 0, *, headers_only: bool = False
     ) -> Iterator[tuple[int, SealedBatch]]:
-        """Every batch from `position` on with its position; `headers_only` may leave data out.
+        """Iterates over (position, batch) from `position` on; `headers_only` may omit data.
 
-        Control batches always come with their data. Damage is passed over. A segment that goes away
-        under the reader ends early.
+        Control batches always have their data. Damage is skipped. The iteration ends early when the
+        segment is removed.
         """
         if self.damage:
             position = self._behind_damage(position)
@@ -573,7 +569,7 @@ class Segment:
                 position = self._behind_damage(position)
 
     def _pass_over(self, position: int) -> None:
-        """A scan found no batch at `position`; raises again when an examination cannot tell why."""
+        """Examines the segment after a scan found no batch; raises if that explains nothing."""
         if self.is_gone:
             return
         index = self._examine()
@@ -585,7 +581,7 @@ class Segment:
     def _run_of_batches(
         self, position: int, size: int, headers_only: bool
     ) -> Iterator[tuple[int, SealedBatch]]:
-        """The batches between two places, none of them damaged as far as is known."""
+        """The batches between two positions without known damage."""
         while position < size and not self.is_gone:
             chunk = self.file().read(position, min(SCAN_BYTES, size - position))
             view = memoryview(chunk)
@@ -603,7 +599,7 @@ class Segment:
             position += start
 
     def _batch_at(self, view: memoryview, start: int, position: int, size: int) -> SealedBatch:
-        """The batch at a place of a chunk; it must end before the segment does."""
+        """The batch at a position in a chunk; it must end within the segment."""
         try:
             batch = read_header(view, start)
         except BatchError as problem:
@@ -613,7 +609,7 @@ class Segment:
         return batch
 
     def _whole_batch(self, position: int, size: int) -> SealedBatch:
-        """A batch that is larger than what one read brings."""
+        """Reads a batch that is larger than one chunk."""
         header = memoryview(self.file().read(position, HEADER_BYTES))
         batch_size = self._batch_at(header, 0, position, size).size_bytes
         return read_header(self.file().read(position, batch_size))

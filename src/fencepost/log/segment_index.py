@@ -1,8 +1,8 @@
 """The offset and time index of one segment, in memory.
 
-Four columns: for the active segment they grow as batches are appended and reach the disk when the
-segment is sealed or the log is closed; for a sealed one they are read when somebody asks. After a
-crash the indexes of what was not sealed are made again by the scan that has to happen anyway.
+The columns of the active segment grow with each append, and are written when the segment is sealed
+or the log is closed. Those of a sealed segment are read on demand. After a crash the recovery scan
+rebuilds the index of the segment that was not sealed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fencepost.records.index import (
 
 
 class SegmentIndex:
-    """Offsets here are relative to the segment's base offset, as in the files."""
+    """Four columns; offsets are relative to the segment's base offset, as in the files."""
 
     __slots__ = ("offsets", "positions", "time_offsets", "times")
 
@@ -33,46 +33,47 @@ class SegmentIndex:
         self.time_offsets: array[int] = array("i")
 
     def add(self, last_offset: int, position: int, timestamp: int, timestamp_offset: int) -> None:
-        """Notes the batch at `position`, and the newest time up to and including it."""
+        """Adds the batch at `position`, and the largest time up to and including it."""
         assert not self.offsets or last_offset > self.offsets[-1], "index offsets increase"
         self.offsets.append(last_offset)
         self.positions.append(position)
         self.add_time(timestamp, timestamp_offset)
 
     def add_time(self, timestamp: int, offset: int) -> None:
-        """Notes the newest time so far unless the last entry says the same."""
+        """Adds a time entry if the time is larger than the last one."""
         if timestamp > (self.times[-1] if self.times else NO_TIMESTAMP):
             self.times.append(timestamp)
             self.time_offsets.append(offset)
 
     def is_full(self, max_bytes: int) -> bool:
+        """Whether the index files have reached `segment.index.bytes`."""
         return (
             len(self.offsets) >= max_bytes // OFFSET_ENTRY_BYTES
             or len(self.times) >= max_bytes // TIME_ENTRY_BYTES - 1
         )
 
     def position_before(self, offset: int) -> int:
-        """A place at or before the batch that holds `offset` (or the next one after it)."""
+        """A batch position at or before the batch with `offset`, or the next one after it."""
         entry = bisect_right(self.offsets, offset)
         return self.positions[entry - 1] if entry else 0
 
     def boundary(self, upper_offset: int, start: int, limit: int) -> int:
-        """The last known beginning of a batch in [start, limit] with nothing at `upper_offset` before it."""
+        """The last indexed position in [start, limit] with only offsets below `upper_offset` before."""
         entry = min(bisect_left(self.offsets, upper_offset), bisect_right(self.positions, limit))
         return max(start, self.positions[entry - 1]) if entry else start
 
     def offset_before_time(self, timestamp: int) -> int:
-        """An offset before which everything is older than `timestamp`."""
-        # The entry with the largest time below the one we look for: nothing up to it is new enough.
+        """An offset before which every record is older than `timestamp`."""
+        # The last entry below the wanted time: no record up to it is new enough.
         entry = bisect_left(self.times, timestamp)
         return self.time_offsets[entry - 1] if entry else 0
 
     def newest(self) -> tuple[int, int]:
-        """The largest time that was noted, and its offset."""
+        """The largest time and its offset."""
         return (self.times[-1], self.time_offsets[-1]) if self.times else (NO_TIMESTAMP, 0)
 
     def truncate(self, next_offset: int, size_bytes: int) -> None:
-        """Forgets what lies at or after an offset."""
+        """Removes the entries at or after an offset."""
         keep = min(bisect_left(self.offsets, next_offset), bisect_left(self.positions, size_bytes))
         del self.offsets[keep:]
         del self.positions[keep:]

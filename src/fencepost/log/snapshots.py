@@ -1,4 +1,4 @@
-"""The `.snapshot` files of a partition's folder; what is in them is the partition's business."""
+"""The `.snapshot` files of a partition's folder; the partition encodes their content."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fencepost.log.names import SNAPSHOT, file_name, offsets_with
 
 
 def snapshot_path(folder: str, offset: int) -> str:
+    """The path of the snapshot at an offset."""
     return f"{folder}/{file_name(offset, SNAPSHOT)}"
 
 
@@ -16,7 +17,7 @@ def list_snapshots(disk: Disk, folder: str) -> list[int]:
 
 
 def latest_snapshot(disk: Disk, folder: str, at_or_before: int) -> tuple[int, bytes] | None:
-    """The newest snapshot that does not lie beyond an offset."""
+    """The newest snapshot at or before an offset, with its offset."""
     offsets = [offset for offset in list_snapshots(disk, folder) if offset <= at_or_before]
     if not offsets:
         return None
@@ -24,28 +25,28 @@ def latest_snapshot(disk: Disk, folder: str, at_or_before: int) -> tuple[int, by
 
 
 def write_snapshot(disk: Disk, folder: str, offset: int, data: bytes) -> None:
-    """Not synced here: the log does it before its recovery point reaches the offset.
+    """Writes a snapshot without a sync: the log syncs it before the recovery point reaches it.
 
-    A loss of power before that may leave half of it (KAFKA-9892); it carries a CRC, and an older
-    one is used.
+    A loss of power before that may leave half a file (KAFKA-9892). Its CRC shows that, and an older
+    snapshot is used.
     """
     disk.write_file(snapshot_path(folder, offset), data, sync=False)
 
 
 def delete_snapshot(disk: Disk, folder: str, offset: int) -> None:
-    """One that was damaged or is no longer needed."""
+    """Removes one snapshot."""
     disk.remove(snapshot_path(folder, offset))
 
 
 def delete_snapshots_after(disk: Disk, folder: str, offset: int) -> None:
-    """Snapshots of a future that a truncation or a crash took away."""
+    """Removes snapshots above an offset: a crash has cut the log below them."""
     for other in list_snapshots(disk, folder):
         if other > offset:
             delete_snapshot(disk, folder, other)
 
 
 def delete_snapshots_before(disk: Disk, folder: str, offset: int) -> None:
-    """Old snapshots, all but the newest that lies at or before `offset`."""
+    """Removes old snapshots, except the newest at or before `offset`."""
     older = [other for other in list_snapshots(disk, folder) if other <= offset]
     for other in older[:-1]:
         delete_snapshot(disk, folder, other)

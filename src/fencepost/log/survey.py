@@ -1,7 +1,7 @@
-"""One pass over the bytes of a segment: where its batches end, and the index they deserve.
+"""One pass over a segment's file: checks its batches and builds its index.
 
-Recovery runs over everything that a crash may have torn, so this is written for speed: large reads,
-one unpack and one CRC per batch, no object unless somebody wants to see the batch.
+Recovery scans everything that a crash may have torn, so this is written for speed: large reads, one
+unpack and one CRC per batch, and no object unless the caller passes `on_batch`.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ OnBatch = Callable[[SealedBatch], None]
 SCAN_BYTES: Final = 1024 * 1024
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 EVERYTHING: Final = 2**63 - 1
-"""Above all offsets: a recovery point below which all of a log lies."""
+"""A recovery point above all offsets."""
 EXAMINED_INDEX_INTERVAL_BYTES: Final = 4096
-"""Whoever examines a sealed segment does not know its log's setting; any spacing makes a right
-index."""
+"""An examination does not know the log's setting; any interval gives a valid index."""
 
 _CHECKED: Final = struct.Struct(">qiibI2xi8xq14xi")
-"""What the check of a batch needs: base offset, length, epoch, magic, crc, last delta, newest time,
-count."""
+"""The fields for the check of a batch: base offset, length, epoch, magic, crc, last delta, largest
+time, count."""
 _MIN_LENGTH: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class Survey:
-    """One pass over a segment: where it ends, its offsets, its newest time and its index."""
+    """The result of one pass over a segment."""
 
     __slots__ = (
         "base_offset",
@@ -69,14 +68,14 @@ class Survey:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.damage: list[Damage] = []
-        """What was passed over."""
+        """The damage that was skipped."""
         self.gap: tuple[int, int] | None = None
-        """If the last batch left a gap before it: its position, and the offset where the gap
-        begins."""
+        """If there is a gap before the last batch: its position, and the gap's first offset."""
         self.epochs: list[tuple[int, int]] = []
         """Each leader epoch and the first offset that was written in it."""
 
     def note(self, last_offset: int, position: int, newest: int, newest_offset: int) -> None:
+        """Adds an index entry; offsets are absolute."""
         base = self.base_offset
         self.index.add(last_offset - base, position, newest, newest_offset - base)
 
@@ -90,10 +89,9 @@ def survey(
     expected: Expected | None = None,
     piece_bytes: int = SCAN_BYTES,
 ) -> Survey:
-    """Reads a segment's file from its beginning to `size` or to the first bytes that are no batch.
+    """Reads a segment's file up to `size`, or to the first bytes that are no batch.
 
-    With `expected`, damage is passed over and noted, and only a torn tail ends the reading
-    (`damage.py`).
+    With `expected`, damage is noted and skipped, and only a torn tail ends the pass (`damage.py`).
     """
     found = Survey(base_offset, index_interval_bytes)
     wanted = piece_bytes
@@ -109,7 +107,7 @@ def survey(
             wanted = max(needed, piece_bytes)
     end_offset = None if expected is None else expected.end_offset
     if end_offset is not None and found.next_offset > end_offset and found.gap is not None:
-        # The last batch claims an offset that belongs to the next segment.
+        # The last batch has an offset of the next segment.
         position, first_offset = found.gap
         found.index.truncate(first_offset - base_offset, position)
         found.damage.append(Damage(position, found.size_bytes, first_offset, end_offset))
@@ -125,7 +123,7 @@ def examine(
     on_batch: OnBatch | None = None,
     piece_bytes: int = SCAN_BYTES,
 ) -> Survey:
-    """Reads a segment that should hold everything up to `end_offset`, and notes whatever cannot be read."""
+    """Reads a segment that should reach `end_offset`, and notes everything else as damage."""
     expected = Expected(
         size,
         base_offset + MAX_RELATIVE_OFFSET,
@@ -142,7 +140,7 @@ def examine(
 
 
 def _pass_over(file: Readable, found: Survey, expected: Expected) -> bool:
-    """Notes the damage at the end of what was read, and goes on behind it; False for a torn tail."""
+    """Notes damage at the current position and skips it; False for a torn tail."""
     if found.gap is not None and (
         damage := moved_batch(file, found.size_bytes, found.gap, expected)
     ):
@@ -159,9 +157,9 @@ def _pass_over(file: Readable, found: Survey, expected: Expected) -> bool:
 
 
 def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) -> int:
-    """Takes the sound batches of a chunk; returns how many bytes the one behind them needs, 0 for damage.
+    """Adds the sound batches of a chunk; returns the bytes the next batch needs, 0 for damage.
 
-    The same arithmetic as `Segment.append`, in local variables: this loop decides how long a
+    The same arithmetic as `Segment.append`, in local variables: this loop determines how long a
     restart takes.
     """
     needed, start, end_of_chunk = HEADER_BYTES, 0, len(chunk)
@@ -194,7 +192,7 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
         if epoch > latest_epoch:
             latest_epoch = epoch
             found.epochs.append((epoch, base_offset))
-        if max_timestamp > newest and count:  # An emptied batch has no time: no record of it has.
+        if max_timestamp > newest and count:  # An emptied batch has no records and no time.
             newest, newest_offset = max_timestamp, last_offset
         if since_index > interval_bytes:
             found.note(last_offset, found.size_bytes + start, newest, newest_offset)
@@ -212,7 +210,7 @@ def _survey_chunk(found: Survey, chunk: memoryview, on_batch: OnBatch | None) ->
 
 
 def survey_more(found: Survey, batches: Buffer) -> bool:
-    """Takes whole batches that come behind those surveyed so far; False when they are not what they should be."""
+    """Adds whole batches that follow; False if they fail their check."""
     end = found.size_bytes + len(batches)
     _survey_chunk(found, memoryview(batches), None)
     return found.size_bytes == end

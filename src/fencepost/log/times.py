@@ -1,6 +1,6 @@
-"""From a time to an offset: ListOffsets by timestamp, and the newest record.
+"""Finds offsets by timestamp, for ListOffsets.
 
-The time index says where to begin, the headers say which batch, and only that one is opened.
+The time index gives the start, the headers give the batch, and only that batch is opened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TimestampOffset(NamedTuple):
-    """A record's time and place, and the leader epoch it was written in."""
+    """The timestamp, offset and leader epoch of a record."""
 
     timestamp_ms: int
     offset: int
@@ -29,7 +29,7 @@ class TimestampOffset(NamedTuple):
 
 
 def find_timestamp(log: Log, timestamp_ms: int, upper_offset: int) -> TimestampOffset | None:
-    """The first record from the log start offset to `upper_offset` that is not older than a time."""
+    """Finds the first record below `upper_offset` with at least this timestamp."""
     for segment in log.segments:
         if segment.base_offset >= upper_offset:
             return None
@@ -55,7 +55,7 @@ def _find_in_segment(segment: Segment, timestamp_ms: int, start: int) -> Timesta
 
 
 def _find_in_batch(batch: SealedBatch, timestamp_ms: int, start: int) -> TimestampOffset | None:
-    """A batch that cannot be opened or is empty stands for itself."""
+    """Searches one batch; an empty or unreadable batch gives its largest time and first offset."""
     found: tuple[int, int] | None = batch.max_timestamp, batch.base_offset
     if batch.record_count > 0:
         with contextlib.suppress(BatchError):
@@ -67,7 +67,7 @@ def _find_in_batch(batch: SealedBatch, timestamp_ms: int, start: int) -> Timesta
 
 
 def find_newest(log: Log) -> TimestampOffset | None:
-    """The first record that has the largest timestamp of the log; None without any timestamp."""
+    """Finds the first record with the largest timestamp of the log; None without timestamps."""
     best: Segment | None = None
     for segment in log.segments:
         if best is None or newest_time(segment) > newest_time(best):
@@ -81,7 +81,7 @@ def find_newest(log: Log) -> TimestampOffset | None:
     found = _find_in_batch(batch, batch.max_timestamp, batch.base_offset)
     if found is not None:
         return found
-    # Its header claims a time that no record has.
+    # The header has a time that no record has.
     records = open_batch(batch)
     newest = max(records, key=lambda record: (record.timestamp_ms, -record.offset))
     return TimestampOffset(newest.timestamp_ms, newest.offset, batch.leader_epoch)
