@@ -1,4 +1,4 @@
-"""What every room uses: ids, limits, error codes, option parsing, and the interfaces to the outside.
+"""What every room uses: ids, limits, error codes, option parsing, and interfaces to the machine.
 
 Only `system.py` does I/O: it implements the clock, disk and randomness. Every other room receives
 them as constructor arguments (`seams.py`), so that a simulation can run the same code in virtual

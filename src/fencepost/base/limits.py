@@ -135,4 +135,4 @@ MAX_OFFSET_METADATA_BYTES: Final = 4096
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a member that was never in a generation may wait in the join phase, as in Kafka. Its
-client may have given up and tried again without an id, and every try would leave a member behind."""
+client may have given up and tried again without an id, and each try would leave a member behind."""

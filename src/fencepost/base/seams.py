@@ -78,7 +78,7 @@ class Disk(Protocol):
     """A tree of folders and files. Paths are strings with '/' as separator."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Opens for reading and appending; without `create` an absent file is a FileNotFoundError."""
+        """Opens for reading and appending; FileNotFoundError without the file and `create`."""
         ...
 
     def exists(self, path: str) -> bool: ...

@@ -223,7 +223,7 @@ class SystemDisk:
 
 
 def _macos_boot_session() -> str:
-    """The boot id of macOS, from a system call. Untested; without it a start assumes a power loss."""
+    """The boot id of macOS (untested); without it a start assumes a loss of power."""
     if sys.platform == "darwin":
         with contextlib.suppress(OSError, AttributeError):
             sysctl = ctypes.CDLL(None).sysctlbyname

@@ -1,11 +1,11 @@
-"""Faults that a test asks for: fail, delay or drop a request, at the one place where all requests pass.
+"""Fault injection for tests: fail, delay or drop a request in the dispatcher.
 
-    node.faults.fail(ApiKey.END_TXN, ErrorCode.NOT_COORDINATOR)     # the next one is answered with the error
-    node.faults.delay(ApiKey.END_TXN, until=event_callback)         # the next one waits before it takes effect
-    node.faults.drop(ApiKey.END_TXN, effect=True)                   # it takes effect, but its answer is lost
+    node.faults.fail(ApiKey.END_TXN, ErrorCode.NOT_COORDINATOR)  # the next EndTxn gets the error
+    node.faults.delay(ApiKey.END_TXN, hold)                      # it waits until `hold` resumes it
+    node.faults.drop(ApiKey.END_TXN, effect=True)                # takes effect; the reply is lost
 
-Each fault is used up by the first request that it fits. Without faults the cost is one truth test
-per request.
+Each fault applies to the first request that matches. Without faults the cost is one truth test per
+request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Resume = Callable[[], None]
 
 @dataclass(slots=True)
 class Fault:
-    """What is to happen to one request."""
+    """One fault, for one request."""
 
     api: ApiKey
     kind: Literal["fail", "delay", "drop"]
@@ -33,7 +33,7 @@ class Fault:
 
 
 class Faults:
-    """The faults that wait for their request."""
+    """The faults that no request has matched yet."""
 
     __slots__ = ("_waiting",)
 
@@ -46,9 +46,11 @@ class Faults:
     def fail(
         self, api: ApiKey, error: ErrorCode, *, fits: Callable[[object], bool] | None = None
     ) -> None:
-        """The next request of `api` is answered with `error` and has no effect."""
+        """Answers the next request of `api` with `error`; it has no effect."""
         if not hasattr(API[api].response(), "error_code"):
-            raise ValueError(f"{API[api].name} has no error of the whole reply: drop or delay it")
+            raise ValueError(
+                f"a reply of {API[api].name} has no top-level error code: use drop or delay"
+            )
         self._waiting.append(Fault(api, "fail", error=error, fits=fits))
 
     def delay(
@@ -58,7 +60,7 @@ class Faults:
         *,
         fits: Callable[[object], bool] | None = None,
     ) -> None:
-        """The next request of `api` takes effect only when what is given to `hold` is called."""
+        """Holds the next request of `api`: it takes effect when `hold` calls its argument."""
         self._waiting.append(Fault(api, "delay", hold=hold, fits=fits))
 
     def drop(
@@ -68,11 +70,11 @@ class Faults:
         effect: bool,
         fits: Callable[[object], bool] | None = None,
     ) -> None:
-        """The connection of the next request of `api` is cut: before it takes effect, or after."""
+        """Closes the connection of the next request of `api`, before or after it takes effect."""
         self._waiting.append(Fault(api, "drop", effect=effect, fits=fits))
 
     def take(self, api: ApiKey, request: object) -> Fault | None:
-        """The first fault that fits, used up by this call."""
+        """Removes and returns the first fault that matches."""
         for index, fault in enumerate(self._waiting):
             if fault.api is api and (fault.fits is None or fault.fits(request)):
                 return self._waiting.pop(index)

@@ -1,10 +1,10 @@
-"""The trace: every request and every reply as one line of JSON, with the fields that matter.
+"""The trace: every request and reply as one line of JSON, without fields at their default.
 
-    {"time_ms": ..., "client": "127.0.0.1:50312", "client_id": "rdkafka", "api": "EndTxn", "version": 1,
-     "correlation_id": 7, "kind": "request", "transactional_id": "refunds-1", "producer_id": 1000, ...}
+    {"time_ms": ..., "client": "127.0.0.1:50312", "client_id": "rdkafka", "api": "EndTxn",
+     "version": 1, "correlation_id": 7, "kind": "request", "transactional_id": "refunds-1",
+     "producer_id": 1000, ...}
 
-Records are not in it, only how many bytes there were: a trace is read by people, and payloads are
-theirs alone.
+It shows the size of records, never their content, which may be confidential.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.schema import Form
 
 MAX_ITEMS: Final = 20
-"""Items of one array that are written out; a Metadata reply may have thousands."""
+"""Items that are written of one array; a Metadata reply may have thousands."""
 
 _SECRET: Final = frozenset({"auth_bytes", "protocols", "assignment", "metadata", "user_data"})
 
 
 class Trace:
-    """Writes to a file that is flushed line by line, so that it is whole after kill -9."""
+    """Writes to a file and flushes each line, so that it is complete after kill -9."""
 
     def __init__(self, clock: Clock, file: TextIO) -> None:
         self._clock = clock
         self._file = file
 
     def request(self, api: ApiKey, request: object, context: Context, client: str) -> None:
+        """Writes a request."""
         self._write("request", api, request, context, client)
 
     def reply(self, api: ApiKey, reply: object, context: Context, client: str) -> None:
+        """Writes a reply."""
         self._write("reply", api, reply, context, client)
 
     def _write(self, kind: str, api: ApiKey, body: object, context: Context, client: str) -> None:
@@ -54,11 +56,12 @@ class Trace:
         self._file.flush()
 
     def close(self) -> None:
+        """Closes the file."""
         self._file.close()
 
 
 def plain(form: object) -> dict[str, Any]:
-    """The fields of a form that differ from their defaults, as JSON can hold them."""
+    """The fields of a form that differ from their defaults, as JSON values."""
     assert isinstance(form, Form)
     shown: dict[str, Any] = {}
     for field in form.form_fields:

@@ -1,5 +1,5 @@
-"""Doubles for the world outside, and a deterministic world made of them.
+"""Simulated parts of the machine, for deterministic tests.
 
-`disk.py` is a disk that forgets what was not synced. Everything here is driven by a seed and by
-virtual time, so that a failure is one number that anybody can replay.
+`disk.py` is a disk that loses unsynced data. Its faults depend only on the test and its seed, so a
+failure can be replayed.
 """

@@ -1,20 +1,20 @@
-"""A disk in memory that is as unkind as a real one may be.
+"""A disk in memory that loses unsynced data and fails on demand.
 
-Two worlds live side by side: what a running process sees, and what would be there after a loss of
-power. Bytes move from the first to the second by `File.sync`, names by `Disk.sync_dir`; `crash`
-throws the first world away. In particular:
+It keeps two states: the one that the running process sees, and the one that survives a loss of
+power. `File.sync` moves bytes to the second state, `Disk.sync_dir` names; `crash` discards the
+first. In particular:
 
-- bytes that were not synced are gone, and a truncation that was not synced never happened;
-- a file whose name was not synced is gone, however well its bytes were; one whose bytes were not
-  synced is there and empty;
-- renames and deletions that were not synced are undone.
+- unsynced bytes are lost, and an unsynced truncation never happened;
+- a file whose name was not synced is lost, even if its bytes were; one whose bytes were not synced
+  exists and is empty;
+- unsynced renames and deletions are undone.
 
-With randomness, `crash` is less regular: of the bytes appended since the last sync some first part
-survives, and of the changes to a folder's names some first part too. That is how tails get torn.
+With randomness, `crash` keeps a random prefix of the bytes appended since the last sync, and of the
+changes to a folder's names. This produces torn tails.
 
-A test can also fill the disk, let the n-th call fail, or many calls for a while, or cut the power
-at the n-th call: from there on every call raises `PowerLost` until `crash` is called. `kill` is the
-end of the process alone: all bytes stay.
+A test can also fill the disk, fail the n-th call or a range of calls, or cut the power at the n-th
+call: from then on every call raises `PowerLost` until `crash` is called. `kill` ends only the
+process: all bytes stay.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from collections.abc import Collection, Sequence
 from fencepost.base.seams import Buffer, Randomness, Space
 
 
-class PowerLost(Exception):  # noqa: N818 - it is what happened, not an error of anybody.
-    """The power went at this call; nobody may handle it but the test."""
+class PowerLost(Exception):  # noqa: N818 - an event, not an error.
+    """The power was cut at this call; only the test may handle it."""
 
 
-class _Spell:
-    """A time in which calls fail."""
+class _FailingRange:
+    """A range of calls that fail."""
 
     __slots__ = ("_before", "_count", "_error", "_kinds")
 
@@ -41,8 +41,8 @@ class _Spell:
         self._error = error
         self._kinds = kinds
 
-    def strike(self, kind: str) -> int:
-        """The error of this call, or 0."""
+    def error_of(self, kind: str) -> int:
+        """Counts a call and returns its error, or 0."""
         if self._kinds and kind not in self._kinds:
             return 0
         if self._before > 0:
@@ -53,7 +53,7 @@ class _Spell:
 
 
 class _Inode:
-    """The bytes of a file, now and as of the last sync."""
+    """The bytes of a file, now and at the last sync."""
 
     __slots__ = ("content", "durable")
 
@@ -76,7 +76,7 @@ class _Inode:
 
 
 class _Folder:
-    """Names, now and as of the last sync, and every state between the two."""
+    """The names in a folder, now and at the last sync, and every state in between."""
 
     __slots__ = ("durable", "entries", "journal")
 
@@ -120,7 +120,7 @@ class UnsyncedFile:
     def _call(self, kind: str) -> None:
         self._disk.call(kind)
         if self._life != self._disk.life:
-            raise OSError(errno.EBADF, "a file of a process that is gone, or one that was closed")
+            raise OSError(errno.EBADF, "the file was closed, or its process has ended")
 
     def append(self, chunks: Sequence[Buffer]) -> int:
         data = b"".join(chunks)
@@ -174,78 +174,77 @@ class UnsyncedDisk:
         self._failures: dict[int, int] = {}
         self._short_calls: set[int] = set()
         self._open_failures: dict[int, int] = {}
-        self._spell: _Spell | None = None
+        self._failing: _FailingRange | None = None
         self._power_lost_at: int | None = None
         self.calls = 0
-        """Every call so far, of the disk and of its files (closing does not count)."""
+        """Calls so far, of the disk and its files (closing does not count)."""
         self.opens = 0
-        """Those among them that need a file descriptor."""
+        """Calls among them that need a file descriptor."""
         self.kinds: list[str] | None = None
-        """A list that takes the kind of each call, for whoever puts one here."""
+        """If a test sets a list here, the kind of each call is appended to it."""
         self.life = 0
         self._power_losses = 0
 
-    # --- what a test does to it ----------------------------------------------------------------
+    # --- for tests -----------------------------------------------------------------------------
 
     def crash(self, randomness: Randomness | None = None) -> None:
-        """Loses the power and gets it back."""
+        """Simulates a loss of power and a reboot."""
         self._power_losses += 1
-        self._root.sync()  # The mount point itself is not at stake.
+        self._root.sync()  # The mount point itself survives.
         self._root.crash(randomness)
         self.kill()
         self._used_bytes = _bytes_below(self._root)
 
     def kill(self) -> None:
-        """Ends the process: files are closed, all bytes and names stay."""
+        """Ends the process: files are closed; all bytes and names stay."""
         self.life += 1
         self._power_lost_at = None
         self._open_failures.clear()
         self.heal()
 
     def fill(self, free_bytes: int = 0) -> None:
-        """Leaves room for so many bytes and no more."""
+        """Leaves `free_bytes` of free space."""
         self._capacity_bytes = self._used_bytes + free_bytes
 
     def empty(self) -> None:
-        """Makes room again."""
+        """Ends the lack of space."""
         self._capacity_bytes = 1 << 40
 
     def fail_call(self, number: int, error: int = errno.EIO, *, short: bool = False) -> None:
-        """The n-th call from now on fails with an OSError, the next one being the first.
+        """Fails the n-th call from now with an OSError; the next call is number 1.
 
-        With `short` an append that fails has written half of its bytes.
+        With `short` a failing append writes half of its bytes.
         """
         self._failures[self.calls + number] = error
         if short:
             self._short_calls.add(self.calls + number)
 
     def heal(self) -> None:
-        """Whatever was to fail does not."""
+        """Cancels all scheduled failures of calls."""
         self._failures.clear()
-        self._spell = None
+        self._failing = None
 
     def fail_for_a_while(
         self, first: int, count: int, error: int = errno.EIO, *, kinds: Collection[str] = ()
     ) -> None:
-        """From the n-th call on, that one included, so many calls fail; with `kinds` only calls of these count.
+        """Fails `count` calls from number `first` on; with `kinds` only calls of these kinds count.
 
-        A kind is the name of a method of `Disk` or `File`. What `write_file` does has the names of
-        its parts.
+        A kind is the name of a method of `Disk` or `File`; `write_file` counts as its parts.
         """
-        self._spell = _Spell(first - 1, count, error, frozenset(kinds))
+        self._failing = _FailingRange(first - 1, count, error, frozenset(kinds))
 
     def fail_open(self, number: int, error: int = errno.EMFILE) -> None:
-        """The n-th call from now on that needs a descriptor fails, the next one being the first."""
+        """Fails the n-th call from now that needs a descriptor; the next one is number 1."""
         self._open_failures[self.opens + number] = error
 
     def lose_power_at(self, number: int) -> None:
-        """Nothing from the n-th call on happens any more, the next call being the first."""
+        """Cuts the power at the n-th call from now; the next call is number 1."""
         self._power_lost_at = self.calls + number
 
-    # --- what its files tell it ----------------------------------------------------------------
+    # --- for its files -------------------------------------------------------------------------
 
     def call(self, kind: str) -> None:
-        """Counts a call, and lets it fail if its time has come."""
+        """Counts a call, and raises its scheduled failure."""
         self.calls += 1
         if self.kinds is not None:
             self.kinds.append(kind)
@@ -253,7 +252,7 @@ class UnsyncedDisk:
             raise PowerLost(f"at call {self.calls}")
         if error := self._failures.pop(self.calls, 0):
             raise OSError(error, os.strerror(error))
-        if self._spell is not None and (error := self._spell.strike(kind)):
+        if self._failing is not None and (error := self._failing.error_of(kind)):
             raise OSError(error, os.strerror(error))
 
     def _call_open(self, kind: str) -> None:
@@ -263,16 +262,17 @@ class UnsyncedDisk:
             raise OSError(error, os.strerror(error))
 
     def is_short(self) -> bool:
-        """Whether the call that has just failed did half of its work."""
+        """Whether the call that just failed writes half of its bytes."""
         return self.calls in self._short_calls
 
     def take(self, count: int) -> int:
-        """How many of `count` bytes still fit."""
+        """Reserves space; returns how many of `count` bytes fit."""
         room = max(0, min(count, self._capacity_bytes - self._used_bytes))
         self._used_bytes += room
         return room
 
     def give_back(self, count: int) -> None:
+        """Frees space."""
         self._used_bytes -= count
 
     # --- Disk ----------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class UnsyncedDisk:
         return bytes(self._file(path).content)
 
     def write_file(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Several steps, as on a real disk, each of which may be the last."""
+        """Writes in several steps, as on a real disk; a crash may come after each."""
         temporary = path + ".tmp"
         self._call_open("open")
         folder, name = self._parent(temporary)

@@ -1,1 +1,1 @@
-"""For tests of other people: a broker inside a Python program, and fixtures for pytest."""
+"""For users' tests: a broker inside a Python program, and pytest fixtures."""

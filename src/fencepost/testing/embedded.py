@@ -1,17 +1,16 @@
-"""A broker inside a Python program: its own thread, its own loop, a temporary directory, a free port.
+"""A broker inside a Python program: a thread with an event loop, a temporary directory, a free port.
 
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It is the same node that `fencepost serve` runs. `call` runs a function on the broker's loop, which
-is how a test reaches the fault hook without a lock. Any thread may start, stop or call the broker;
-the loop's own may only call.
+It runs the same node as `fencepost serve`. `call` runs a function on the broker's loop; tests use
+it to inject faults without a lock. Any thread may start, stop or call the broker, except that the
+loop's thread may only call it.
 
-A broker belongs to the process that started it. A process that is forked from that one
-(`multiprocessing`) may use it as a client; there, `stop` and `close` do nothing. Copies of the
-broker's descriptors are let go of in the child, because they would keep the port and the directory
-taken, and connections open, after the broker is stopped. A broker that nobody has closed is closed
-when the interpreter ends.
+A broker belongs to the process that started it. A forked child (`multiprocessing`) may use it as a
+client; there, `stop` and `close` do nothing. The child replaces its copies of the broker's
+descriptors, which would otherwise keep the port, the directory lock and the connections open after
+the broker has stopped. A broker that is not closed is closed when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 START_TIMEOUT_SECONDS: Final = 60
-"""For a directory with a large log after a crash; an empty one takes milliseconds."""
+"""Enough for a large log after a crash; an empty directory takes milliseconds."""
 
 
 class Broker:
-    """One embedded broker. It may be started again after `stop`, on the same data and port."""
+    """An embedded broker. After `stop` it can be started again, with the same data and port."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Broker:
         self._durability = durability
         if not isinstance(config or {}, Mapping):
             raise TypeError(
-                f"config maps settings to values, as {{'num.partitions': 3}}; not {config!r}"
+                f"config must be a mapping such as {{'num.partitions': 3}}, not {config!r}"
             )
         self._overrides = parse_overrides(config or {})
         self._trace = None if trace is None else os.fspath(trace)
@@ -86,9 +85,9 @@ class Broker:
         self._lock: DirectoryLock | None = None
         self._process_id = os.getpid()
         self._changing = threading.RLock()
-        """Held by the thread that starts or stops it."""
+        """Held by the thread that starts or stops the broker."""
         self._calls: set[Future[None]] = set()
-        """Who waits in `call`, to be told when the loop ends first."""
+        """Pending calls of `call`, cancelled if the loop ends first."""
 
     def __enter__(self) -> Self:
         self.start()
@@ -108,7 +107,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client takes as `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers`."""
         self._require_running()
         return self._address
 
@@ -118,22 +117,21 @@ class Broker:
 
     @property
     def node(self) -> Node:
-        """The node itself, for tests; touch it only through `call`."""
+        """The node, for tests; use it only inside `call`."""
         assert self._node is not None, "the broker is not running"
         return self._node
 
     def start(self) -> None:
-        """Starts the broker and returns when it serves."""
+        """Starts the broker and returns when it accepts requests."""
         if self._is_inherited:
-            self._changing = (
-                threading.RLock()
-            )  # Whoever held it stayed behind in the other process.
+            # A thread of the parent process may have held the lock during the fork.
+            self._changing = threading.RLock()
         with self._changing:
             self._start_once()
 
     def _start_once(self) -> None:
         if self._thread is not None:
-            raise FencepostError("The broker is running already.")
+            raise FencepostError("The broker is already running.")
         refuse_optimised_python()
         self._process_id = os.getpid()
         _running.add(self)
@@ -157,25 +155,24 @@ class Broker:
         try:
             self._address = ready.result(START_TIMEOUT_SECONDS)
         except BaseException:
-            # Interrupted, or out of patience: a start that comes to its end after all must not
-            # serve.
+            # Interrupted, or timed out: the thread must not serve if it still gets that far.
             self._wake(thread)
             thread.join(1)
             self._delete_temporary()
             raise
         self._thread = thread
-        # The same port after a restart, so that clients find it again.
+        # A restart uses the same port, so that clients reconnect.
         self._port = int(self._address.rpartition(":")[2])
 
     def stop(self) -> None:
-        """Stops cleanly; the data stay until `close`."""
+        """Stops cleanly; the data are kept until `close`."""
         if self._is_inherited:
             self._thread = None
             _running.discard(self)
             return
         if threading.current_thread() is self._thread:
             raise FencepostError(
-                "The broker cannot be stopped on its own loop: stop it from another thread."
+                "The broker cannot be stopped from its own loop: use another thread."
             )
         with self._changing:
             self._stop()
@@ -193,14 +190,12 @@ class Broker:
 
     def _wake(self, thread: threading.Thread) -> None:
         if self._loop is not None and self._stopping is not None and thread.is_alive():
-            with contextlib.suppress(
-                RuntimeError
-            ):  # The loop has ended by itself: a fatal failure.
+            with contextlib.suppress(RuntimeError):  # A fatal failure has ended the loop.
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
     @property
     def _is_inherited(self) -> bool:
-        """Whether this is the copy of a process that was forked."""
+        """Whether this object is a copy in a forked child."""
         return os.getpid() != self._process_id
 
     def restart(self) -> None:
@@ -209,13 +204,13 @@ class Broker:
         self.start()
 
     def close(self) -> None:
-        """Stops, and deletes the data if they are in a temporary directory of ours."""
+        """Stops, and deletes the data if they are in a temporary directory."""
         if self._is_inherited:
             self.stop()
             self._delete_temporary()
             return
         with self._changing:
-            # What is deleted anyway need not reach the disk first.
+            # Data that are deleted next need no sync.
             self._discard = self._temporary is not None
             try:
                 self.stop()
@@ -228,8 +223,8 @@ class Broker:
         self._require_running()
         if self._is_inherited:
             raise FencepostError(
-                f"The broker runs in process {self._process_id}, which this one was forked from: "
-                "use it as a client, or start another one here."
+                f"The broker runs in process {self._process_id}, the parent of this fork: use it "
+                "as a client, or start another broker here."
             )
         assert self._loop is not None
         if threading.current_thread() is self._thread:
@@ -241,7 +236,7 @@ class Broker:
             try:
                 results.append(function(self.node))
                 done.set_result(None)
-            except BaseException as problem:  # noqa: BLE001 - it is raised where `call` was called
+            except BaseException as problem:  # noqa: BLE001 - raised to the caller of `call`
                 done.set_exception(problem)
 
         self._calls.add(done)
@@ -250,7 +245,7 @@ class Broker:
             done.result(START_TIMEOUT_SECONDS)
         except (CancelledError, RuntimeError) as problem:
             if done.done() and not done.cancelled():
-                raise  # The function's own.
+                raise  # The function raised it.
             reason = f" by itself: {self._failure}" if self._failure else ""
             raise FencepostError(f"The broker has stopped{reason}.") from problem
         finally:
@@ -315,8 +310,8 @@ class Broker:
                 shutil.rmtree(self._temporary, ignore_errors=True)
             self.data = self._temporary = None
 
-    def let_go_in_child(self, nothing: int) -> None:
-        """Replaces our copies of its descriptors with one of nothing; their numbers stay taken, as their objects think."""
+    def replace_descriptors(self, nothing: int) -> None:
+        """Points the copied descriptors to `nothing`; their numbers stay in use by their objects."""
         lock, node = self._lock, self._node
         found = [] if lock is None else [lock.descriptor]
         if node is not None:
@@ -328,26 +323,25 @@ class Broker:
 _running: Final[set[Broker]] = set()
 
 
-def _let_go_in_child() -> None:
+def _replace_descriptors_in_child() -> None:
     if not _running:
         return
     nothing = os.open(os.devnull, os.O_RDWR)
     for broker in list(_running):
-        broker.let_go_in_child(nothing)
+        broker.replace_descriptors(nothing)
     os.close(nothing)
 
 
 def _close_all() -> None:
-    """At the end of the interpreter: no folder of ours stays in the temporary directory."""
+    """Closes all brokers at interpreter exit, so that no temporary folder is left behind."""
     for broker in list(_running):
         with contextlib.suppress(FencepostError):
             broker.close()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
-# Before the pools of threads are closed, which the broker needs to stop: what is registered last
-# runs first, and importing the pools has registered their own end. Ordinary `atexit` functions run
-# after both.
+os.register_at_fork(after_in_child=_replace_descriptors_in_child)
+# The brokers must stop before the thread pools, which they need for it. Callbacks run in reverse
+# order of registration, and importing the pools registers theirs. `atexit` functions run later.
 import_module("concurrent.futures.thread")
 getattr(threading, "_register_atexit", atexit.register)(_close_all)
 
@@ -360,7 +354,7 @@ _ARGUMENTS: Final = {
 
 
 def _in_words_of_arguments(sentence: str) -> str:
-    """What is wrong in terms of `Broker(...)` and not of the command line."""
+    """Rewrites a message in terms of `Broker(...)` instead of the command line."""
     for option, argument in _ARGUMENTS.items():
         sentence = sentence.replace(option, argument)
     return sentence

@@ -1,12 +1,13 @@
-"""Brokers for the tests of other people. pytest finds these fixtures by itself where fencepost is installed:
+"""pytest fixtures with brokers, which pytest finds wherever fencepost is installed.
 
     def test_a_refund_is_emitted_once(fencepost_broker):
-        producer = confluent_kafka.Producer({"bootstrap.servers": fencepost_broker.bootstrap_servers})
+        servers = fencepost_broker.bootstrap_servers
+        producer = confluent_kafka.Producer({"bootstrap.servers": servers})
 
-For other settings of the brokers, override the fixture `fencepost_config`.
+To change the broker settings, override the fixture `fencepost_config`.
 
-Every pytest run of an environment with fencepost imports this module, also where no test wants a
-broker: so it imports the broker only when one is asked for.
+Every pytest run in an environment with fencepost imports this module, so it imports the broker only
+when a test needs one.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def fencepost_config() -> Mapping[str, object]:
-    """Settings of the brokers, by Kafka's names; to be overridden."""
+    """Broker settings by Kafka's names; override it to change them."""
     return {}
 
 
 @pytest.fixture
 def fencepost_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
-    """An empty broker for this test alone, which may stop and restart it."""
+    """A fresh broker for one test, which may stop and restart it."""
     from fencepost.testing.embedded import Broker
 
     with Broker(config=fencepost_config) as broker:
@@ -37,7 +38,7 @@ def fencepost_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]
 
 @pytest.fixture(scope="session")
 def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
-    """One broker for the whole run: faster, but tests see each other's topics, groups and transactional ids."""
+    """One broker for the whole run: faster, but tests share topics, groups and transactional ids."""
     from fencepost.testing.embedded import Broker
 
     with Broker(config=fencepost_config) as broker:

@@ -1,10 +1,9 @@
-"""The fixtures of `fixtures.py` for whoever names them in a conftest.py:
+"""The fixtures of `fixtures.py`, to be named in a conftest.py.
 
     pytest_plugins = ["fencepost.testing.pytest_plugin"]
 
-That is needed only where pytest does not look for plugins itself (PYTEST_DISABLE_PLUGIN_AUTOLOAD),
-and does no harm elsewhere. It is a module of its own because pytest refuses one module under two
-names.
+This is needed only where pytest does not load plugins itself (PYTEST_DISABLE_PLUGIN_AUTOLOAD), and
+harmless elsewhere. It is a separate module because pytest refuses one module under two names.
 """
 
 from __future__ import annotations

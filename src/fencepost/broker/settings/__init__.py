@@ -1,12 +1,12 @@
-"""Settings: which ones there are, where their values come from, and how clients see and change them.
+"""Settings: their tables, the sources of their values, and how clients describe and alter them.
 
-tables.py          every broker and topic setting that fencepost honours, and why others are ignored
-kinds.py           what a setting is: a typed attribute with Kafka's name, a default and a check
-config.py          the configuration of one broker: which of several sources wins
+tables.py          every supported broker and topic setting, and why others are ignored
+kinds.py           the class of a setting: a typed attribute with Kafka's name, a default, a check
+config.py          the configuration of one broker, and the precedence of its sources
 properties.py      the syntax of Java's .properties files
 listener.py        addresses as Kafka writes them
-views.py           settings as DescribeConfigs shows them
-changes.py         AlterConfigs and IncrementalAlterConfigs: checked as a whole, or refused
+views.py           settings as DescribeConfigs returns them
+changes.py         AlterConfigs and IncrementalAlterConfigs
 groups.py, client_metrics.py, loggers.py
                    the settings of the other resource types
 """

@@ -1,9 +1,8 @@
-"""Changes to settings as clients ask for them: checked as a whole, or refused with a sentence.
+"""AlterConfigs and IncrementalAlterConfigs: the changes of a resource are all made, or refused.
 
-IncrementalAlterConfigs names an operation for each setting; the older AlterConfigs names the
-settings that shall be there, and all others go. Both become one `AlterSettings` event per resource.
-Levels of loggers are not settings of the cluster: they are changed in this process at once, and not
-kept.
+IncrementalAlterConfigs has an operation for each setting; the older AlterConfigs lists all settings
+that the resource has afterwards. Both become one `AlterSettings` event per resource. Logger levels
+are not settings of the cluster: they change at once in this process, and are not stored.
 """
 
 from __future__ import annotations
@@ -53,21 +52,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOGGER_RESOURCE: Final = 8
-"""The type of resource that is the loggers of one broker."""
+"""The resource type BROKER_LOGGER."""
 
 _TABLES: Final[Mapping[int, Mapping[str, Setting[Any]]]] = {
     TOPIC_RESOURCE: TOPIC_SETTINGS,
     BROKER_RESOURCE: BROKER_SETTINGS,
     GROUP_RESOURCE: GROUP_SETTINGS,
-    # Kafka's controller does not know which settings of client metrics are lists, and neither do we
-    # then.
+    # As in Kafka's controller, APPEND and SUBTRACT do not work for lists of client metrics.
     CLIENT_METRICS_RESOURCE: {},
 }
-"""The settings of which it is known here whether they are lists."""
+"""The settings by resource type, to find out which ones are lists."""
 
 
 class Operation(IntEnum):
-    """What is to be done with a setting."""
+    """An operation on a setting."""
 
     SET = 0
     DELETE = 1
@@ -76,7 +74,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One setting and what somebody wants of it."""
+    """The requested change of one setting."""
 
     name: str
     operation: int
@@ -84,14 +82,14 @@ class Change(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """Whose settings they are."""
+    """The owner of settings: a topic, a broker, a group ..."""
 
     kind: int
     name: str
 
 
 class AlterLoggers(NamedTuple):
-    """Loggers of this process get these levels; None for the level of the logger above."""
+    """New levels for loggers of this process; None to inherit the level."""
 
     levels: Mapping[str, str | None]
 
@@ -100,7 +98,7 @@ Checked = AlterSettings | AlterLoggers | Refusal
 
 
 def check_changes(node: Node, resource: Resource, changes: Sequence[Change]) -> Checked:
-    """The event that makes these changes, or why they cannot be made."""
+    """The event for these changes, or the refusal."""
     if refused := _refuse_form(changes):
         return refused
     if resource.kind == LOGGER_RESOURCE:
@@ -121,7 +119,7 @@ def check_changes(node: Node, resource: Resource, changes: Sequence[Change]) -> 
 def check_replacement(
     node: Node, resource: Resource, settings: Sequence[tuple[str, str | None]]
 ) -> Checked:
-    """The event after which the resource has these settings and no others."""
+    """The event that replaces all settings of the resource, or the refusal."""
     changes = [Change(name, Operation.SET, value) for name, value in settings]
     if refused := _refuse_form(changes) or _refuse_resource(node, resource):
         return refused
@@ -133,7 +131,7 @@ def check_replacement(
 
 def _refuse_form(changes: Sequence[Change]) -> Refusal | None:
     if len({change.name for change in changes}) != len(changes):
-        return Refusal(ErrorCode.INVALID_REQUEST, "A setting is named twice.")
+        return Refusal(ErrorCode.INVALID_REQUEST, "A setting occurs twice.")
     for change in changes:
         if change.operation not in Operation.__members__.values():
             return Refusal(ErrorCode.INVALID_REQUEST, f"There is no operation {change.operation}.")
@@ -151,12 +149,12 @@ def _refuse_resource(node: Node, resource: Resource) -> Refusal | None:
         return refuse_nameless(resource)
     return Refusal(
         ErrorCode.INVALID_REQUEST,
-        f"Resources of type {resource.kind} have no settings that this request could change.",
+        f"Settings of resource type {resource.kind} cannot be altered.",
     )
 
 
 def refuse_nameless(resource: Resource) -> Refusal | None:
-    """A group or a subscription is there as soon as it has settings; all that it needs is a name."""
+    """Refuses an empty name; a group or subscription need not exist to get settings."""
     if resource.name:
         return None
     what = "group" if resource.kind == GROUP_RESOURCE else "client metrics subscription"
@@ -174,17 +172,17 @@ def _refuse_topic(node: Node, name: str) -> Refusal | None:
 
 
 def refuse_broker(node: Node, name: str) -> Refusal | None:
-    """The name of a broker is its number, or nothing for all of them."""
+    """Refuses a name that is neither this broker's id nor empty (all brokers)."""
     if name in (CLUSTER_DEFAULT, str(node.node_id)):
         return None
-    what = f"This is broker {node.node_id}" if name.isdigit() else "A broker is named by its number"
+    what = f"This is broker {node.node_id}" if name.isdigit() else "The name must be a broker id"
     return Refusal(ErrorCode.INVALID_REQUEST, f"{what}, not {name!r}.")
 
 
 def refuse_logger_owner(node: Node, name: str) -> Refusal | None:
-    """Loggers belong to one broker, never to all of them."""
+    """Refuses all brokers at once: loggers belong to one broker."""
     if name == CLUSTER_DEFAULT:
-        return Refusal(ErrorCode.INVALID_REQUEST, "Loggers are those of one broker: name it.")
+        return Refusal(ErrorCode.INVALID_REQUEST, "Loggers belong to one broker: send its id.")
     return refuse_broker(node, name)
 
 
@@ -193,7 +191,7 @@ def _check_loggers(changes: Sequence[Change]) -> Checked:
     for change in changes:
         if refused := _refuse_level(change, known):
             return refused
-    # What is deleted has no value, whatever the client sent.
+    # DELETE ignores the value that the client sent.
     return AlterLoggers(
         {each.name: each.value if each.operation == Operation.SET else None for each in changes}
     )
@@ -201,7 +199,7 @@ def _check_loggers(changes: Sequence[Change]) -> Checked:
 
 def _refuse_level(change: Change, known: set[str]) -> Refusal | None:
     if change.operation not in (Operation.SET, Operation.DELETE):
-        return Refusal(ErrorCode.INVALID_REQUEST, "A level is set or deleted; it is not a list.")
+        return Refusal(ErrorCode.INVALID_REQUEST, "A level is not a list: use SET or DELETE.")
     if change.name not in known:
         return Refusal(ErrorCode.INVALID_CONFIG, f"There is no logger {change.name!r}.")
     if change.operation == Operation.DELETE:
@@ -217,15 +215,15 @@ def _refuse_level(change: Change, known: set[str]) -> Refusal | None:
 
 
 def _new_value(resource: Resource, change: Change, present: str | None) -> str | None:
-    """The text that a setting has afterwards; None when it has none of its own any more."""
+    """The text of a setting after the change; None if it is deleted."""
     if change.operation == Operation.DELETE:
         return None
-    assert change.value is not None, "only DELETE goes without a value"
+    assert change.value is not None, "only DELETE has no value"
     if change.operation == Operation.SET:
         return change.value
     setting = _TABLES[resource.kind].get(change.name)
     if setting is None or setting.kind is not Kind.LIST:
-        raise ConfigError(f"{change.name} is not a list, so nothing can be added or taken away")
+        raise ConfigError(f"{change.name} is not a list: use SET or DELETE")
     before = setting.default if present is None else setting.parse(present)
     return ",".join(_combine(change.operation, list(before or ()), change.value.split(",")))
 
@@ -251,7 +249,7 @@ def _check_values(
         else:
             _check_broker(resource, present, wanted)
     except ConfigError as problem:
-        # Kafka answers a broker setting that will not do with INVALID_REQUEST (KAFKA-13609).
+        # Kafka answers an invalid broker setting with INVALID_REQUEST (KAFKA-13609).
         is_request = resource.kind == BROKER_RESOURCE or isinstance(problem, SubscriptionError)
         error = ErrorCode.INVALID_REQUEST if is_request else ErrorCode.INVALID_CONFIG
         return Refusal(error, str(problem))
@@ -276,9 +274,12 @@ def alter(
     respond: Callable[..., object],
     result: Callable[..., object],
 ) -> Parked:
-    """Makes the changes that `check` finds good; `respond` is the reply, `result` its part about one resource."""
+    """Makes the changes that `check` accepts.
 
-    def tell(resource: Resource, refused: Refusal | None) -> object:
+    `respond` builds the reply, and `result` its part for one resource.
+    """
+
+    def report(resource: Resource, refused: Refusal | None) -> object:
         return result(
             error_code=ErrorCode.NONE if refused is None else refused.error,
             error_message=None if refused is None else refused.message,
@@ -286,17 +287,17 @@ def alter(
             resource_name=resource.name,
         )
 
-    walk = _Walk(request, context, check)
-    walk.start(lambda told: respond(responses=[tell(*each) for each in told]))
-    return walk.parked
+    alteration = _Alteration(request, context, check)
+    alteration.start(lambda results: respond(responses=[report(*each) for each in results]))
+    return alteration.parked
 
 
-class _Walk:
-    """One request on its way over its resources.
+class _Alteration:
+    """One request, processed resource by resource.
 
-    Each resource is decided and appended in one turn of the loop, many of them over several turns.
-    The requests behind this one wait until all of it is in the log; the answer waits until it is
-    durable.
+    Each resource is decided and appended in one turn of the loop; many resources take several
+    turns. Later requests of the connection wait until all changes are in the log. The reply waits
+    until they are durable.
     """
 
     def __init__(
@@ -314,11 +315,11 @@ class _Walk:
         self._counts: Final = Counter(self._resources)
         self._refusals: list[Refusal | None] = [None] * len(self._resources)
         self._unfinished = 1
-        """Changes that are not durable yet, and the walk itself."""
+        """Changes that are not durable yet, plus one for the loop over the resources."""
 
     def start(self, respond: Callable[[Iterable[tuple[Resource, Refusal | None]]], object]) -> None:
         self._respond = respond
-        is_over = run_in_turns(self._context.node, self._steps(), self._walked)
+        is_over = run_in_turns(self._context.node, self._steps(), self._all_decided)
         self.parked.holds_followers = not is_over
 
     def _steps(self) -> Iterator[None]:
@@ -349,15 +350,15 @@ class _Walk:
         self._refusals[index] = _refuse_disk(errors[0])
         self._finish_one()
 
-    def _walked(self) -> None:
+    def _all_decided(self) -> None:
         self.parked.release()
         self._finish_one()
 
     def _finish_one(self) -> None:
         self._unfinished -= 1
         if self._unfinished == 0:
-            told = zip(self._resources, self._refusals, strict=True)
-            self.parked.answer(self._respond(told))
+            results = zip(self._resources, self._refusals, strict=True)
+            self.parked.answer(self._respond(results))
 
 
 def _set_levels(event: AlterLoggers, context: Context) -> None:
@@ -369,13 +370,13 @@ def _set_levels(event: AlterLoggers, context: Context) -> None:
 def _refuse_disk(error: ErrorCode) -> Refusal | None:
     if error is ErrorCode.NONE:
         return None
-    return Refusal(error, "The metadata log cannot be written now.")
+    return Refusal(error, "The metadata log could not be written; nothing was changed.")
 
 
 def _refuse_repeated(count: int) -> Refusal | None:
     if count == 1:
         return None
-    return Refusal(ErrorCode.INVALID_REQUEST, "A resource is named twice.")
+    return Refusal(ErrorCode.INVALID_REQUEST, "A resource occurs twice.")
 
 
 def _refuse_unauthorized(resource: Resource, context: Context) -> Refusal | None:

@@ -1,14 +1,14 @@
-"""The configuration of a broker: where values come from, and which one wins.
+"""The configuration of a broker, and the precedence of its sources.
 
-    the topic's own value                       (topic settings only)
+    the topic's value                           (topic settings only)
     the broker's dynamic value                  DYNAMIC_BROKER_CONFIG
     the cluster's dynamic value                 DYNAMIC_DEFAULT_BROKER_CONFIG
-    what the command line or a file said        STATIC_BROKER_CONFIG
+    the command line, or a properties file      STATIC_BROKER_CONFIG
     the table                                   DEFAULT_CONFIG
 
-The first of these that has a value wins. Dynamic values are records of the metadata log;
-`replace_dynamic` puts them over the static ones while the broker runs. Texts are kept beside the
-values, because DescribeConfigs shows where a value came from and what it hides.
+The first source with a value wins. Dynamic values are records of the metadata log;
+`replace_dynamic` applies them while the broker runs. The texts are kept beside the values, because
+DescribeConfigs returns the source of a value and the values that it overrides.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TOPIC_SETTINGS: Final = {setting.name: setting for setting in settings_of(TopicS
 
 
 class Source(IntEnum):
-    """Where a value came from, by the numbers of DescribeConfigs."""
+    """The source of a value, with its number in DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -59,7 +59,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One of the values that a setting could have, and where it stands."""
+    """One candidate for the value of a setting, and its source."""
 
     name: str
     text: str | None
@@ -69,9 +69,8 @@ class Synonym(NamedTuple):
 class BrokerConfig(BrokerSettings):
     """All broker settings of one node, read as attributes: `config.num_partitions`.
 
-    `given` is what the user wrote, and `unknown_ok` the names of a properties file, which may be
-    anybody's. `warnings` has a sentence for each setting that does nothing here, or less than it
-    says.
+    `given` holds the user's settings, and `unknown_ok` the names from a properties file, where
+    unknown ones are allowed. `warnings` has a sentence for each setting with no or limited effect.
     """
 
     def __init__(
@@ -100,13 +99,13 @@ class BrokerConfig(BrokerSettings):
         self._advertised: Final = self._find_advertised()
 
     def replace_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """Takes the dynamic values of the metadata log in the place of those before."""
+        """Replaces all dynamic values."""
         self.dynamic_default = dict(default)
         self.dynamic_own = dict(own)
         self._settle()
 
     def _settle(self) -> None:
-        """Computes every value anew; a dynamic text that cannot be read was refused before it was kept."""
+        """Computes every value again; dynamic texts were checked before they were stored."""
         for setting in BROKER_SETTINGS.values():
             given = next(self._texts_of(setting.name), None)
             value = setting.default if given is None else setting.parse(given)
@@ -117,7 +116,7 @@ class BrokerConfig(BrokerSettings):
         return (level[name] for level in levels if name in level)
 
     def _warn_of_copies(self) -> None:
-        """One sentence for all settings of a file that was made for several brokers."""
+        """Adds one warning for all settings that assume several brokers."""
         above = [
             f"{setting.name}={self.static[setting.name]}"
             for setting in BROKER_SETTINGS.values()
@@ -127,19 +126,18 @@ class BrokerConfig(BrokerSettings):
         ]
         if above:
             self.warnings.append(
-                f"there is one broker and so one copy of every partition: {', '.join(above)} "
+                f"one broker keeps one copy of every partition: {', '.join(above)} "
                 f"{'has' if len(above) == 1 else 'have'} the effect of 1"
             )
 
-    # -- who and where
+    # -- identity and addresses
 
     def _check_identity(self) -> None:
         if "broker.id" not in self.static:
             return
         if "node.id" in self.static and self.broker_id != self.node_id:
             raise ConfigError(
-                f"node.id is {self.node_id} and broker.id is {self.broker_id}; they must be the "
-                "same"
+                f"node.id is {self.node_id} and broker.id is {self.broker_id}; they must be equal"
             )
         if self.broker_id >= 0:
             self.__dict__["node_id"] = self.broker_id
@@ -148,13 +146,13 @@ class BrokerConfig(BrokerSettings):
         folders = self.log_dirs if self.log_dirs is not None else self.log_dir
         if len(folders) != 1 or not folders[0]:
             raise ConfigError(
-                f"log.dirs names {len(folders)} folders; fencepost keeps its data in one: "
-                "choose it with --data DIR"
+                f"log.dirs names {len(folders)} folders; fencepost uses one: choose it with "
+                "--data DIR"
             )
         return folders[0]
 
     def _only(self, setting: str, texts: Iterable[str]) -> Listener:
-        """The one listener for clients; those of Kafka's controllers mean nothing here."""
+        """The only client listener; controller listeners are ignored."""
         controllers = {
             name.strip().upper()
             for name in self.static.get("controller.listener.names", "").split(",")
@@ -163,8 +161,8 @@ class BrokerConfig(BrokerSettings):
         found = [listener for listener in parsed if listener.name not in controllers]
         if len(found) != 1:
             raise ConfigError(
-                f"{setting} names {len(found)} addresses for clients; one is served: "
-                "choose it with --listen HOST:PORT"
+                f"{setting} has {len(found)} client addresses; fencepost serves one: choose it "
+                "with --listen HOST:PORT"
             )
         return found[0]
 
@@ -178,7 +176,7 @@ class BrokerConfig(BrokerSettings):
             )
         if protocol.upper() != "PLAINTEXT":
             raise ConfigError(
-                f"listener {self.listener} wants {protocol}; only PLAINTEXT is served"
+                f"listener {self.listener} uses {protocol}; only PLAINTEXT is supported"
             )
 
     def _find_advertised(self) -> Listener:
@@ -193,18 +191,17 @@ class BrokerConfig(BrokerSettings):
             found = self.listener
         if found.host in ANY_HOST:
             raise ConfigError(
-                f"clients cannot be told to connect to {found}; say which name of this machine "
-                "they shall use: "
+                f"clients cannot connect to {found}; advertise a name of this machine: "
                 f"--config advertised.listeners={found.name}://NAME:{found.port or 'PORT'}"
             )
         return found
 
     def keep_to_loopback(self) -> str | None:
-        """Narrows "every address" to the loopback name that clients are told; the warning that says so.
+        """Narrows "every address" to an advertised loopback name, and returns a warning.
 
-        Kafka's own properties file listens everywhere and tells clients localhost. None where there
-        is nothing to narrow: clients on other machines are meant to come, and whoever starts the
-        broker must allow that.
+        Kafka's own properties file listens on every address and advertises localhost. None if there
+        is nothing to narrow: clients on other machines are intended, and the operator must allow
+        them.
         """
         if self.listener.host not in ANY_HOST or not is_loopback(self._advertised.host):
             return None
@@ -213,14 +210,14 @@ class BrokerConfig(BrokerSettings):
             self.listener._replace(host=self._advertised.host),
         )
         return (
-            f"listeners is {everywhere}, every address of this machine; this broker has no "
-            "authentication, so it listens "
-            f"on {self.listener.host} only. --allow-remote opens it to other machines"
+            f"listeners is {everywhere}, every address of this machine. The broker has no "
+            f"authentication, so it listens on {self.listener.host} only; --allow-remote opens it "
+            "to other machines"
         )
 
     @property
     def listen_host(self) -> str:
-        """Where the server listens; empty for every address of the machine."""
+        """The host to listen on; empty for every address of the machine."""
         return self.listener.host
 
     @property
@@ -229,20 +226,20 @@ class BrokerConfig(BrokerSettings):
         return self.listener.port
 
     def advertised(self, bound_port: int) -> tuple[str, int]:
-        """What clients are told to connect to, given the port that the server got."""
+        """The advertised host and port, given the port that the server is bound to."""
         return self._advertised.host, self._advertised.port or bound_port
 
     # -- descriptions
 
     def text_of(self, name: str) -> str | None:
-        """The value of a setting as Kafka's tools print it; of an ignored one, what was given."""
+        """The value of a setting as Kafka's tools print it; of an ignored one, the user's text."""
         setting = BROKER_SETTINGS.get(name)
         if setting is None:
             return next(self._texts_of(name), None)
         return setting.show(self.__dict__[setting.attribute])
 
     def synonyms(self, name: str) -> list[Synonym]:
-        """Everything that could be the value of `name`, the strongest first (KIP-226)."""
+        """All candidates for the value of `name`, the strongest first (KIP-226)."""
         names = next((group for group in BROKER_SYNONYMS.values() if group[0] == name), (name,))
         levels = (
             (self.dynamic_own, Source.DYNAMIC_BROKER),
@@ -256,14 +253,14 @@ class BrokerConfig(BrokerSettings):
             for each in names
             if each in level
         ]
-        # A weaker name before the asked one means that the asked one has no value: Kafka shows
-        # nothing then.
+        # A synonym in the first place means that the setting itself has no value: Kafka returns
+        # none then.
         while found and found[0].name != name:
             found.pop(0)
         return found
 
     def given_names(self) -> set[str]:
-        """Every name that somebody set, honoured or not."""
+        """All names that were set, including ignored ones."""
         return {*self.static, *self.dynamic_default, *self.dynamic_own}
 
 
@@ -279,7 +276,7 @@ _DEFAULT_TEXTS: Final[Mapping[str, str]] = {
 
 
 def review(name: str, value: str) -> str | None:
-    """A warning for a setting that does nothing here; ConfigError for one that cannot be taken."""
+    """A warning for a setting without effect; ConfigError for one that is refused."""
     if reason := REFUSED.get(name):
         if value.strip().lower() in ("", "none"):
             return None
@@ -292,12 +289,12 @@ def review(name: str, value: str) -> str | None:
 
 
 def is_known(name: str) -> bool:
-    """Whether Kafka has a broker setting of this name, whatever becomes of it here."""
+    """Whether Kafka has a broker setting of this name, supported here or not."""
     return name in REFUSED or name in BROKER_SETTINGS or why_ignored(name) is not None
 
 
 def why_ignored(name: str) -> str | None:
-    """The reason for which a setting of Kafka does nothing here; None for a name that is not such."""
+    """Why a setting of Kafka's has no effect; None for any other name."""
     for known, reason in IGNORED.items():
         if name == known or (known.endswith(".") and name.startswith(known)):
             return reason
@@ -305,7 +302,7 @@ def why_ignored(name: str) -> str | None:
 
 
 def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
-    """ConfigError unless a running broker may take this value; None deletes it."""
+    """Raises ConfigError unless the value can be set at run time; None deletes the setting."""
     setting = BROKER_SETTINGS.get(name)
     if setting is None:
         if value is not None:
@@ -314,7 +311,7 @@ def check_dynamic(name: str, value: str | None, *, for_cluster: bool) -> None:
     if setting.update is Update.READ_ONLY:
         raise ConfigError(f"{name} cannot be changed while the broker runs")
     if setting.update is Update.PER_BROKER and for_cluster:
-        raise ConfigError(f"{name} can be changed for one broker only, not for the cluster")
+        raise ConfigError(f"{name} can be changed per broker only, not for the cluster")
     if value is not None:
         setting.parse(value)
 
@@ -340,19 +337,19 @@ class TopicConfig(TopicSettings):
 
 
 def _from_broker(broker: BrokerConfig, setting: Setting[Any]) -> Any:
-    """The broker's value for a topic that has none of its own."""
+    """The broker's value, for a topic without an override."""
     for name in BROKER_SYNONYMS.get(setting.name, ()):
         value = broker.__dict__[BROKER_SETTINGS[name].attribute]
         if value is not None:
             unit = UNIT_MS.get(name.rpartition(".")[2])
             value = value * unit if unit else value
-            # Every negative retention means the same, and -1 is how Kafka shows it.
+            # Any negative retention means forever; Kafka shows -1.
             return max(value, -1) if setting.name == "retention.ms" else value
     return setting.default
 
 
 def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
-    """ConfigError unless a topic may have these settings."""
+    """Raises ConfigError unless a topic may have these settings."""
     for name, value in overrides.items():
         if name == INTERNAL_SEGMENT_BYTES:
             _INTERNAL_SEGMENT_SIZE.parse(value)
@@ -360,16 +357,16 @@ def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str]) ->
             raise ConfigError(f"there is no topic setting {name!r}{suggest(name, TOPIC_SETTINGS)}")
     config = TopicConfig(broker, overrides)
     if config.remote_storage_enable:
-        raise ConfigError("remote.storage.enable must stay false: all storage is local")
+        raise ConfigError("remote.storage.enable must be false: all storage is local")
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise ConfigError(
-            f"min.compaction.lag.ms is {config.min_compaction_lag_ms}; it must not be above "
-            f"max.compaction.lag.ms, which is {config.max_compaction_lag_ms}"
+            f"min.compaction.lag.ms must be at most max.compaction.lag.ms "
+            f"({config.max_compaction_lag_ms}), not {config.min_compaction_lag_ms}"
         )
 
 
 def warnings_of(table: Mapping[str, Setting[Any]], overrides: Mapping[str, str]) -> list[str]:
-    """A sentence for each setting that does nothing here."""
+    """A warning for each setting without effect."""
     known = ((table.get(name), value) for name, value in overrides.items())
     return [warning for setting, value in known if setting and (warning := setting.warn_of(value))]
 
@@ -381,7 +378,7 @@ _INTERNAL_SEGMENT_SIZE.name = INTERNAL_SEGMENT_BYTES
 
 
 def topic_log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """The settings of a topic in the form that its logs read."""
+    """The settings of a topic that its logs use."""
     topic = TopicConfig(broker, overrides)
     return LogConfig(
         segment_bytes=topic.rolled_at_bytes,
@@ -404,7 +401,7 @@ def topic_log_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> LogC
     )
 
 
-# -- reading
+# -- loading
 # --------------------------------------------------------------------------------------------------
 
 
@@ -416,7 +413,7 @@ def load_config(
     data: str | None = None,
     durability: str | None = None,
 ) -> BrokerConfig:
-    """The configuration that a command line asks for: options win over `settings`, those over the file."""
+    """The configuration of a command line: options win over `settings`, these over the file."""
     given = {} if settings_file is None else _read_file(settings_file)
     said = read_assignments(settings)
     unknown_ok = given.keys() - said.keys()
@@ -434,13 +431,13 @@ def load_config(
 
 
 def _listener_name(given: Mapping[str, str]) -> str:
-    """An advertised listener keeps its name when --listen says where to listen."""
+    """The name for the --listen address: that of the advertised listener, if there is one."""
     advertised = given.get("advertised.listeners", "")
     return advertised.partition("://")[0].strip() or "PLAINTEXT"
 
 
 def _check_listen(name: str, listen: str) -> None:
-    """--listen takes a place in `listeners`, but whoever wrote it wrote an address alone."""
+    """Reports a bad --listen address in its own terms, without a listener name."""
     try:
         parse_listener("--listen", f"{name}://{listen}")
     except ConfigError as problem:
@@ -457,18 +454,18 @@ def _read_file(path: str) -> dict[str, str]:
     except OSError as problem:
         reason: object = problem.strerror
     except UnicodeDecodeError:
-        reason = "it is not text in UTF-8"
+        reason = "it is not UTF-8 text"
     except ConfigError as problem:
         reason = problem
-    raise ConfigError(f"the settings in {path} cannot be read: {reason}")
+    raise ConfigError(f"{path} cannot be read: {reason}")
 
 
 def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """`key=value` texts, as the command line gives them; a later one wins."""
+    """Parses `name=value` texts of a command line; a later one wins."""
     found = {}
     for assignment in assignments:
         name, separator, value = assignment.partition("=")
         if not separator or not name.strip():
-            raise ConfigError(f"{assignment!r} is no setting; it must look like name=value")
+            raise ConfigError(f"{assignment!r} is not a setting; write name=value")
         found[name.strip()] = value.strip()
     return found

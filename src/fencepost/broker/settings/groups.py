@@ -1,9 +1,8 @@
-"""Settings of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071), as Kafka 4.3 has them.
+"""Settings of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071), as in Kafka 4.3.
 
-fencepost serves classic groups, which have no settings of their own: these are checked, kept and
-shown as in Kafka, and change nothing. A setting that a group does not have comes from the broker's
-setting of the same name behind `group.`; the broker's bounds
-(`group.consumer.min.session.timeout.ms`) hold for the group's values.
+fencepost serves classic groups, which have no settings. These are checked, stored and described as
+in Kafka, and have no effect. The default of a group setting is the broker setting of the same name
+with the prefix `group.`. The broker's bounds (`group.consumer.min.session.timeout.ms`) apply.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.failures import ConfigError
-from fencepost.base.options import suggest
+from fencepost.base.options import must_be, suggest
 from fencepost.broker.settings.config import Source, Synonym
 from fencepost.broker.settings.kinds import (
     at_least,
@@ -46,7 +45,7 @@ def _offset_reset(value: str) -> str | None:
 
 
 class GroupSettings:
-    """What a group may set for itself."""
+    """The settings of a group."""
 
     consumer_assignment_interval_ms = without_effect(integer(1_000, CONSUMER, at_least(0)))
     consumer_heartbeat_interval_ms = without_effect(integer(5_000, CONSUMER, at_least(1)))
@@ -74,7 +73,7 @@ GROUP_SETTINGS: Final = {setting.name: setting for setting in settings_of(GroupS
 _GROUPS_ONLY: Final = frozenset(
     {"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"}
 )
-"""Settings that the broker has no default for."""
+"""Settings without a broker default."""
 
 _BOUNDS: Final[Mapping[str, tuple[tuple[str, int] | None, tuple[str, int]]]] = {
     **{
@@ -107,7 +106,7 @@ _BOUNDS: Final[Mapping[str, tuple[tuple[str, int] | None, tuple[str, int]]]] = {
 
 
 def check_group_settings(broker: BrokerConfig, overrides: Mapping[str, str]) -> None:
-    """ConfigError unless a group may have these settings."""
+    """Raises ConfigError unless a group may have these settings."""
     for name, given in overrides.items():
         setting = GROUP_SETTINGS.get(name)
         if setting is None:
@@ -115,19 +114,19 @@ def check_group_settings(broker: BrokerConfig, overrides: Mapping[str, str]) -> 
         value = setting.parse(given)
         low, high = _BOUNDS.get(name, (None, None))
         if low is not None and value < _bound(broker, *low):
-            raise ConfigError(f"{name} is {given!r}; {low[0]} is {_bound(broker, *low)}")
+            raise must_be(name, f"at least {_bound(broker, *low)} ({low[0]})", given)
         if high is not None and value > _bound(broker, *high):
-            raise ConfigError(f"{name} is {given!r}; {high[0]} is {_bound(broker, *high)}")
+            raise must_be(name, f"at most {_bound(broker, *high)} ({high[0]})", given)
 
 
 def _bound(broker: BrokerConfig, name: str, default: int) -> int:
-    """A bound of the broker. It has no effect elsewhere, so its text was never checked."""
+    """A bound from the broker's settings; its text is used nowhere else and was never checked."""
     given = (broker.text_of(name) or "").strip()
     return int(given) if re.fullmatch(r"[+-]?[0-9]{1,10}", given) else default
 
 
 def group_synonyms(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> list[Synonym]:
-    """Every value that a group setting could have, the strongest first; the first one is its value."""
+    """All sources of a group setting, the strongest first; the first one is in effect."""
     setting = GROUP_SETTINGS[name]
     default_name = name if name in _GROUPS_ONLY else f"group.{name}"
     own = []

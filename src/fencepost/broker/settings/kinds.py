@@ -1,9 +1,9 @@
-"""What a setting is: a typed attribute that knows Kafka's name for it, its default and which values will do.
+"""The class of a setting: a typed attribute with Kafka's name, a default and a check.
 
-A table of settings is a class (`broker/settings/tables.py`): each attribute is a `Setting`, and its
-Kafka name is the attribute's with dots for underscores. An object with values keeps them in its
-`__dict__` under the same attribute, so reading one costs what any attribute costs, and mypy knows
-its type.
+A table of settings is a class (`broker/settings/tables.py`). Each attribute is a `Setting`; its
+Kafka name is the attribute name with dots for underscores. An object with values keeps them in its
+`__dict__` under the same name, so reading one costs no more than any attribute, and mypy knows its
+type.
 
 Numbers and booleans are parsed by `base/options.py`; a list is split at commas.
 """
@@ -28,11 +28,11 @@ from fencepost.base.options import (
 T = TypeVar("T")
 
 Check = Callable[[Any], str | None]
-"""Why a value will not do, as the end of the sentence "... must be"; None when it will."""
+"""Returns what a value must be, as the end of the sentence "... must be"; None if it is valid."""
 
 
 class Kind(Enum):
-    """Kafka's types of settings; the value is the number by which DescribeConfigs names the type."""
+    """Kafka's types of settings, with their numbers in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 class Update(Enum):
-    """Whether a broker setting may be changed while the broker runs, and for whom (KIP-226)."""
+    """Whether a broker setting can change at run time, and for which brokers (KIP-226)."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -52,7 +52,7 @@ class Update(Enum):
 
 
 class Setting(Generic[T]):
-    """One line of a table of settings."""
+    """One setting of a table."""
 
     __slots__ = (
         "attribute",
@@ -101,11 +101,11 @@ class Setting(Generic[T]):
     def __get__(self, instance: object, owner: type) -> T: ...
 
     def __get__(self, instance: object | None, owner: type) -> Setting[T] | T:
-        # An object with values has this attribute in its own __dict__, which Python asks first.
+        # An object with values has the attribute in its __dict__, which Python looks up first.
         return self if instance is None else self.default
 
     def parse(self, text: str) -> T:
-        """The value that a text stands for; ConfigError with the reason when it stands for none."""
+        """Parses a text; ConfigError says what the value must be."""
         value = _PARSERS[self.kind](self.name, text)
         problem = self.check(value) if self.check is not None else None
         if problem is not None:
@@ -113,13 +113,13 @@ class Setting(Generic[T]):
         return value  # type: ignore[no-any-return]
 
     def warn_of(self, text: str) -> str | None:
-        """A sentence for whoever counts on a value that is only shown."""
+        """A warning for a value that has no effect; None for the default."""
         if self.why_no_effect is None or self.parse(text) == self.default:
             return None
         return f"{self.name} has no effect: {self.why_no_effect}"
 
     def show(self, value: T | None) -> str | None:
-        """A value as Kafka's tools print it."""
+        """Formats a value as Kafka's tools print it."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -130,21 +130,21 @@ class Setting(Generic[T]):
 
 
 def settings_of(table: type) -> Iterator[Setting[Any]]:
-    """Every setting that a table declares, in the order of its lines."""
+    """All settings of a table, in declaration order."""
     for cls in reversed(table.__mro__):
         for value in vars(cls).values():
             if isinstance(value, Setting):
                 yield value
 
 
-# -- declaring
+# -- declarations
 # ------------------------------------------------------------------------------------------------
 
 
 def flag(
     default: bool, doc: str, *, update: Update = Update.READ_ONLY, why_differs: str | None = None
 ) -> Setting[bool]:
-    """A switch: true or false."""
+    """A boolean."""
     return Setting(Kind.BOOLEAN, default, doc, None, update, why_differs)
 
 
@@ -157,7 +157,7 @@ def integer(
     update: Update = Update.READ_ONLY,
     why_differs: str | None = None,
 ) -> Setting[int]:
-    """A whole number of 16, 32 or 64 bits, by its kind."""
+    """An integer of 16, 32 or 64 bits, by its kind."""
     return Setting(kind, default, doc, check, update, why_differs)
 
 
@@ -168,14 +168,14 @@ def optional_integer(
     kind: Kind = Kind.INT,
     update: Update = Update.READ_ONLY,
 ) -> Setting[int | None]:
-    """A whole number that has no default, because another setting stands behind it."""
+    """An integer without a default, because another setting is its fallback."""
     return Setting(kind, None, doc, check, update, None)
 
 
 def number(
     default: float, doc: str, check: Check | None = None, *, update: Update = Update.READ_ONLY
 ) -> Setting[float]:
-    """A number with a fraction."""
+    """A floating-point number."""
     return Setting(Kind.DOUBLE, default, doc, check, update, None)
 
 
@@ -187,12 +187,12 @@ def text(
     update: Update = Update.READ_ONLY,
     why_differs: str | None = None,
 ) -> Setting[str]:
-    """Any text, or one of a few words."""
+    """A string, or one of a few words."""
     return Setting(Kind.STRING, default, doc, check, update, why_differs)
 
 
 def optional_text(doc: str) -> Setting[str | None]:
-    """A text that may be absent."""
+    """A string without a default."""
     return Setting(Kind.STRING, None, doc, None, Update.READ_ONLY, None)
 
 
@@ -204,70 +204,70 @@ def words(
     update: Update = Update.READ_ONLY,
     why_differs: str | None = None,
 ) -> Setting[tuple[str, ...]]:
-    """A list of words between commas."""
+    """A comma-separated list."""
     return Setting(Kind.LIST, default, doc, check, update, why_differs)
 
 
 def optional_words(doc: str) -> Setting[tuple[str, ...] | None]:
-    """A list that may be absent."""
+    """A comma-separated list without a default."""
     return Setting(Kind.LIST, None, doc, None, Update.READ_ONLY, None)
 
 
 def without_effect(setting: Setting[T]) -> Setting[T]:
-    """One that is checked, kept and shown as in Kafka, and changes nothing here; its doc says why."""
+    """Marks a setting that is checked, stored and described as in Kafka but has no effect."""
     setting.why_no_effect = setting.doc
-    setting.doc = f"Shown, without effect: {setting.doc}."
+    setting.doc = f"No effect: {setting.doc}."
     return setting
 
 
 def at_most_effective(most: T, setting: Setting[T]) -> Setting[T]:
-    """One that takes and shows any value that Kafka takes, and acts as if it were no more than `most`."""
+    """Marks a setting that accepts any value of Kafka's but has the effect of at most `most`."""
     setting.most = most
     return setting
 
 
-# -- checking
+# -- checks
 # -------------------------------------------------------------------------------------------------
 
 
 def at_least(low: float) -> Check:
-    """Refuses smaller numbers."""
+    """Rejects smaller numbers."""
     return lambda value: None if value >= low else f"at least {low}"
 
 
 def between(low: float, high: float) -> Check:
-    """Refuses numbers outside of the bounds, which belong to it."""
+    """Rejects numbers outside the bounds, which are allowed themselves."""
     return lambda value: None if low <= value <= high else f"between {low} and {high}"
 
 
 def one_of(*allowed: str) -> Check:
-    """Refuses any other word; upper and lower case differ, as in Kafka."""
+    """Rejects any other word; case matters, as in Kafka."""
     return lambda value: None if value in allowed else f"one of {', '.join(allowed)}"
 
 
 def each_of(*allowed: str) -> Check:
-    """Refuses a list with any other word in it."""
+    """Rejects a list with any other word."""
     return lambda value: None if set(value) <= set(allowed) else f"a list of {', '.join(allowed)}"
 
 
 def not_zero(value: int) -> str | None:
-    """Refuses 0, at which nothing would be kept; whatever is below means never."""
+    """Rejects 0, which would delete everything; a negative number means never."""
     return None if value else "-1, or at least 1"
 
 
 def gzip_level(value: int) -> str | None:
-    """Refuses 0, which would not compress, with all that is out of bounds; -1 leaves it to the codec."""
+    """Rejects levels that gzip does not have, and 0 (no compression); -1 is the codec's default."""
     return None if value == -1 or 1 <= value <= 9 else "-1, or between 1 and 9"
 
 
 def replicas(value: tuple[str, ...]) -> str | None:
-    """Refuses what is not a list of partition:broker, or * for all of them."""
+    """Rejects anything but a list of partition:broker, or * for all."""
     if value == ("*",) or all(_REPLICA.fullmatch(word) for word in value):
         return None
     return "*, or a list of partition:broker"
 
 
-# -- reading texts
+# -- parsing
 # ---------------------------------------------------------------------------------------------
 
 _REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")

@@ -1,4 +1,4 @@
-"""Addresses as Kafka's settings write them: `PLAINTEXT://127.0.0.1:9092`."""
+"""Listener addresses in Kafka's syntax: `PLAINTEXT://127.0.0.1:9092`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fencepost.base.failures import ConfigError
 MAX_PORT: Final = 65_535
 
 ANY_HOST: Final = ("", "0.0.0.0", "::")
-"""To listen on every address of the machine. Nobody can be told to connect to them."""
+"""Hosts that mean every address of the machine; clients cannot connect to them."""
 
 
 class Listener(NamedTuple):
-    """One address, to listen on or to be told to clients."""
+    """One address, to listen on or to advertise."""
 
     name: str
     host: str
@@ -26,7 +26,7 @@ class Listener(NamedTuple):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it; of a name other than localhost that is not known."""
+    """Whether only this machine can reach the host; False for names other than localhost."""
     if host == "localhost":
         return True
     try:
@@ -36,15 +36,15 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_listener(setting: str, text: str) -> Listener:
-    """`PLAINTEXT://127.0.0.1:9092`, `PLAINTEXT://[::1]:0`, `PLAINTEXT://:9092` for all addresses."""
+    """Parses `PLAINTEXT://127.0.0.1:9092`; an empty host stands for all addresses."""
     name, separator, address = text.strip().partition("://")
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ConfigError(f"{setting} has {text!r}; an IPv6 address is written in brackets")
+        raise ConfigError(f"{setting} has {text!r}; put the IPv6 address in brackets")
     if not (separator and name and colon and port.isascii() and port.isdigit()):
         raise ConfigError(f"{setting} has {text!r}; it must look like PLAINTEXT://host:port")
     if int(port) > MAX_PORT:
-        raise ConfigError(f"{setting} has {text!r}; a port is at most {MAX_PORT}")
+        raise ConfigError(f"{setting} has {text!r}; the port must be at most {MAX_PORT}")
     return Listener(name.upper(), host, int(port))

@@ -1,9 +1,8 @@
-"""The loggers of this process as Kafka's tools see them (the resource BROKER_LOGGER, KIP-412).
+"""The broker's loggers as Kafka's tools show them (the resource BROKER_LOGGER, KIP-412).
 
-`root` is the logger `fencepost`, above all of the broker's: the broker may run inside another
-program, whose own loggers are none of its clients' business. A logger is there once its module is
-imported; a handler's is imported with the first request that it serves. Levels last until the
-process ends, as in Kafka.
+`root` is the logger `fencepost`: the broker may run inside another program, whose loggers its
+clients must not change. A logger exists once its module is imported; a handler is imported by the
+first request that it serves. Levels last until the process ends, as in Kafka.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ LEVELS: Final[Mapping[str, int]] = {
     "DEBUG": logging.DEBUG,
     "TRACE": logging.DEBUG // 2,
 }
-"""Kafka's levels, the most important first."""
+"""Kafka's levels, the most severe first."""
 
 
 def logger_names() -> list[str]:
-    """Every logger of the broker that is there now."""
-    # A copy: another thread may import a module meanwhile.
+    """All loggers of the broker that exist now."""
+    # A copy: another thread may import a module at the same time.
     known = list(logging.root.manager.loggerDict.items())
     return [
         ROOT,
@@ -43,13 +42,13 @@ def logger_names() -> list[str]:
 
 
 def level_of(name: str) -> str:
-    """The level at which a logger speaks, its own or the one that it inherits."""
+    """The effective level of a logger, its own or inherited."""
     effective = _logger(name).getEffectiveLevel()
     return next((word for word, level in LEVELS.items() if effective >= level), "TRACE")
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Gives a logger a level of its own; None makes it inherit its level again."""
+    """Sets the level of a logger; None makes it inherit its level."""
     _logger(name).setLevel(logging.NOTSET if level is None else LEVELS[level])
 
 

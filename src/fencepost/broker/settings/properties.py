@@ -1,9 +1,8 @@
-r"""Java's .properties files, which is how Kafka's settings are kept.
+r"""The syntax of Java's .properties files, in which Kafka keeps its settings.
 
-A line is a comment (`#` or `!` first), blank, or a key and a value with `=`, `:` or blanks between
-them. A backslash at the end of a line joins the next one to it, without that one's leading blanks.
-Within a key or a value a backslash makes the next character plain, except in \t \n \r \f and
-\uXXXX.
+A line is blank, a comment (it begins with `#` or `!`), or a key and a value separated by `=`, `:`
+or blanks. A backslash at the end of a line appends the next line without its leading blanks. In a
+key or value a backslash makes the next character literal, except in \t \n \r \f and \uXXXX.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "": ""}
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The keys and values of a file; the last line of a key wins."""
+    """The keys and values of a file; the last value of a key wins."""
     found = {}
     for line in _logical_lines(text):
         match = _KEY.match(line)
@@ -49,7 +48,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _ends_open(line: str) -> bool:
-    """An odd number of backslashes at the end: the last one escapes the line break."""
+    """Whether the line ends in an odd number of backslashes: the last one escapes the break."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
@@ -60,7 +59,7 @@ def _unescape(text: str) -> str:
 def _meant(match: re.Match[str]) -> str:
     escaped = match.group(1)
     if escaped == "u":
-        raise ConfigError(r"it has \u without four hexadecimal digits behind it")
+        raise ConfigError(r"\u must be followed by four hexadecimal digits")
     if len(escaped) == 5:
         return chr(int(escaped[1:], 16))
     return _CONTROLS.get(escaped, escaped)

@@ -1,16 +1,16 @@
-"""The tables: every broker and topic setting that fencepost honours, and what it does with the rest of Kafka's.
+"""The tables: every supported broker and topic setting, and the treatment of Kafka's others.
 
-Three things can happen to a name:
+A setting of Kafka's is one of these:
 
-- it stands in `BrokerSettings` or `TopicSettings`: it is honoured, with Kafka's default unless
-  `why_differs` says otherwise. A few are only checked and shown (`without_effect`), or take no more
-  effect than one broker allows (`at_most_effective`); at the start a warning says so;
-- it is Kafka's but has no meaning here (`IGNORED`): it is accepted, kept, shown, and a warning says
-  why it does nothing, so that a properties file made for Kafka can be used as it is;
-- it would make somebody believe in a protection that is not there (`REFUSED`): it is an error.
+- supported: it is in `BrokerSettings` or `TopicSettings`, with Kafka's default unless `why_differs`
+  gives a reason. A few are checked and described but have no effect (`without_effect`), or only the
+  effect that one broker allows (`at_most_effective`); the start logs a warning for them;
+- ignored (`IGNORED`): it has no meaning here. It is accepted, stored and described, and the start
+  logs a warning, so that a properties file of Kafka's can be used unchanged;
+- refused (`REFUSED`): it promises a protection that does not exist here. It is an error.
 
-Anything else is a typing error and is refused, with the closest name that exists. In a properties
-file it is a warning: such files carry names of older versions of Kafka and of its vendors, which
+Any other name is a typo and is refused, with the most similar name as a suggestion. In a properties
+file it is only a warning: such files contain names of older Kafka versions and of vendors, which
 Kafka ignores too.
 """
 
@@ -51,8 +51,8 @@ GIBIBYTE: Final = 1024**3
 SMALLEST_SEGMENT_BYTES: Final = 1024**2
 
 ALL_LOCAL: Final = "all storage is local"
-AT_ONCE: Final = "a removed file is deleted at once"
-BY_DURABILITY: Final = "logs are synced as durability says"
+AT_ONCE: Final = "files are deleted at once"
+BY_DURABILITY: Final = "the setting durability decides when logs are synced"
 GROWING: Final = "files grow as they are written"
 ONE_COPY: Final = "there is one copy of every partition"
 ONE_LEVEL: Final = "each codec has one level"
@@ -62,52 +62,48 @@ WIDE: Final = Update.CLUSTER_WIDE
 
 
 class BrokerSettings:
-    """What `fencepost serve --config` and a properties file may set."""
+    """The settings of a broker: `fencepost serve --config`, or a properties file."""
 
-    # -- who and where
-    node_id = integer(
-        1, "The number of this broker in its cluster.", at_least(0), why_differs="Kafka has none"
-    )
+    # -- identity and addresses
+    node_id = integer(1, "The id of this broker.", at_least(0), why_differs="Kafka has no default")
     broker_id = integer(-1, "The old name of node.id.")
     broker_rack = optional_text("The rack that Metadata reports for this broker.")
     listeners = words(
         ("PLAINTEXT://127.0.0.1:9092",),
-        "The addresses to listen on; port 0 takes a free one.",
-        why_differs="loopback only unless told otherwise",
+        "The address to listen on; port 0 chooses a free one.",
+        why_differs="loopback only by default",
     )
-    advertised_listeners = optional_words("The addresses that clients are told, where they differ.")
+    advertised_listeners = optional_words("The address for clients, if it differs from listeners.")
     listener_security_protocol_map = text(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The protocol of each listener by its name; PLAINTEXT is the one that is served.",
+        "The protocol of each listener name; only PLAINTEXT is supported.",
     )
     log_dir = words(
         ("fencepost-data",),
         "The data directory.",
-        why_differs="a folder where one starts, not /tmp",
+        why_differs="a folder in the working directory, not in /tmp",
     )
     log_dirs = optional_words("The data directory; this name wins over log.dir.")
     durability = text(
         "os",
-        "What acknowledged means: os survives the death of the process, fsync a loss of power.",
+        "What an acknowledged record survives: os a crash of the process, fsync a loss of power.",
         one_of("os", "fsync"),
-        why_differs="fencepost's own",
+        why_differs="not in Kafka",
     )
 
     # -- topics
-    num_partitions = integer(1, "Partitions of a topic whose creator names no number.", at_least(1))
+    num_partitions = integer(1, "Default number of partitions of a new topic.", at_least(1))
     default_replication_factor = at_most_effective(
-        1, integer(1, "Copies of a topic whose creator names no number; there is one.", at_least(1))
+        1, integer(1, "Default replication factor of a new topic; always 1.", at_least(1))
     )
     min_insync_replicas = at_most_effective(
         1,
-        integer(
-            1, "Copies that must have a record; one copy always has.", at_least(1), update=WIDE
-        ),
+        integer(1, "Replicas that must have a record; there is one.", at_least(1), update=WIDE),
     )
-    auto_create_topics_enable = flag(True, "Whether asking for a topic creates it.")
+    auto_create_topics_enable = flag(True, "Whether a Metadata request creates absent topics.")
     delete_topic_enable = flag(True, "Whether topics can be deleted.")
     max_request_partition_size_limit = integer(
-        2000, "Partitions in one answer of DescribeTopicPartitions.", at_least(1)
+        2000, "Partitions in one reply of DescribeTopicPartitions.", at_least(1)
     )
 
     # -- connections and requests
@@ -116,51 +112,50 @@ class BrokerSettings:
     )
     max_connections = integer(
         limits.MAX_CONNECTIONS,
-        "Open connections; the next one is closed.",
+        "Open connections; further ones are closed.",
         at_least(1),
         update=WIDE,
-        why_differs="Kafka has no bound; fewer are taken where `ulimit -n` leaves no room for "
-        "as many",
+        why_differs="Kafka has no limit; `ulimit -n` may allow fewer",
     )
     connections_max_idle_ms = integer(
-        600_000, "A connection without requests for so long is closed.", kind=Kind.LONG
+        600_000, "A connection that is idle for longer is closed.", kind=Kind.LONG
     )
     queued_max_request_bytes = integer(
         limits.QUEUED_REQUEST_BYTES,
-        "Memory for the large requests of all connections; the next ones are read later. 0 or "
-        "less: no bound.",
+        "Memory for the large requests of all connections; further ones wait. 0 or less: no limit.",
         kind=Kind.LONG,
-        why_differs="Kafka has no bound",
+        why_differs="Kafka has no limit",
     )
     queued_max_response_bytes = integer(
         limits.QUEUED_RESPONSE_BYTES,
-        "Memory for replies that clients have not read; then fetches bring less or wait. 0 or "
-        "less: no bound.",
+        "Memory for unread replies; beyond it fetches return less or wait. 0 or less: no limit.",
         kind=Kind.LONG,
-        why_differs="fencepost's own; Kafka sends from the page cache",
+        why_differs="not in Kafka, which sends from the page cache",
     )
     message_max_bytes = integer(
         limits.MAX_BATCH_BYTES, "The largest record batch.", at_least(0), update=WIDE
     )
     fetch_max_bytes = integer(
-        limits.FETCH_RESPONSE_MAX_BYTES, "The most that one fetch returns.", at_least(1024)
+        limits.FETCH_RESPONSE_MAX_BYTES, "The largest fetch reply.", at_least(1024)
     )
 
     # -- the log
     log_segment_bytes = integer(
         GIBIBYTE,
-        "Size at which a segment is closed.",
+        "Size at which a segment is rolled.",
         at_least(SMALLEST_SEGMENT_BYTES),
         update=WIDE,
     )
     log_roll_ms = optional_integer(
-        "Age at which a segment is closed.", at_least(1), kind=Kind.LONG, update=WIDE
+        "Age at which a segment is rolled.", at_least(1), kind=Kind.LONG, update=WIDE
     )
-    log_roll_hours = integer(168, "Age at which a segment is closed, in hours.", at_least(1))
+    log_roll_hours = integer(168, "Age at which a segment is rolled, in hours.", at_least(1))
     log_roll_jitter_ms = optional_integer(
-        "At most this is taken off the age.", at_least(0), kind=Kind.LONG, update=WIDE
+        "Largest random reduction of that age.", at_least(0), kind=Kind.LONG, update=WIDE
     )
-    log_roll_jitter_hours = integer(0, "At most this is taken off the age, in hours.", at_least(0))
+    log_roll_jitter_hours = integer(
+        0, "Largest random reduction of that age, in hours.", at_least(0)
+    )
     log_retention_ms = optional_integer(
         "Age at which a segment is deleted; -1 never.", not_zero, kind=Kind.LONG, update=WIDE
     )
@@ -169,14 +164,17 @@ class BrokerSettings:
     )
     log_retention_hours = integer(168, "Age at which a segment is deleted, in hours.", not_zero)
     log_retention_bytes = integer(
-        -1, "Size of a partition above which old segments go.", kind=Kind.LONG, update=WIDE
+        -1,
+        "Size of a partition above which old segments are deleted; -1 never.",
+        kind=Kind.LONG,
+        update=WIDE,
     )
     log_retention_check_interval_ms = integer(
-        300_000, "Pause between two looks for segments to delete.", at_least(1), kind=Kind.LONG
+        300_000, "Interval of the check for segments to delete.", at_least(1), kind=Kind.LONG
     )
     log_cleanup_policy = words(
         ("delete",),
-        "What becomes of old segments: delete, compact, both or neither.",
+        "How old segments are handled: delete, compact, both or neither.",
         each_of("compact", "delete"),
         update=WIDE,
     )
@@ -199,20 +197,30 @@ class BrokerSettings:
         integer(MAX_LONG, BY_DURABILITY, kind=Kind.LONG)
     )
     log_flush_offset_checkpoint_interval_ms = integer(
-        60_000, "Pause between two writings of the recovery points.", at_least(0)
+        60_000, "Interval at which recovery points are saved.", at_least(0)
     )
     log_preallocate = without_effect(flag(False, GROWING, update=WIDE))
     log_message_timestamp_type = text(
-        "CreateTime", "Whose clock dates a record.", one_of(*TIMESTAMP_TYPES), update=WIDE
+        "CreateTime",
+        "Whether timestamps come from the producer or the broker.",
+        one_of(*TIMESTAMP_TYPES),
+        update=WIDE,
     )
     log_message_timestamp_before_max_ms = integer(
-        MAX_LONG, "How old a record's time may be.", at_least(0), kind=Kind.LONG, update=WIDE
+        MAX_LONG, "How old a timestamp may be.", at_least(0), kind=Kind.LONG, update=WIDE
     )
     log_message_timestamp_after_max_ms = integer(
-        3_600_000, "How far ahead a record's time may be.", at_least(0), kind=Kind.LONG, update=WIDE
+        3_600_000,
+        "How far in the future a timestamp may be.",
+        at_least(0),
+        kind=Kind.LONG,
+        update=WIDE,
     )
     compression_type = text(
-        "producer", "The codec on disk; producer keeps what came.", one_of(*CODECS), update=WIDE
+        "producer",
+        "The codec on disk; producer keeps the producer's.",
+        one_of(*CODECS),
+        update=WIDE,
     )
     compression_gzip_level = without_effect(integer(-1, ONE_LEVEL, gzip_level, update=WIDE))
     compression_lz4_level = without_effect(integer(9, ONE_LEVEL, between(1, 17), update=WIDE))
@@ -224,19 +232,27 @@ class BrokerSettings:
     # -- compaction
     log_cleaner_enable = flag(True, "Whether compacted topics are compacted.")
     log_cleaner_backoff_ms = integer(
-        15_000, "Pause when nothing is to be compacted.", at_least(0), kind=Kind.LONG, update=WIDE
+        15_000,
+        "Pause when no log needs compaction.",
+        at_least(0),
+        kind=Kind.LONG,
+        update=WIDE,
     )
     log_cleaner_delete_retention_ms = integer(
-        DAY_MS, "How long tombstones stay.", at_least(0), kind=Kind.LONG, update=WIDE
+        DAY_MS, "How long tombstones are kept.", at_least(0), kind=Kind.LONG, update=WIDE
     )
     log_cleaner_min_compaction_lag_ms = integer(
         0, "Younger records are not compacted.", at_least(0), kind=Kind.LONG, update=WIDE
     )
     log_cleaner_max_compaction_lag_ms = integer(
-        MAX_LONG, "Older records are compacted soon.", at_least(1), kind=Kind.LONG, update=WIDE
+        MAX_LONG,
+        "Age at which a record must be compacted.",
+        at_least(1),
+        kind=Kind.LONG,
+        update=WIDE,
     )
     log_cleaner_min_cleanable_ratio = number(
-        0.5, "Share of new bytes that makes a log worth compacting.", between(0, 1), update=WIDE
+        0.5, "Share of uncompacted bytes that starts a compaction.", between(0, 1), update=WIDE
     )
 
     # -- groups and their offsets
@@ -244,23 +260,23 @@ class BrokerSettings:
     group_max_session_timeout_ms = integer(1_800_000, "The longest session timeout of a member.")
     group_initial_rebalance_delay_ms = integer(
         0,
-        "Time that an empty group waits for more members before its first rebalance.",
-        why_differs="Kafka waits 3000 ms; on one machine for development that only costs time",
+        "How long an empty group waits for more members before its first rebalance.",
+        why_differs="Kafka waits 3000 ms, which only costs time in development",
     )
     group_max_size = integer(
         limits.MAX_GROUP_SIZE,
         "Members of one group.",
         at_least(1),
-        why_differs="Kafka has no bound",
+        why_differs="Kafka has no limit",
     )
     offset_metadata_max_bytes = integer(
-        limits.MAX_OFFSET_METADATA_BYTES, "The longest text beside a committed offset."
+        limits.MAX_OFFSET_METADATA_BYTES, "Longest metadata of a committed offset."
     )
     offsets_retention_minutes = integer(
         10_080, "How long the offsets of an empty group are kept.", at_least(1)
     )
     offsets_retention_check_interval_ms = integer(
-        600_000, "Pause between two looks for expired offsets.", at_least(1), kind=Kind.LONG
+        600_000, "Interval of the check for expired offsets.", at_least(1), kind=Kind.LONG
     )
     offsets_topic_num_partitions = integer(
         50, "Partitions of __consumer_offsets; fixed once it exists.", at_least(1)
@@ -269,7 +285,7 @@ class BrokerSettings:
         1,
         integer(
             1,
-            "Copies of __consumer_offsets; there is one.",
+            "Replication factor of __consumer_offsets; always 1.",
             at_least(1),
             kind=Kind.SHORT,
             why_differs=ONE_COPY,
@@ -281,16 +297,16 @@ class BrokerSettings:
 
     # -- transactions and producers
     transaction_max_timeout_ms = integer(
-        900_000, "The longest transaction timeout a producer may ask for.", at_least(1)
+        900_000, "The longest transaction timeout a producer may request.", at_least(1)
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = integer(
-        10_000, "Pause between two looks for transactions past their timeout.", at_least(1)
+        10_000, "Interval of the check for timed-out transactions.", at_least(1)
     )
     transactional_id_expiration_ms = integer(
-        WEEK_MS, "How long an unused transactional id is remembered.", at_least(1)
+        WEEK_MS, "How long an unused transactional id is kept.", at_least(1)
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = integer(
-        3_600_000, "Pause between two looks for expired transactional ids.", at_least(1)
+        3_600_000, "Interval of the check for expired transactional ids.", at_least(1)
     )
     transaction_state_log_num_partitions = integer(
         50, "Partitions of __transaction_state; fixed once it exists.", at_least(1)
@@ -299,7 +315,7 @@ class BrokerSettings:
         1,
         integer(
             1,
-            "Copies of __transaction_state; there is one.",
+            "Replication factor of __transaction_state; always 1.",
             at_least(1),
             kind=Kind.SHORT,
             why_differs=ONE_COPY,
@@ -309,7 +325,7 @@ class BrokerSettings:
         1,
         integer(
             1,
-            "Copies that must have a record; one copy always has.",
+            "Replicas that must have a record; there is one.",
             at_least(1),
             why_differs=ONE_COPY,
         ),
@@ -322,33 +338,35 @@ class BrokerSettings:
     )
     transaction_recovery_ongoing = text(
         "resume",
-        "What becomes of open transactions at a start: resume until their timeout, or abort.",
+        "Open transactions at a start: resume them until their timeout, or abort them.",
         one_of("resume", "abort"),
-        why_differs="fencepost's own",
+        why_differs="not in Kafka",
     )
     producer_id_expiration_ms = integer(
-        DAY_MS, "How long a silent producer's sequences are kept.", at_least(1), update=WIDE
+        DAY_MS, "How long the sequences of an idle producer are kept.", at_least(1), update=WIDE
     )
     producer_id_expiration_check_interval_ms = integer(
-        600_000, "Pause between two looks for silent producers.", at_least(1)
+        600_000, "Interval of the check for idle producers.", at_least(1)
     )
 
 
 class TopicSettings:
-    """What a topic may set for itself; where it does not, the broker's synonym stands."""
+    """The settings of a topic; the default is the broker setting in `BROKER_SYNONYMS`."""
 
     cleanup_policy = words(
         ("delete",),
-        "What becomes of old segments: delete, compact, both or neither.",
+        "How old segments are handled: delete, compact, both or neither.",
         each_of("compact", "delete"),
     )
     compression_type = text(
-        "producer", "The codec on disk; producer keeps what came.", one_of(*CODECS)
+        "producer", "The codec on disk; producer keeps the producer's.", one_of(*CODECS)
     )
     compression_gzip_level = without_effect(integer(-1, ONE_LEVEL, gzip_level))
     compression_lz4_level = without_effect(integer(9, ONE_LEVEL, between(1, 17)))
     compression_zstd_level = without_effect(integer(3, ONE_LEVEL, between(-131_072, 22)))
-    delete_retention_ms = integer(DAY_MS, "How long tombstones stay.", at_least(0), kind=Kind.LONG)
+    delete_retention_ms = integer(
+        DAY_MS, "How long tombstones are kept.", at_least(0), kind=Kind.LONG
+    )
     file_delete_delay_ms = without_effect(integer(60_000, AT_ONCE, at_least(0), kind=Kind.LONG))
     flush_messages = without_effect(integer(MAX_LONG, BY_DURABILITY, at_least(1), kind=Kind.LONG))
     flush_ms = without_effect(integer(MAX_LONG, BY_DURABILITY, at_least(0), kind=Kind.LONG))
@@ -358,50 +376,50 @@ class TopicSettings:
     local_retention_bytes = without_effect(integer(-2, ALL_LOCAL, at_least(-2), kind=Kind.LONG))
     local_retention_ms = without_effect(integer(-2, ALL_LOCAL, at_least(-2), kind=Kind.LONG))
     max_compaction_lag_ms = integer(
-        MAX_LONG, "Older records are compacted soon.", at_least(1), kind=Kind.LONG
+        MAX_LONG, "Age at which a record must be compacted.", at_least(1), kind=Kind.LONG
     )
     max_message_bytes = integer(limits.MAX_BATCH_BYTES, "The largest record batch.", at_least(0))
     message_timestamp_after_max_ms = integer(
-        3_600_000, "How far ahead a record's time may be.", at_least(0), kind=Kind.LONG
+        3_600_000, "How far in the future a timestamp may be.", at_least(0), kind=Kind.LONG
     )
     message_timestamp_before_max_ms = integer(
-        MAX_LONG, "How old a record's time may be.", at_least(0), kind=Kind.LONG
+        MAX_LONG, "How old a timestamp may be.", at_least(0), kind=Kind.LONG
     )
     message_timestamp_type = text(
-        "CreateTime", "Whose clock dates a record.", one_of(*TIMESTAMP_TYPES)
+        "CreateTime",
+        "Whether timestamps come from the producer or the broker.",
+        one_of(*TIMESTAMP_TYPES),
     )
     min_cleanable_dirty_ratio = number(
-        0.5, "Share of new bytes that makes the log worth compacting.", between(0, 1)
+        0.5, "Share of uncompacted bytes that starts a compaction.", between(0, 1)
     )
     min_compaction_lag_ms = integer(
         0, "Younger records are not compacted.", at_least(0), kind=Kind.LONG
     )
-    min_insync_replicas = integer(
-        1, "Copies that must have a record; one copy always has.", at_least(1)
-    )
+    min_insync_replicas = integer(1, "Replicas that must have a record; there is one.", at_least(1))
     preallocate = without_effect(flag(False, GROWING))
     remote_log_copy_disable = without_effect(flag(False, ALL_LOCAL))
     remote_log_delete_on_disable = without_effect(flag(False, ALL_LOCAL))
-    remote_storage_enable = flag(False, f"Must stay false: {ALL_LOCAL}.")
+    remote_storage_enable = flag(False, f"Must be false: {ALL_LOCAL}.")
     retention_bytes = integer(
-        -1, "Size of a partition above which old segments go; -1 no bound.", kind=Kind.LONG
+        -1, "Size of a partition above which old segments are deleted; -1 never.", kind=Kind.LONG
     )
     retention_ms = integer(
         WEEK_MS, "Age at which a segment is deleted; -1 never.", at_least(-1), kind=Kind.LONG
     )
     segment_bytes = integer(
-        GIBIBYTE, "Size at which a segment is closed.", at_least(SMALLEST_SEGMENT_BYTES)
+        GIBIBYTE, "Size at which a segment is rolled.", at_least(SMALLEST_SEGMENT_BYTES)
     )
     segment_index_bytes = integer(10_485_760, "The largest index file.", at_least(4))
     segment_jitter_ms = integer(
-        0, "At most this is taken off the age.", at_least(0), kind=Kind.LONG
+        0, "Largest random reduction of that age.", at_least(0), kind=Kind.LONG
     )
-    segment_ms = integer(WEEK_MS, "Age at which a segment is closed.", at_least(1), kind=Kind.LONG)
+    segment_ms = integer(WEEK_MS, "Age at which a segment is rolled.", at_least(1), kind=Kind.LONG)
     unclean_leader_election_enable = without_effect(flag(False, ONE_COPY))
 
 
 INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
-"""A topic setting that Kafka hides: any segment size, for tests that want many small segments."""
+"""A hidden topic setting of Kafka's: any segment size, for tests that need small segments."""
 
 BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "cleanup.policy": ("log.cleanup.policy",),
@@ -431,24 +449,24 @@ BROKER_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
     "unclean.leader.election.enable": ("unclean.leader.election.enable",),
 }
-"""The broker settings behind a topic setting, the strongest first."""
+"""The broker settings that are the default of a topic setting, the strongest first."""
 
 UNIT_MS: Final[Mapping[str, int]] = {"hours": 3_600_000, "minutes": 60_000}
-"""What the last word of a synonym is worth where the topic setting counts milliseconds."""
+"""Milliseconds per unit of a synonym, by its last word."""
 
 IGNORED: Final[Mapping[str, str]] = {
-    "add.partitions.to.txn.": "one broker asks itself, without retries",
+    "add.partitions.to.txn.": "the coordinator is in the same process, so nothing is retried",
     "alter.config.policy.class.name": "there are no policy plugins",
     "alter.log.dirs.": "there is one data directory",
     "auto.leader.rebalance.enable": "a partition stays with its leader",
-    "background.threads": "there are no background threads",
+    "background.threads": "the number of background threads is fixed",
     "broker.heartbeat.interval.ms": "one broker needs no heartbeats",
     "broker.session.timeout.ms": "one broker needs no sessions",
     "client.quota.callback.class": "there are no quotas",
-    "config.providers": "values are taken as they are",
+    "config.providers": "values are not substituted",
     "connection.failed.authentication.delay.ms": "there is no authentication",
     "connections.max.reauth.ms": "there is no authentication",
-    "controlled.shutdown.": "one broker hands nothing over",
+    "controlled.shutdown.": "one broker moves no leadership",
     "controller.": "the broker is its own controller",
     "cordoned.log.dirs": "there is one data directory",
     "create.topic.policy.class.name": "there are no policy plugins",
@@ -458,38 +476,38 @@ IGNORED: Final[Mapping[str, str]] = {
     "fetch.purgatory.purge.interval.requests": "nothing waits in a purgatory",
     "follower.": "there are no followers",
     "group.consumer.": "the consumer protocol of KIP-848 is not served",
-    "group.coordinator.": "the group coordinator has no threads of its own",
+    "group.coordinator.": "the group coordinator runs on the event loop",
     "group.share.": "share groups are not served",
     "group.streams.": "the streams protocol is not served",
     "initial.broker.registration.timeout.ms": "the broker registers with itself",
-    "inter.broker.listener.name": "brokers share the listeners of the clients",
-    "internal.": "it belongs to the inside of Kafka",
+    "inter.broker.listener.name": "there is one broker",
+    "internal.": "it is internal to Kafka",
     "kafka.metrics.": "there are no Java metrics reporters",
     "leader.": ONE_COPY,
-    "listener.name.": "all listeners are alike",
-    "log.cleaner.": "compaction takes what memory it needs",
-    "log.dir.failure.timeout.ms": "the loss of the data directory ends the broker",
+    "listener.name.": "there is one listener",
+    "log.cleaner.": "compaction uses a fixed amount of memory",
+    "log.dir.failure.timeout.ms": "a failed data directory ends the broker",
     "log.flush.": BY_DURABILITY,
-    "log.initial.task.delay.ms": "nothing is delayed at the start",
+    "log.initial.task.delay.ms": "tasks begin one interval after the start",
     "log.local.retention.": ALL_LOCAL,
     "max.connection.creation.rate": "connections are not throttled",
-    "max.connections.per.ip": "only max.connections bounds connections",
-    "max.connections.per.ip.overrides": "only max.connections bounds connections",
-    "max.incremental.fetch.session.cache.slots": "fetch sessions are declined",
-    "metadata.": "the metadata log is small and kept as a whole",
+    "max.connections.per.ip": "only max.connections limits connections",
+    "max.connections.per.ip.overrides": "only max.connections limits connections",
+    "max.incremental.fetch.session.cache.slots": "fetch sessions are not supported",
+    "metadata.": "checkpoints of the metadata log follow fixed rules",
     "metric.": "there are no Java metrics reporters",
     "metrics.": "there are no Java metrics reporters",
-    "num.io.threads": "one loop does all the work",
-    "num.network.threads": "one loop does all the work",
-    "num.recovery.threads.per.data.dir": "one loop does all the work",
+    "num.io.threads": "one event loop serves all requests",
+    "num.network.threads": "one event loop serves all requests",
+    "num.recovery.threads.per.data.dir": "one thread recovers all logs",
     "num.replica.": ONE_COPY,
-    "offsets.commit.timeout.ms": "a commit waits for durability and nothing else",
-    "offsets.load.buffer.size": "offsets are read with the buffers of the log",
+    "offsets.commit.timeout.ms": "a commit waits for durability only",
+    "offsets.load.buffer.size": "the read size is fixed",
     "offsets.topic.compression.codec": "__consumer_offsets is not compressed",
     "principal.builder.class": "there is no authentication",
     "process.roles": "the broker is its own controller",
     "producer.purgatory.purge.interval.requests": "nothing waits in a purgatory",
-    "queued.max.requests": "the requests of a connection are bounded one by one",
+    "queued.max.requests": "requests are limited per connection",
     "quota.": "there are no quotas",
     "remote.": ALL_LOCAL,
     "replica.": ONE_COPY,
@@ -497,27 +515,26 @@ IGNORED: Final[Mapping[str, str]] = {
     "request.timeout.ms": "one broker sends no requests",
     "sasl.": "there is no authentication",
     "security.": "there is no encryption",
-    "server.max.startup.time.ms": "the start has no deadline",
+    "server.max.startup.time.ms": "a start has no deadline",
     "share.": "share groups are not served",
     "socket.connection.setup.timeout.": "one broker opens no connections",
     "socket.listen.backlog.size": "the operating system decides",
     "socket.receive.buffer.bytes": "the operating system decides",
     "socket.send.buffer.bytes": "the operating system decides",
     "ssl.": "there is no encryption",
-    "telemetry.max.bytes": "clients push no telemetry",
-    "transaction.state.log.load.buffer.size": "transactions are read with the buffers of the log",
-    "transaction.two.phase.commit.enable": "two-phase commit of KIP-939 is not served",
+    "telemetry.max.bytes": "client telemetry is not collected",
+    "transaction.state.log.load.buffer.size": "the read size is fixed",
+    "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not supported",
     "unclean.leader.election.interval.ms": ONE_COPY,
     "unstable.": "only finished APIs are served",
 }
-"""Names of Kafka, or beginnings of names (those with a dot at their end), that do nothing here, and
-why."""
+"""Settings of Kafka's without effect, and why; a name that ends in a dot is a prefix."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "authorizer.class.name": "there is no authorizer: everybody may do everything",
-    "super.users": "there is no authorizer: everybody may do everything",
-    "allow.everyone.if.no.acl.found": "there is no authorizer: everybody may do everything",
-    "ssl.client.auth": "there is no encryption: no certificate is ever asked for",
-    "sasl.enabled.mechanisms": "there is no authentication: nobody is asked for a password",
+    "authorizer.class.name": "there is no authorizer: any client may do anything",
+    "super.users": "there is no authorizer: any client may do anything",
+    "allow.everyone.if.no.acl.found": "there is no authorizer: any client may do anything",
+    "ssl.client.auth": "there is no encryption: certificates are never requested",
+    "sasl.enabled.mechanisms": "there is no authentication: passwords are never checked",
 }
-"""Names that promise a protection which is not there; an empty value (or none) is let pass."""
+"""Settings that promise a protection that does not exist; an empty value or `none` is allowed."""

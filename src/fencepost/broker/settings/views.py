@@ -1,4 +1,4 @@
-"""Settings as clients see them: each with its value, where the value came from, and what it hides (KIP-226)."""
+"""Settings as DescribeConfigs returns them: value, source, and overridden values (KIP-226)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Row(NamedTuple):
     read_only: bool
     synonyms: list[Synonym]
     kind: Kind | None
-    """None for the level of a logger, for which Kafka tells no type."""
+    """None for the level of a logger, for which Kafka returns no type."""
     doc: str
 
 
 def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[Row]:
-    """All settings of a topic, its own and those it takes from the broker."""
+    """All settings of a topic, its own and those it inherits from the broker."""
     config = TopicConfig(broker, overrides)
     rows = []
     for name, setting in sorted(TOPIC_SETTINGS.items()):
@@ -51,13 +51,13 @@ def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[R
 
 
 def describe_broker(broker: BrokerConfig) -> list[Row]:
-    """All settings of this broker: those that are honoured, and those that somebody set in vain."""
+    """All settings of this broker, including those that were set but are ignored."""
     names = sorted(broker.given_names() | BROKER_SETTINGS.keys())
     return [_broker_row(broker, name, broker.synonyms(name)) for name in names]
 
 
 def describe_cluster_default(broker: BrokerConfig) -> list[Row]:
-    """The dynamic settings that hold for all brokers, and no others."""
+    """The dynamic settings of all brokers, and no others."""
     rows = []
     for name in sorted(broker.dynamic_default):
         value = broker.dynamic_default[name]
@@ -67,7 +67,7 @@ def describe_cluster_default(broker: BrokerConfig) -> list[Row]:
 
 
 def describe_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[Row]:
-    """All settings of a group, whether the group exists or not."""
+    """All settings of a group, even of one that does not exist."""
     rows = []
     for name, setting in GROUP_SETTINGS.items():
         synonyms = group_synonyms(broker, overrides, name)
@@ -79,7 +79,7 @@ def describe_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> list[R
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[Row]:
-    """All settings of a subscription to client metrics, whether it exists or not."""
+    """All settings of a client metrics subscription, even of one that does not exist."""
     rows = []
     for name, setting in CLIENT_METRICS_SETTINGS.items():
         given = overrides.get(name)
@@ -91,7 +91,7 @@ def describe_client_metrics(overrides: Mapping[str, str]) -> list[Row]:
 
 
 def describe_loggers() -> list[Row]:
-    """The loggers of this broker and the levels at which they speak."""
+    """The loggers of this broker and their effective levels."""
     return [
         Row(name, level_of(name), Source.BROKER_LOGGER, False, [], None, "")
         for name in logger_names()
@@ -103,6 +103,6 @@ def _broker_row(broker: BrokerConfig, name: str, synonyms: list[Synonym]) -> Row
     source = synonyms[0].source if synonyms else Source.DEFAULT
     value = broker.text_of(name)
     if setting is None:
-        return Row(name, value, source, True, synonyms, Kind.STRING, "Accepted, without effect.")
+        return Row(name, value, source, True, synonyms, Kind.STRING, "Accepted; no effect.")
     read_only = setting.update is Update.READ_ONLY
     return Row(name, value, source, read_only, synonyms, setting.kind, setting.doc)
