@@ -255,7 +255,7 @@ def test_a_broker_that_cannot_go_on_after_a_sync_ends_with_a_reason_and_keeps_wh
         with pytest.raises(ClosedError):
             produce(client, "broken", batch_of(b"never acknowledged"))
     assert broker.stop() == 70
-    reason = "what waited for durability could not go on: FileNotFoundError: planted"
+    reason = "a request that waited for durability could not continue: FileNotFoundError: planted"
     assert reason in broker.process.output
     with FencepostProcess(tmp_path) as again, client_of(again) as client:
         assert read_topic(client, "sound") == [b"kept"]
@@ -284,7 +284,7 @@ def test_whoever_listens_everywhere_says_which_name_to_connect_to(tmp_path: Path
     options = ["--allow-remote", *everywhere[2:]]
     with FencepostProcess(tmp_path / "data", listen=":0", options=options) as broker:
         assert broker.bootstrap_servers.startswith("localhost:")
-        assert f"clients are told to connect to {broker.bootstrap_servers}" in broker.process.output
+        assert f"advertised to clients as {broker.bootstrap_servers}" in broker.process.output
         port = broker.bootstrap_servers.rpartition(":")[2]
         with RawClient(f"127.0.0.1:{port}") as client:
             (node,) = client.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers

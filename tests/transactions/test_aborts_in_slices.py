@@ -46,7 +46,7 @@ def test_a_transaction_that_began_after_the_look_is_not_aborted_in_the_place_of_
     with Stage(durability="os", settings={"transaction.state.log.num.partitions": "1"}) as stage:
         (one,) = open_some(stage, 1)
         (coordinator,) = stage.node.transactions.coordinators()
-        late = transaction_clock.Doomed(coordinator, "p0")
+        late = transaction_clock.OpenTransaction(coordinator, "p0")
         assert late.is_still_open()
         one.commit()
         stage.advance(5)

@@ -113,8 +113,7 @@ class WireProducer:
         twin._joined.update(self._joined)
         return twin
 
-    # -- requests
-    # -----------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def init(self, *, version: int | None = None, **given: int) -> int:
         """InitProducerId; a success is taken over."""
@@ -225,8 +224,7 @@ class WireProducer:
         if reply.producer_id >= 0:
             self._take(reply.producer_id, reply.producer_epoch)
 
-    # -- what a client library does with them
-    # -------------------------------------------------------------
+    # -- what a client library does with them -----------------------------------------------------
 
     def initialise(self, **given: Any) -> Self:
         """init_transactions: finds the coordinator, and tries again while an older transaction is being ended."""
@@ -290,8 +288,7 @@ def retried(client: Client, attempt: Callable[[], int]) -> None:
         pause()
 
 
-# -- reading
-# ----------------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------
 
 
 class Seen(NamedTuple):

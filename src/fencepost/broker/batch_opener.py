@@ -1,13 +1,13 @@
 """Opens large batches beside the loop's other work, one at a time.
 
-A batch of hundreds of thousands of records takes a second to look through. Its bytes are unpacked
-in a thread; its records are looked at in the loop, some in each turn, so that everybody else is
-served in between. (In a thread they would keep the interpreter from the loop, and compiled code
-would keep it until the end.) One batch at a time, because each may unpack to
+Checking the records of a batch with hundreds of thousands of them takes a second. A thread
+decompresses the bytes. The loop checks the records, some in each turn, so that other requests are
+served in between: in a thread this work would hold the interpreter lock, and compiled code would
+hold it until the end. Only one batch is open at a time, because each may decompress to
 `MAX_DECOMPRESSED_BYTES`.
 
-The request waits meanwhile, and holds back the requests behind it on its connection: the batches of
-a producer are appended in its order.
+Meanwhile the request holds back the requests behind it on its connection: the batches of a
+producer are appended in its order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Callback = Callable[[], None]
 
 
 class Opener:
-    """The one worker and its queue."""
+    """The worker and its queue."""
 
     def __init__(self, on_fatal: Callable[[str], None]) -> None:
         self._on_fatal = on_fatal
@@ -35,14 +35,15 @@ class Opener:
         self._is_closed = False
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sets the loop that the work runs in."""
         self._loop = loop
 
     def close(self) -> None:
-        """Nothing more is opened, and nobody is called back: the logs are about to close."""
+        """Stops opening and calling back: the logs are about to close."""
         self._is_closed = True
 
     def open(self, openings: Sequence[Opening], opened: Callback) -> None:
-        """Opens all of them and calls back."""
+        """Opens these batches, then calls back."""
         self._jobs.append((openings, opened))
         if len(self._jobs) == 1:
             self._begin()
@@ -72,14 +73,14 @@ class Opener:
         try:
             opened()
         except Exception as problem:
-            log.critical("a batch was opened, and its request could not go on", exc_info=True)
-            self._on_fatal(f"a request could not go on: {type(problem).__name__}: {problem}")
+            log.critical("a batch was opened, but its request could not continue", exc_info=True)
+            self._on_fatal(f"a request could not continue: {type(problem).__name__}: {problem}")
             return
         if self._jobs:
             self._begin()
 
     def _run(self, work: Callback, then: Callback) -> None:
-        """Does the work in a thread and goes on in the loop."""
+        """Does the work in a thread, then continues in the loop."""
         assert self._loop is not None
 
         def done(future: asyncio.Future[None]) -> None:

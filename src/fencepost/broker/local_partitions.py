@@ -1,28 +1,28 @@
-"""Where pure meets durable: the partitions that this process leads, and the one writer that owns them.
+"""The partitions that this process leads: their registry, their syncs, and who waits for them.
 
-Theory of operation ------------------- One asyncio loop owns every partition and coordinator of the
-process, so there are no locks: whatever runs between two turns of the loop is atomic. A request
-decides, appends and applies in one turn; what it must wait for is durability, and only its reply
-waits.
+Theory of operation
+-------------------
+One asyncio loop owns every partition and coordinator of the process, so there are no locks:
+everything within one turn of the loop is atomic. A request decides, appends and applies in one
+turn; only its reply waits, for durability.
 
-What durable means is the mode:
+The mode defines durable:
 
 - `os`: an append is durable when the operating system has it. It survives the death of the process,
-  not the loss of power. The high watermark moves with the append and nobody waits.
-- `fsync`: an append is durable when the disk says so. Appends gather while a sync runs; the next
-  sync takes all of them at once, so ten producers pay for one sync. The sync runs in a thread of
-  the loop's executor, because it blocks for milliseconds; it touches nothing but file descriptors.
-  The high watermark moves when it is back.
+  but not a loss of power. The high watermark moves with the append, and no reply waits.
+- `fsync`: an append is durable when the disk confirms it. Appends gather while a sync runs, and the
+  next sync covers all of them, so ten producers pay for one sync. The sync runs in a thread of the
+  loop's executor, because it blocks for milliseconds; it touches only file descriptors. The high
+  watermark moves when it returns.
 
-A sync that fails ends the process: after a failed fsync nobody knows what the disk holds, and to
-acknowledge anything from then on would be a guess. So does an exception in a continuation, or
-anywhere else on the way from one sync to the next: it is a bug, and a shard that went on without
-syncing would look alive and answer nobody. A shard that has failed never syncs again and calls
-nobody back.
+A sync that fails ends the process: after a failed fsync the content of the disk is unknown, and any
+acknowledgement would be a guess. So does an exception in a callback, or anywhere else between two
+syncs: it is a bug, and a process that no longer syncs would look alive and answer no request. After
+a failure nothing is synced and nothing is called back.
 
-A partition may be removed (its topic is deleted) while others wait for its durability. They are
-called back all the same, and find the partition `closed`. A topic of the same name may be there by
-then, so whoever resumes after a wait asks its own `Partition`, not the name.
+A partition may be removed (its topic is deleted) while requests wait for its durability. They are
+called back all the same, and find the partition `closed`. There may be a topic of the same name by
+then, so code that continues after a wait checks the `Partition` that it holds, not the name.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ log = logging.getLogger(__name__)
 Callback = Callable[[], None]
 
 WAKING_SECONDS: Final = 0.005
-"""How long one turn of the loop wakes long polls before others get theirs."""
+"""How long one turn of the loop wakes long polls before other requests get a turn."""
 
 
 class LocalPartitions:
-    """The one writer."""
+    """The partitions by name, the shared sync, and the long polls that wait for records."""
 
     def __init__(self, *, fsync: bool, on_fatal: Callable[[str], None]) -> None:
         self.fsync: Final = fsync
@@ -66,15 +66,15 @@ class LocalPartitions:
         self._last_sync: asyncio.Future[None] | None = None
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on syncs and wake-ups go through this loop."""
+        """Sets the loop that runs syncs and wake-ups."""
         self._loop = loop
 
-    # -- partitions
-    # ---------------------------------------------------------------------------------------
+    # -- partitions -------------------------------------------------------------------------------
 
     def add(
         self, partition: Partition, on_sealed: Callable[[Partition], None] | None = None
     ) -> None:
+        """Registers an open partition."""
         assert partition.name not in self.by_name, f"{partition.name} is open already"
         self.by_name[partition.name] = partition
         partition.observe(self._on_moved, on_sealed)
@@ -84,7 +84,7 @@ class LocalPartitions:
         return self.by_name.get((topic, index))  # type: ignore[call-overload, no-any-return]
 
     def remove(self, name: TopicPartition) -> Partition | None:
-        """Takes a partition out; whoever waits for it is woken and will find it closed."""
+        """Removes a partition; callbacks that wait for it run now, and find it closed."""
         partition = self.by_name.pop(name, None)
         if partition is None:
             return None
@@ -95,11 +95,10 @@ class LocalPartitions:
         self.wake_soon(self.fetch_waiters.of(name))
         return partition
 
-    # -- waking long polls
-    # --------------------------------------------------------------------------------
+    # -- waking long polls ------------------------------------------------------------------------
 
     def _on_moved(self, partition: Partition) -> None:
-        """A bound of a partition has moved: wakes the long polls that this concerns in the next turn of the loop."""
+        """A bound of a partition has moved: wakes its long polls in the next turn."""
         if partition.name in self.fetch_waiters and self._loop is not None:
             if not self._moved:
                 self._loop.call_soon(self._wake_moved)
@@ -109,14 +108,11 @@ class LocalPartitions:
         moved, self._moved = self._moved, {}
         for name in moved:
             partition = self.by_name.get(name)
-            if partition is not None:  # Else `remove` has woken them.
+            if partition is not None:  # Otherwise `remove` has woken them.
                 self.wake_soon(self.fetch_waiters.reached_by(partition))
 
     def may_read_now(self) -> bool:
-        """Whether a fetch that has just come is read at once.
-
-        If a turn has read for long, it waits for another.
-        """
+        """Whether a fetch is read at once; not when this turn has been reading for long."""
         now = perf_counter()
         if self._reading_until == 0.0:
             self._reading_until = now + WAKING_SECONDS
@@ -128,29 +124,28 @@ class LocalPartitions:
         self._reading_until = 0.0
 
     def wake_soon(self, waiters: list[FetchWaiter]) -> None:
-        """Wakes them in the next turns of the loop."""
+        """Wakes these long polls in the next turns of the loop."""
         if waiters and self._loop is not None:
             if not self._to_wake:
                 self._loop.call_soon(self._wake_some)
             self._to_wake.extend(waiters)
 
     def _wake_some(self) -> None:
-        """Some at a time, because each of them reads: hundreds in one turn would keep everybody else waiting."""
+        """Wakes some in each turn, because each of them reads."""
         assert self._loop is not None
-        until = perf_counter() + WAKING_SECONDS  # The loop's own time stands still during a turn.
+        until = perf_counter() + WAKING_SECONDS  # loop.time() does not move within a turn.
         while self._to_wake:
             self._to_wake.popleft().wake()
             if self._to_wake and perf_counter() >= until:
                 self._loop.call_soon(self._wake_some)
                 return
 
-    # -- durability
-    # ---------------------------------------------------------------------------------------
+    # -- durability -------------------------------------------------------------------------------
 
     def when_durable(self, partition: Partition, end_offset: int, callback: Callback) -> None:
-        """Calls back once everything below `end_offset` is durable: at once where it is already.
+        """Calls back once everything below `end_offset` is durable, at once if it is already.
 
-        Also when the partition is removed: the callback looks whether it is `closed`.
+        Also when the partition is removed: the callback checks whether it is `closed`.
         """
         if partition.high_watermark >= end_offset or not self.fsync or partition.closed:
             callback()
@@ -159,19 +154,19 @@ class LocalPartitions:
         self.appended(partition)
 
     def appended(self, partition: Partition) -> None:
-        """There is something to sync that nobody may be waiting for (acks 0 and 1)."""
+        """Notes that there is something to sync, even if no reply waits for it (acks 0 and 1)."""
         if not self.fsync or partition.closed:
             return
         self._dirty[partition] = None
         if not self._sync_running and self._loop is not None:
             self._sync_running = True
-            # In the next turn, so that everything which this turn appends shares the sync.
+            # In the next turn, so that everything that this turn appends shares the sync.
             self._loop.call_soon(self._start_sync)
 
     def _start_sync(self) -> None:
         try:
             self._sync_dirty()
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the process ends.
+        except Exception as problem:  # noqa: BLE001 - any failure ends the process.
             self._fail("a sync could not be started", problem)
 
     def _sync_dirty(self) -> None:
@@ -188,8 +183,8 @@ class LocalPartitions:
         self._last_sync = future
 
     async def settle(self) -> None:
-        """Returns when no sync is under way: then the logs may be closed."""
-        await asyncio.sleep(0)  # One that was asked for in this turn begins now.
+        """Waits until no sync is running, so that the logs can be closed."""
+        await asyncio.sleep(0)  # A sync that was requested in this turn starts now.
         while self._last_sync is not None and not self._last_sync.done():
             await asyncio.wait((self._last_sync,))
 
@@ -206,7 +201,7 @@ class LocalPartitions:
             for partition, sync in pending:
                 partition.log.complete_sync(sync)
                 self._release(partition, sync.end_offset)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the process ends.
+        except Exception as problem:  # noqa: BLE001 - any failure ends the process.
             self._fail("the end of a sync could not be applied", problem)
         if self._dirty:
             self._start_sync()
@@ -215,7 +210,7 @@ class LocalPartitions:
 
     def _release(self, partition: Partition, durable: int) -> None:
         if partition.closed:
-            return  # Deleted meanwhile; its waiters were called then.
+            return  # Deleted meanwhile; `remove` has called back.
         partition.advance_high_watermark(min(durable, partition.log_end_offset))
         waiting = self._waiting.pop(partition, None)
         if not waiting:
@@ -227,17 +222,16 @@ class LocalPartitions:
             if end_offset <= durable:
                 self._call(callback)
 
-    # -- failures
-    # -----------------------------------------------------------------------------------------
+    # -- failures ---------------------------------------------------------------------------------
 
     def _call(self, callback: Callback) -> None:
-        """Calls back one who waited, unless the shard has failed: then nothing is answered any more."""
+        """Calls back, unless there was a failure: after that nothing is answered."""
         if self._failed:
             return
         try:
             callback()
-        except Exception as problem:  # noqa: BLE001 - whatever it is, the process ends.
-            self._fail("what waited for durability could not go on", problem)
+        except Exception as problem:  # noqa: BLE001 - any failure ends the process.
+            self._fail("a request that waited for durability could not continue", problem)
 
     def _fail(self, what: str, problem: Exception) -> None:
         if self._failed:
@@ -248,6 +242,6 @@ class LocalPartitions:
 
 
 def _run_all(pending: list[PendingSync]) -> None:
-    """Runs in a thread, and touches nothing but the disk."""
+    """Runs in a thread, and touches only the disk."""
     for each in pending:
         each.run()

@@ -1,12 +1,13 @@
-"""The composition root: one broker, put together from its parts and the world it runs in.
+"""The composition root: one broker, assembled from its parts.
 
 Clock, disk and randomness are arguments; the network and the timers are those of the running
-asyncio loop. So the same node runs in a process, in a thread of somebody's test, and in a simulator
-that turns the clock itself.
+asyncio loop. So the same node runs in a process, in a thread of a test, and in a simulator that
+moves the clock itself.
 
-Order of a start: meta.properties, the metadata log (topics, ids, configs), every partition that
-this node leads, the coordinators that live in the internal topics, what a crash has left to be
-settled. Nothing is served before all of it is loaded.
+A start loads meta.properties, the metadata log (topics, ids, configs) and every partition that this
+node leads, and opens the port. Then it loads the coordinators from the internal topics, and settles
+what a crash has left. No request is served before that, but a coordinator with a long log may
+still be loading.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SYNCED_AT_ONCE_FROM: Final = 50
-"""Logs that a stop has to sync. With fewer, what others have written to the volume might take
-longer than they do."""
+"""With this many logs to sync, a stop syncs the whole volume at once. With fewer, a sync of what
+other processes have written to the volume might take longer."""
 
 
 class Node:
@@ -113,14 +114,13 @@ class Node:
 
     @property
     def metadata(self) -> MetadataState:
-        """What the metadata log says: topics, ids, leaders, configs."""
+        """The state of the metadata log: topics, ids, leaders, configs."""
         return self.controller.state
 
-    # -- start and stop
-    # -----------------------------------------------------------------------------------
+    # -- start and stop ---------------------------------------------------------------------------
 
     async def start(self) -> str:
-        """Loads everything and serves; an address that can be connected to from here."""
+        """Loads everything and serves; returns an address that local clients can connect to."""
         loop = asyncio.get_running_loop()
         self.runtime.attach(loop)
         self.partitions.attach(loop)
@@ -140,29 +140,30 @@ class Node:
             port = await self._server.listen(config.listen_host, config.listen_port)
         except OSError as problem:
             raise cannot_listen(config.listen_host, config.listen_port, problem) from problem
-        listening, told = _address(config.listen_host, port), _address(*config.advertised(port))
+        listening = _address(config.listen_host, port)
+        advertised = _address(*config.advertised(port))
         try:
             self.controller.register(*config.advertised(port))
             load_coordinators(self)
         except OSError as problem:
             raise self._not_loaded(problem) from problem
         if not self.controller.has_offline:
-            # What is offline has been neither synced nor compared with the other logs.
+            # Offline partitions have been neither synced nor compared with the other logs.
             self.layout.trust_session(sync=self.partitions.fsync)
         self._removal.start(loop, self.layout.deleted_folders())
         self.housekeeping.start()
         self.scrub.start()
         self.flusher.save_soon()
-        if told != listening:
-            log.info("listening on %s; clients are told to connect to %s", listening, told)
-        return told if config.listen_host in ANY_HOST else listening
+        if advertised != listening:
+            log.info("listening on %s; advertised to clients as %s", listening, advertised)
+        return advertised if config.listen_host in ANY_HOST else listening
 
     def descriptors(self) -> list[int]:
         """The descriptors of all sockets."""
         return [] if self._server is None else self._server.descriptors()
 
     def _load(self) -> None:
-        """What the directory says; a disk that refuses is told in a sentence, as every reason not to start."""
+        """Loads the directory; a disk that fails is a StorageError with a sentence."""
         self._patient_disk.set_starting(True)
         try:
             self.layout.load()
@@ -176,14 +177,13 @@ class Node:
     def _not_loaded(self, problem: OSError) -> StorageError:
         return StorageError(
             f"{self.config.data} could not be loaded: {problem}. Nothing was lost by this "
-            "attempt; start again when "
-            "the disk can be read and written."
+            "attempt; start again when the disk can be read and written."
         )
 
     def load_coordinators(self, *, held: bool = False) -> None:
-        """Groups and transactions from the internal topics, where those are there.
+        """Loads groups and transactions from the internal topics, if these exist.
 
-        With `held` all of them are loaded when this returns, and nothing that was found has been
+        With `held` all of them are loaded when this returns, and nothing that was found is
         finished.
         """
         for topic, service in (
@@ -196,7 +196,7 @@ class Node:
                     service.load(index, partition, held=held)
 
     async def stop(self, *, clean: bool = True) -> None:
-        """Ends the connections, closes the logs and, if all went well, says so in the directory."""
+        """Closes the connections and the logs; if all succeeds, marks the stop as clean."""
         self.housekeeping.stop()
         self.scrub.stop()
         self.flusher.stop()
@@ -230,14 +230,14 @@ class Node:
             self.layout.save_checkpoints(partitions)
             self.layout.mark_clean()
         except (OSError, StorageError) as problem:
-            log.error("the stop is not recorded as a clean one: %s", problem)
+            log.error("the stop is not recorded as clean: %s", problem)
 
     def _sync_at_once(self, partitions: list[Partition]) -> bool:
-        """Many logs are made durable by one sync of the whole volume, few as they are closed.
+        """Syncs many logs with one sync of the whole volume; few are synced as they are closed.
 
-        False when the volume did not confirm. A second sync of the same files could succeed
-        although their bytes are lost, so nothing is synced any more, and the next start reads the
-        logs as after a crash.
+        False when that sync failed. A second sync of the same files could succeed although their
+        bytes are lost, so nothing is synced after that, and the next start reads the logs as after
+        a crash.
         """
         try:
             unsynced = [each.log for each in partitions if each.prepare_close()]
@@ -251,9 +251,8 @@ class Node:
             is_synced = self.disk.sync_all(self.config.data)
         except OSError as problem:
             log.critical(
-                "the disk did not confirm a sync of %s: %s. The stop is not recorded as a clean "
-                "one; look after "
-                "the disk before the next start, which reads the logs as after a crash",
+                "the disk did not confirm a sync of %s: %s. The stop is not recorded as clean; "
+                "check the disk before the next start, which reads the logs as after a crash",
                 self.config.data,
                 problem,
             )
@@ -263,25 +262,24 @@ class Node:
                 each.complete_sync(sync)
         return True
 
-    # -- partitions
-    # ---------------------------------------------------------------------------------------
+    # -- partitions -------------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | None:
-        """A partition that this node leads."""
+        """The partition of this name, if this node leads it."""
         return self.partitions.get(topic, index)
 
     def open_partition(
         self, name: TopicPartition, topic_id: bytes, leader_epoch: int, config: LogConfig
     ) -> Partition:
-        """Opens or creates the log of a partition and takes it over."""
+        """Opens or creates the log of a partition, and registers the partition."""
         opened = self._open_log(name, topic_id, config)
         partition = Partition(
             name, topic_id, leader_epoch, opened, durable_at_append=not self.partitions.fsync
         )
         if self.partitions.fsync:
-            # What a crash left in the page cache becomes readable now, so it must be on the disk
-            # first. So must the transaction indexes that the partition has just made again: the
-            # recovery point passes them.
+            # Records that a crash left in the page cache become readable now, so they must be on
+            # the disk first. So must the transaction indexes that the partition has just rebuilt:
+            # the recovery point moves past them.
             opened.sync()
         self.partitions.add(partition, self.flusher.sealed)
         if opened.needs_flush:
@@ -292,8 +290,8 @@ class Node:
         now_ms = self.clock.now_ms()
         fsync = self.partitions.fsync
         if not fsync and self.layout.is_new(name):
-            # In fsync mode the folder is made and synced now, so that the first write need not wait
-            # for it.
+            # In fsync mode the folder is created and synced now, so that the first write need not
+            # wait for it.
             return Log.unborn(
                 self.disk,
                 self.layout.folder_of(name),
@@ -322,7 +320,7 @@ class Node:
         self.layout.claim(name, topic_id)
 
     def close_partition(self, name: TopicPartition, *, delete: bool) -> None:
-        """Lets a partition go; with `delete` its folder too."""
+        """Closes a partition; with `delete` removes its folder."""
         partition = self.partitions.remove(name)
         if partition is not None:
             partition.close(clean=not delete)
@@ -330,15 +328,13 @@ class Node:
             self._removal.add(self.layout.delete(name))
 
     def open_metadata_log(self) -> Partition:
-        """The log of the metadata itself, which no topic record describes."""
+        """Opens the metadata log, which no topic record describes."""
         name, topic_id = TopicPartition(CLUSTER_METADATA_TOPIC, 0), bytes(15) + b"\x01"
-        # First of all, because it takes the mark of a clean stop away: from here on the directory
-        # is in use.
+        # First, because it removes the mark of a clean stop: from here on the directory is in use.
         self.layout.claim(name, topic_id, sync=self.partitions.fsync)
         return self.open_partition(name, topic_id, 0, LogConfig())
 
-    # -- time and durability
-    # ------------------------------------------------------------------------------
+    # -- time and durability ----------------------------------------------------------------------
 
     def when_durable(
         self, partition: Partition, end_offset: int, callback: Callable[[], None]
@@ -356,14 +352,13 @@ class Node:
 
 
 def cannot_listen(host: str, port: int, problem: OSError) -> ConfigError:
-    """Why an address cannot be listened on, in a sentence."""
-    # The loop puts the address into its own sentence; a name that nobody knows has no number of the
-    # system.
+    """The error for an address that cannot be listened on."""
+    # The loop's own message repeats the address; an unknown host name has no positive errno.
     number = problem.errno or 0
     reason = os.strerror(number) if number > 0 else problem.strerror
     return ConfigError(
         f"{_address(host, port)} cannot be listened on: {reason}. "
-        "Choose another address with --listen; port 0 takes a free one."
+        "Choose another address with --listen; port 0 picks a free port."
     )
 
 

@@ -162,7 +162,7 @@ def test_a_checkpoint_that_is_ahead_of_its_log_is_deleted(caplog: pytest.LogCapt
     node.disk.write_file(path(node), encode_checkpoint(1_000, [(b"x", b"y")]), sync=True)
     again = node.restart()
     assert_loads_like_the_log(again)
-    assert "does not fit its log" in caplog.text
+    assert "does not match its log" in caplog.text
     assert not again.disk.exists(path(again))
 
 

@@ -1,9 +1,8 @@
-"""Consumer groups: which partition owns a group, and what the handlers may ask of it.
+"""The group coordinator of one node: requests find the partition of their group.
 
-The group coordinator of a group is whoever leads the partition of `__consumer_offsets` that its id
-hashes to. The decisions are in `coordinator.group`, their way into the log is in `partition.py`;
-here requests find their partition. Whatever may have to wait for the log or for other members
-answers through `done`, exactly once.
+The node that leads the partition of `__consumer_offsets` that a group id hashes to coordinates the
+group. `coordinator.group` decides; `partition.py` appends the decisions to the log. A request that
+may have to wait for the log or for other members is answered through `done`, exactly once.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _VERIFICATION_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-"""What the transaction coordinator says, as a client of the group coordinator hears it."""
+"""Errors of the transaction coordinator, translated for clients of the group coordinator."""
 
 
 class Verify(Protocol):
@@ -81,7 +80,7 @@ class Verify(Protocol):
 
 
 class GroupCoordinator:
-    """All groups that this node coordinates."""
+    """The groups that this node coordinates."""
 
     def __init__(
         self,
@@ -109,7 +108,7 @@ class GroupCoordinator:
     # -- partitions -------------------------------------------------------------------------------
 
     def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
-        """Serves a partition from now on, once its log has been read: with `held` when this returns."""
+        """Reads the log of a partition, and serves it from then on; with `held` it is read now."""
         self.unload(partition_index)
         loaded = GroupPartition(
             self._runtime,
@@ -125,13 +124,13 @@ class GroupCoordinator:
             self._schedule_expiry()
 
     def unload(self, partition_index: int) -> None:
-        """Serves a partition no longer."""
+        """Stops serving a partition."""
         known = self._partitions.pop(partition_index, None)
         if known is not None:
             known.close()
 
     def close(self) -> None:
-        """The node stops."""
+        """Stops serving all partitions."""
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
@@ -139,7 +138,7 @@ class GroupCoordinator:
             self.unload(index)
 
     def dangling(self, partition_index: int) -> list[int]:
-        """Producers whose offsets wait for a marker, though the partition knows of no open transaction."""
+        """Producers with pending offsets but without an open transaction in the partition."""
         known = self._partitions[partition_index]
         pending = known.state.offsets.pending
         producers = known.partition.producers
@@ -150,11 +149,12 @@ class GroupCoordinator:
         ]
 
     def is_loaded(self, partition_index: int) -> bool:
+        """Whether the log of a partition has been read to the end."""
         known = self._partitions.get(partition_index)
         return known is not None and not known.state.is_loading
 
     def find(self, group_id: str) -> GroupPartition | ErrorCode:
-        """The partition that owns a group, or why nobody here can speak for it."""
+        """The partition of a group, or the error if it is not served here."""
         count = self._metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
         if count == 0:
             return ErrorCode.NOT_COORDINATOR
@@ -166,9 +166,9 @@ class GroupCoordinator:
         return LOADING if found.state.is_loading else found
 
     def states(self) -> list[GroupCoordinatorState] | ErrorCode:
-        """What every partition here knows; an error while one of them does not know all.
+        """The state of every partition here; an error while one of them is loading.
 
-        Damaged partitions are left out: the others would not be seen either until they are mended.
+        Damaged partitions are left out: an error would hide all others until they are repaired.
         """
         states = [known.state for known in self._partitions.values() if not known.is_refused]
         return LOADING if any(state.is_loading for state in states) else states
@@ -176,15 +176,16 @@ class GroupCoordinator:
     # -- membership -------------------------------------------------------------------------------
 
     def new_ticket(self) -> int:
-        """A number under which one request can wait."""
+        """A new number for a request that may wait."""
         self._last_ticket += 1
         return self._last_ticket
 
     def new_member_id(self, prefix: str) -> str:
-        """An id that a member may be given: its client's or instance's name and something unique."""
+        """A new member id: the client id or group instance id, and a random part."""
         return f"{prefix}-{uuid.UUID(bytes=self._randomness.bytes(16), version=4)}"
 
     def join(self, event: Join, done: Callable[[JoinReply], None]) -> None:
+        """JoinGroup."""
         error = refuse_join(event, self.settings)
         found = self.find(event.group_id) if error is None else error
         if isinstance(found, ErrorCode):
@@ -194,6 +195,7 @@ class GroupCoordinator:
         found.run(event.group_id, on_join(found.state, event, self._runtime.steady_ms()))
 
     def sync(self, event: Sync, done: Callable[[SyncReply], None]) -> None:
+        """SyncGroup."""
         found = self._find_named(event.group_id)
         if isinstance(found, ErrorCode):
             done(SyncReply(found))
@@ -202,9 +204,10 @@ class GroupCoordinator:
         found.run(event.group_id, on_sync(found.state, event, self._runtime.steady_ms()))
 
     def heartbeat(self, event: Heartbeat) -> ErrorCode:
+        """Heartbeat."""
         found = self._find_named(event.group_id)
         if isinstance(found, ErrorCode):
-            # Whoever was in the group will be when it is loaded; there is no reason to join again.
+            # Members are still members when the group is loaded; they need not join again.
             return NONE if found is LOADING else found
         error = on_heartbeat(found.state, event, self._runtime.steady_ms())
         group = found.state.groups.get(event.group_id)
@@ -213,6 +216,7 @@ class GroupCoordinator:
         return error
 
     def leave(self, event: Leave, done: Callable[[LeaveReply | ErrorCode], None]) -> None:
+        """LeaveGroup."""
         found = self._find_named(event.group_id)
         if isinstance(found, ErrorCode):
             done(found)
@@ -229,7 +233,7 @@ class GroupCoordinator:
     # -- offsets ----------------------------------------------------------------------------------
 
     def commit(self, event: Commit, done: Callable[[CommitReply], None]) -> None:
-        # The empty group id may commit, as it always could.
+        """OffsetCommit; the empty group id may commit, as in Kafka."""
         found = self.find(event.group_id)
         if isinstance(found, ErrorCode):
             done(CommitReply(found))
@@ -262,7 +266,7 @@ class GroupCoordinator:
         read: Callable[[], Commit],
         done: Callable[[CommitReply], None],
     ) -> None:
-        """Holds offsets until the transaction ends, if its coordinator says that it is open.
+        """TxnOffsetCommit: keeps offsets pending until the transaction ends, if it is open.
 
         `verify` asks the transaction coordinator; with `add` (TV2) the partition joins the
         transaction by this. `read` returns the offsets in the turn in which they are appended: a
@@ -289,8 +293,7 @@ class GroupCoordinator:
             if error is NONE:
                 error = _refuse_write(found, producer, guard)
             if error is NONE:
-                # The group is asked now and not before: it may have changed meanwhile
-                # (KAFKA-15784).
+                # The group decides now and not before: it may have changed (KAFKA-15784).
                 self._commit(found, read(), producer, done)
             else:
                 done(CommitReply(error))
@@ -301,6 +304,7 @@ class GroupCoordinator:
         verify(partition.name, transactional_id, *producer, add=add, done=verified)
 
     def delete_offsets(self, event: DeleteOffsets, done: Callable[[CommitReply], None]) -> None:
+        """OffsetDelete."""
         found = self._find_named(event.group_id)
         if isinstance(found, ErrorCode):
             done(CommitReply(found))
@@ -314,6 +318,7 @@ class GroupCoordinator:
         found.when_durable(lambda: done(reply))
 
     def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
+        """DeleteGroups, one group."""
         found = self.find(group_id)
         if isinstance(found, ErrorCode):
             done(found)
@@ -327,19 +332,19 @@ class GroupCoordinator:
         found.when_durable(lambda: done(reply))
 
     def on_marker(self, partition_index: int, entry: Entry) -> None:
-        """A marker was appended to a partition of `__consumer_offsets`."""
+        """Applies a marker that was appended to a partition of `__consumer_offsets`."""
         self._partitions[partition_index].apply_marker(entry)
 
     # -- removal ----------------------------------------------------------------------------------
 
     def forgetting(self, names: Collection[str]) -> Iterator[Callable[[], None]]:
-        """What forgets the offsets in topics that are no more, a partition at a time: there may be very many."""
+        """Functions that remove the offsets of deleted topics, one per partition."""
         for known in list(self._partitions.values()):
             if not known.closed:
                 yield partial(known.forget_topics, names)
 
     def on_topic_created(self, name: str) -> None:
-        """Whoever still loads may find offsets of an older topic of this name."""
+        """Tells partitions that still load: offsets of this name are those of an older topic."""
         for known in self._partitions.values():
             known.topic_created(name)
 
@@ -370,7 +375,7 @@ class GroupCoordinator:
 
 
 def _refuse_write(found: GroupPartition, producer: Producer, guard: Guard) -> ErrorCode:
-    """Whether what was verified still holds: an answer of the coordinator may be overtaken by a marker."""
+    """Whether the verification still holds: a marker may have overtaken it."""
     if found.closed:
         return ErrorCode.NOT_COORDINATOR
     partition = found.partition

@@ -1,8 +1,8 @@
-"""The topics of a commit on their way to the group coordinator and back.
+"""The partitions of a commit request, and the errors for each of them in the reply.
 
-OffsetCommit, TxnOffsetCommit and OffsetDelete name topics and partitions in the same way. What does
-not exist, or may not be touched, is answered here; the rest goes to the coordinator, whose errors
-are then put where they belong. The reply lists everything in the order of the request.
+OffsetCommit, TxnOffsetCommit and OffsetDelete name topics and partitions in the same way. Topics
+that do not exist or are not authorized are answered here. The rest goes to the coordinator, whose
+errors are put into the reply. The reply lists everything in the order of the request.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class PartitionReply(Protocol):
-    """The part of a reply that speaks of one partition."""
+    """The part of a reply for one partition."""
 
     error_code: int
 
 
 class Admitted(NamedTuple):
-    """A partition that exists and may be touched, the client's words about it, and the place for the answer."""
+    """A partition that exists and is authorized, with its parts of the request and the reply."""
 
     partition: TopicPartition
     topic_id: bytes
@@ -35,7 +35,7 @@ class Admitted(NamedTuple):
 
 
 class Sorting:
-    """The partitions of one request: those that are answered already, and those for the coordinator."""
+    """The partitions of one request: those already answered, and those for the coordinator."""
 
     __slots__ = ("_context", "admitted", "topics")
 
@@ -52,7 +52,7 @@ class Sorting:
         *,
         by_id: bool = False,
     ) -> None:
-        """Goes through the topics of a request and makes the topics of its reply."""
+        """Builds the topics of the reply, and collects the partitions for the coordinator."""
         for topic in topics:
             name, topic_id, error = self._find(topic, by_id=by_id)
             replies = []
@@ -89,9 +89,9 @@ class Sorting:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def refuse_deleted(self) -> None:
-        """After a wait: takes out the topics that were deleted since.
+        """After a wait, answers the topics that were deleted meanwhile.
 
-        One of the same name is another topic.
+        A topic of the same name is another topic.
         """
         metadata = self._context.node.metadata
         still_there = []
@@ -103,13 +103,13 @@ class Sorting:
         self.admitted = still_there
 
     def refuse_all(self, error: ErrorCode) -> None:
-        """The whole request is refused, whatever became of its partitions."""
+        """Answers all partitions with this error."""
         for topic in self.topics:
             for reply in topic.partitions:
                 reply.error_code = error
 
     def settle(self, decided: CommitReply) -> None:
-        """Puts the coordinator's errors into the replies of the partitions that it was asked about."""
+        """Puts the coordinator's errors into the reply."""
         if decided.error is not ErrorCode.NONE:
             for admitted in self.admitted:
                 admitted.reply.error_code = decided.error

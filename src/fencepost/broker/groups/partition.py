@@ -1,14 +1,13 @@
-"""One partition of `__consumer_offsets` that this node serves: where decisions about groups become records.
+"""One partition of `__consumer_offsets` that this node serves: decisions become records.
 
     decide -> append -> apply -> decide the sequel -> answer when durable
 
-All but the last happens in one turn of the loop, so the next request decides on the newest state.
-Answers wait until everything that this partition has appended so far is durable: a reply may rest
-on an earlier record than its own.
+All but the last step happen in one turn of the loop, so the next request decides on the newest
+state. Answers wait until everything that this partition has appended so far is durable: a reply may
+depend on an earlier record than its own.
 
-A long log is read over several turns of the loop; until its end nothing is decided here. Alarms are
-one timer per group. A group's alarm may ring too early, when heartbeats have moved what it was set
-for; then it is set again.
+`log_loader.py` reads the log, and nothing is decided before its end. Each group has one timer. It
+may fire early, when heartbeats have moved the deadline that it was set for; then it is set again.
 """
 
 from __future__ import annotations
@@ -51,27 +50,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKED_PER_TURN: Final = 10_000
-"""Offsets whose topics are looked up before the loop gets a turn."""
+"""Offsets whose topics are checked before the loop gets a turn."""
 
 TOMBSTONES_PER_BATCH: Final = 1_000
-"""Tombstones need not be written together, and a batch has a limit."""
+"""Tombstones need not be in one batch, and a batch has a limit."""
 
 APPEND_REFUSED: Final = ErrorCode.NOT_COORDINATOR
-"""What a client hears when the disk refuses: look for the coordinator again, and come back."""
+"""The error when the disk refuses: clients find the coordinator again, and retry."""
 
 _BATCH_OVERHEAD_BYTES: Final = 64 * 1024
-"""Room for the header of a batch and the lengths within it."""
+"""For the header of a batch and the lengths within it."""
 
 
 class Producer(NamedTuple):
-    """Whose transaction a record belongs to."""
+    """The producer of the transaction that a record belongs to."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Alarm(NamedTuple):
-    """A timer, and when it rings."""
+    """The timer of a group, and when it fires."""
 
     due_ms: int
     timer: TimerHandle
@@ -80,7 +79,7 @@ class Alarm(NamedTuple):
 class GroupPartition:
     """One partition that is served.
 
-    Given away or loaded anew, it is `closed` and never served again.
+    Once it is given away or loaded again, it is `closed` and never served again.
     """
 
     __slots__ = (
@@ -113,13 +112,12 @@ class GroupPartition:
         self._metadata = metadata
         self._alarms: dict[str, Alarm] = {}
         self._deleted_topics: set[str] = set()
-        """Topics that were deleted or made while the log was being read: what the log has of that
-        name is older."""
+        """Topics that were deleted or created during the load: offsets in the log of that name are
+        older."""
         self._unchecked: list[str] | None = None
-        """At the end of a load: the groups whose offsets may be those of topics that are no
-        more."""
+        """At the end of a load: the groups that may have offsets of deleted topics."""
         self._stale: list[LogRecord] = []
-        """Tombstones that a load has found to be missing."""
+        """Tombstones that a load found missing."""
         self._has_stale = False
         """Whether the disk has refused tombstones."""
         self._waiting: dict[int, Callable[[Any], None]] = {}
@@ -166,7 +164,7 @@ class GroupPartition:
         return True
 
     def _check_some(self) -> bool:
-        """Looks for offsets of topics that were deleted when the last life could not say so; whether there is more."""
+        """Finds offsets of topics whose deletion left no tombstones; whether there is more."""
         if self._unchecked is None:
             offsets = self.state.offsets
             self._unchecked = list({**offsets.committed, **offsets.writers})
@@ -186,7 +184,7 @@ class GroupPartition:
             self.arm(group)
 
     def close(self) -> None:
-        """Another node has the partition, or it is loaded anew: whoever waits is sent to look for it."""
+        """Stops serving; requests that wait are answered with an error."""
         self.closed = True
         self._loader.cancel()
         for alarm in self._alarms.values():
@@ -199,11 +197,11 @@ class GroupPartition:
     # -- deciding ---------------------------------------------------------------------------------
 
     def wait(self, ticket: int, done: Callable[[Any], None]) -> None:
-        """Whoever holds this ticket is answered through `done`."""
+        """Answers the request of this ticket through `done`."""
         self._waiting[ticket] = done
 
     def run(self, group_id: str, decision: Decision, producer: Producer | None = None) -> ErrorCode:
-        """Carries a decision out; an error means that nothing of it was written."""
+        """Carries out a decision; an error means that nothing of it was written."""
         error = self._run(decision, producer)
         group = self.state.groups.get(group_id)
         if group is not None:
@@ -246,7 +244,7 @@ class GroupPartition:
         return ErrorCode.NONE
 
     def run_tombstones(self, group_id: str, decision: Decision) -> ErrorCode:
-        """Carries out a decision that only removes, in as many batches as it takes."""
+        """Carries out a decision that only removes, in several batches if needed."""
         records = decision.records
         for start in range(0, len(records), TOMBSTONES_PER_BATCH):
             part = replace(decision, records=records[start : start + TOMBSTONES_PER_BATCH])
@@ -257,10 +255,10 @@ class GroupPartition:
         return ErrorCode.NONE
 
     def forget_topics(self, names: Collection[str]) -> None:
-        """Removes the offsets in topics that are no more; those that a load has yet to find go at its end.
+        """Removes the offsets of deleted topics; during a load at its end.
 
-        What the disk refuses is tried again later. Until then the ids of topics tell those offsets
-        from others.
+        What the disk refuses is retried later. Until then topic ids distinguish those offsets from
+        those of a new topic.
         """
         if self.state.is_loading:
             self._deleted_topics.update(names)
@@ -268,7 +266,7 @@ class GroupPartition:
             self._write_tombstones(decide_topics_deleted(self.state, names))
 
     def topic_created(self, name: str) -> None:
-        """A load that has not come to its end may still find offsets of an older topic of this name."""
+        """Notes during a load that offsets of this name are those of an older topic."""
         if self.state.is_loading:
             self._deleted_topics.add(name)
 
@@ -277,7 +275,7 @@ class GroupPartition:
             self._has_stale = True
 
     def _forget_stale(self) -> None:
-        """Removes what a disk that refused has left of topics that were deleted."""
+        """Removes offsets of deleted topics that the disk refused to remove before."""
         if not self._has_stale:
             return
         self._has_stale = False
@@ -286,7 +284,7 @@ class GroupPartition:
             self._write_tombstones(decide_stale(self.state, group_id, self._metadata.topic_id))
 
     def apply_marker(self, entry: Entry) -> None:
-        """A transaction has ended in this partition."""
+        """Applies a marker: settles or drops the pending offsets of its transaction."""
         self._end_offset = max(self._end_offset, entry.offset + 1)
         apply_entry(self.state, entry)
 
@@ -302,23 +300,23 @@ class GroupPartition:
         self._runtime.when_durable(self.partition, self._end_offset, callback)
 
     def _sync_soon(self) -> None:
-        """What a timer or a deleted topic has written becomes durable, though nobody waits for it."""
+        """Requests a sync for records that no reply waits for."""
         self.when_durable(lambda: None)
 
     # -- time -------------------------------------------------------------------------------------
 
     def arm(self, group: Group) -> None:
-        """Sets the timer of a group, if something is due before it would ring."""
+        """Sets the timer of a group, if something is due before it would fire."""
         alarm = self._alarms.get(group.group_id)
         if group.alarm_ms == NEVER or (alarm is not None and alarm.due_ms <= group.alarm_ms):
             return
         if alarm is not None:
             alarm.timer.cancel()
         delay_ms = max(group.alarm_ms - self._runtime.steady_ms(), 0)
-        timer = self._runtime.call_later(delay_ms, partial(self._ring, group.group_id))
+        timer = self._runtime.call_later(delay_ms, partial(self._on_alarm, group.group_id))
         self._alarms[group.group_id] = Alarm(group.alarm_ms, timer)
 
-    def _ring(self, group_id: str) -> None:
+    def _on_alarm(self, group_id: str) -> None:
         del self._alarms[group_id]
         group = self.state.groups.get(group_id)
         if group is None:
@@ -330,9 +328,9 @@ class GroupPartition:
         self._sync_soon()
 
     def expire(self) -> None:
-        """Removes what has outlived offsets.retention.minutes, or its topic."""
+        """Removes offsets past offsets.retention.minutes, and those of deleted topics."""
         self._forget_stale()
         for group in list(self.state.groups.values()):
             decision = decide_expiry(self.state, group, self._runtime.clock.now_ms())
             if self.run_tombstones(group.group_id, decision) is not ErrorCode.NONE:
-                return  # The disk is full; the next look comes.
+                return  # The disk is full; the next check retries.

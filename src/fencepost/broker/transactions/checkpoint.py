@@ -1,16 +1,16 @@
-"""Keeps what a load must read short: every few thousand records the state itself is written beside its log.
+"""Saves the state of a coordinator partition beside its log, so that a load reads less.
 
-The state of a coordinator is a function of its log, so at any moment the pair (end of the log,
-state) may be saved, and a load may begin with it. The file stands for records that are durable:
-with `fsync` it is written once they are. It is not synced itself, because nothing is lost with it:
-a file that is damaged, or that speaks of more than the log has (the power went, and the end of the
-log with it), is deleted, and the log is read from its beginning.
+The state is a function of the log, so the pair (end offset, state) can be saved at any moment, and
+a load can begin with it. The file stands for durable records: with `fsync` it is written once they
+are durable. The file itself is not synced, because nothing is lost with it. If it is damaged, or
+its offset is beyond the end of the log (a loss of power took both tails), it is deleted, and the
+log is read from its beginning.
 
-Compaction removes tombstones, and a checkpoint from before a tombstone needs it: without it an id
-that has expired would come back, with the state and the epoch that it had at the checkpoint. So the
-checkpoint goes before a round of compaction begins, durably, and no older one is written any more.
-A new one is saved at once: it is of an offset that the round does not reach. Then fold(log) ==
-fold(checkpoint + what is after it) at every moment.
+Compaction removes tombstones, and a checkpoint from before a tombstone needs it: otherwise an
+expired id would come back with the state and epoch of the checkpoint. So the checkpoint is removed
+durably before a round of compaction, and no older one is written after that. A new one is saved at
+once, at an offset that the round does not reach. So fold(log) == fold(checkpoint + the log after
+it) at every moment.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ log = logging.getLogger(__name__)
 
 LEAST_RECORDS: Final = 5_000
 MOST_RECORDS: Final = 9_000
-"""Records between two checkpoints: as many as there are ids, so that writing stays cheap, but never
-so many that a load reads more than 10,000."""
+"""Records between two checkpoints: as many as there are ids, so that writing stays cheap, but few
+enough that a load reads at most 10,000."""
 
 WORTH_SAVING_AT_CLOSE: Final = 500
-"""Fewer records are read again in a few milliseconds."""
+"""Fewer records than this are read in a few milliseconds."""
 
 
 class CheckpointKeeper:
-    """Counts what a load would have to read, and saves the state when it is too much."""
+    """Counts the records that a load would read, and saves the state when they are too many."""
 
     __slots__ = (
         "_is_maybe_there",
@@ -62,19 +62,18 @@ class CheckpointKeeper:
         self._state = state
         self._scheduled = False
         self._rounds = 0
-        """Rounds of compaction since the load; a state from before the last one is not written any
-        more."""
+        """Rounds of compaction since the load; a state from before the last one is not written."""
         self._is_maybe_there = True
-        """False only when a loss of power cannot bring a checkpoint back either."""
+        """False only when not even a loss of power can bring a checkpoint back."""
         self.unsaved = 0
         """Records in the log after the last checkpoint."""
 
     def count(self, records: int) -> None:
-        """So many records were appended, or read at load."""
+        """Adds records that were appended; saves the state soon if that is due."""
         self.unsaved += records
         if self.unsaved >= LEAST_RECORDS and not self._scheduled and self._is_due():
             self._scheduled = True
-            # In a turn of its own: no request should wait for it.
+            # In another turn, so that no request waits for it.
             self._runtime.call_later(0, self._save)
 
     def _is_due(self) -> bool:
@@ -96,7 +95,7 @@ class CheckpointKeeper:
         self._runtime.when_durable(self._partition, offset, durable)
 
     def save_durably(self) -> None:
-        """The log can no longer be read as a whole: from now on the checkpoint is needed, and must not be lost."""
+        """Saves and syncs the state: the log is damaged, so the next load needs the checkpoint."""
         offset = self._partition.log_end_offset
         data = encode_state(offset, self._state)
 
@@ -107,7 +106,7 @@ class CheckpointKeeper:
         self._runtime.when_durable(self._partition, offset, durable)
 
     def _is_ours(self) -> bool:
-        """Whether the folder still belongs to this node."""
+        """Whether the folder still belongs to this partition."""
         return not self._partition.closed
 
     def _write(self, data: bytes, *, sync: bool = False) -> None:
@@ -116,10 +115,10 @@ class CheckpointKeeper:
         try:
             self._runtime.disk.write_file(path, data, sync=sync)
         except OSError as problem:
-            log.warning("%s was not saved, and the next start takes longer: %s", path, problem)
+            log.warning("%s was not saved; the next start takes longer: %s", path, problem)
 
     def before_compaction(self) -> None:
-        """Removes the checkpoint, so that its log may lose tombstones; OSError when that is not certain."""
+        """Removes the checkpoint durably, so that tombstones may go; OSError if that fails."""
         self._rounds += 1
         if self._is_maybe_there:
             self._runtime.disk.remove(checkpoint_path(self._partition))
@@ -129,7 +128,7 @@ class CheckpointKeeper:
         self.count(0)
 
     def close(self) -> None:
-        """The partition is given away or the node stops: whoever is next should have little to read."""
+        """Saves the state when the partition is given away or the node stops, if worthwhile."""
         if (
             self.unsaved >= WORTH_SAVING_AT_CLOSE
             and self._partition.high_watermark == self._partition.log_end_offset
@@ -138,12 +137,12 @@ class CheckpointKeeper:
 
 
 def checkpoint_path(partition: Partition) -> str:
-    """Beside the segments of the log."""
+    """The path of the checkpoint, beside the segments of the log."""
     return f"{partition.log.folder}/{FILE_NAME}"
 
 
 def encode_state(offset: int, state: CoordinatorState) -> bytes:
-    """The state as the records that would make it."""
+    """The checkpoint of a state: the last record of every id."""
     return encode_checkpoint(
         offset,
         (
@@ -154,7 +153,7 @@ def encode_state(offset: int, state: CoordinatorState) -> bytes:
 
 
 def read_checkpoint(disk: Disk, partition: Partition) -> tuple[int, list[tuple[bytes, bytes]]]:
-    """Where to begin reading the log, and what stands before that; (0, nothing) without a usable file."""
+    """The offset to read the log from, and the records before it; (0, []) without a usable file."""
     path = checkpoint_path(partition)
     if not disk.exists(path):
         return 0, []
@@ -168,13 +167,13 @@ def read_checkpoint(disk: Disk, partition: Partition) -> tuple[int, list[tuple[b
     if found is not None and partition.log.missing:
         # The end of the log was removed. The checkpoint may be all that is left of it.
         return 0, []
-    log.warning("%s does not fit its log and is deleted; the log is read as a whole", path)
+    log.warning("%s does not match its log and is deleted; the whole log is read", path)
     try:
         disk.remove(path)
         disk.sync_dir(partition.log.folder)
     except OSError as problem:
         # It must not come back by a loss of power when the log has grown beyond it.
         raise StorageError(
-            f"{path} does not fit its log and cannot be deleted: {problem}"
+            f"{path} does not match its log and cannot be deleted: {problem}"
         ) from problem
     return 0, []

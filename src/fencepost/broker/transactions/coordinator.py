@@ -1,22 +1,23 @@
-"""Where the transaction coordinator meets the log, the clock and the other partitions.
+"""The transaction coordinator of one node: requests, decisions, records and replies.
 
-Theory of operation ------------------- The node owns some partitions of `__transaction_state`;
-which ones is told by `load` and `unload`, never assumed. A request finds the partition of its
-transactional id (NOT_COORDINATOR when another node has it, COORDINATOR_LOAD_IN_PROGRESS while its
-log is being read, COORDINATOR_NOT_AVAILABLE when that is damaged), and then always the same
-happens: decide, append, apply at once, wait until it is durable, answer. While it waits the id is
-pending. What is durable with its append (durability `os`) goes on in the same call: no callback is
-made for `when_durable`, which would only be called at once.
+Theory of operation
+-------------------
+The node serves the partitions of `__transaction_state` that `load` and `unload` name. A request
+finds the partition of its transactional id. It is answered NOT_COORDINATOR when another node has
+that partition, COORDINATOR_LOAD_IN_PROGRESS while its log is being read, and
+COORDINATOR_NOT_AVAILABLE when its log is damaged. Otherwise every request takes the same steps:
+decide, append, apply at once, wait until the record is durable, answer. The id is pending while it
+waits. In durability `os` a record is durable with its append, so these steps run in one call,
+without a callback.
 
-- `partition.py`: one partition: state, append, and who waits for what.
-- `ending.py`: from the Prepare record over the markers to the Complete record.
-- `loading.py`: taking a partition over.          - `timeouts.py`: timeouts and expiry.
-- `markers.py`: the ends of transactions, written to their partitions.
+- `partition.py`: one partition: its state, its log, its pending ids.
+- `ending.py`: from the Prepare record through the markers to the Complete record.
+- `markers.py`: markers, appended to the partitions of a transaction.
+- `timeouts.py`: timeouts and expiration.
 
-Whatever comes back later (durability, a producer id, a timer) may come back to another world: the
-partition may have been given away or loaded anew meanwhile. So every continuation looks whether its
-partition is closed; if it is, the client is sent on (NOT_COORDINATOR), and the new owner finishes
-what the log says.
+A callback (durability, a producer id, a timer) may come after its partition was given away or
+loaded again. So every callback checks whether its partition is closed. If it is, the client is
+answered NOT_COORDINATOR, and the next owner finishes what the log says.
 """
 
 from __future__ import annotations
@@ -79,14 +80,14 @@ log = logging.getLogger(__name__)
 
 NONE: Final = ErrorCode.NONE
 TRANSACTION_VERSION: Final = 2
-"""Where the metadata log does not say: the level that ApiVersions advertises."""
+"""The level that ApiVersions advertises, unless the metadata log has another."""
 
 _ALLOCATION_FAILED: Final = Reply(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-"""No producer id could be had; clients retry this code, and not a timeout (KAFKA-14417)."""
+"""No producer id could be allocated. Clients retry this code, but not a timeout (KAFKA-14417)."""
 
 
 _REMEMBERED_IDS: Final = 8192
-"""Java's hash takes microseconds in Python, and an id comes again with every request."""
+"""Java's string hash takes microseconds in Python, and every request repeats its id."""
 
 
 class TransactionCoordinator:
@@ -113,26 +114,25 @@ class TransactionCoordinator:
 
     @property
     def transaction_version(self) -> int:
-        """Of the cluster: what the coordinator's own aborts use.
+        """The level of the cluster, for aborts by the coordinator itself.
 
-        A client's requests tell their own.
+        Requests of clients carry their own.
         """
         return self._metadata.features.get("transaction.version", TRANSACTION_VERSION)
 
     def close(self) -> None:
-        """Serves nothing any more; what is unfinished is in the log, and finished at the next start."""
+        """Stops serving; the next start finishes from the log what is unfinished."""
         self.clock.stop()
         for index in [*self._served, *self._loading]:
             self.unload(index)
 
-    # -- which partitions are served
-    # ------------------------------------------------------------------------
+    # -- which partitions are served --------------------------------------------------------------
 
     def load(self, partition_index: int, partition: Partition, *, held: bool = False) -> None:
-        """Serves a partition from now on, once its log has been read.
+        """Reads the log of a partition, and serves it from then on.
 
-        With `held` that is when this returns, and `resume` finishes what was found; StorageError if
-        it cannot be read.
+        With `held` the log is read when this returns, and `resume` finishes what was found;
+        StorageError if it cannot be read.
         """
         self.unload(partition_index)
         coordinator = CoordinatorPartition(self._runtime, partition_index, partition)
@@ -147,7 +147,7 @@ class TransactionCoordinator:
         loader.start(held=held)
 
     def unload(self, partition_index: int) -> None:
-        """The partition goes to another node. To be called before it is closed."""
+        """Stops serving a partition; to be called before the partition is closed."""
         loader = self._loading.pop(partition_index, None)
         if loader is not None:
             loader.cancel()
@@ -165,7 +165,11 @@ class TransactionCoordinator:
         self.resume(coordinator)
 
     def resume(self, coordinator: CoordinatorPartition) -> None:
-        """Finishes what a load has found prepared or over."""
+        """Finishes what a load found: prepared transactions are completed, expired ids removed.
+
+        Open transactions continue until their timeout, so that a producer does not notice that its
+        coordinator has moved. With `transaction.recovery.ongoing=abort` they are aborted.
+        """
         self.clock.start()
         self._finish_prepared(coordinator)
         if self._config.transaction_recovery_ongoing == "abort":
@@ -173,7 +177,7 @@ class TransactionCoordinator:
         self.clock.expire(coordinator)
 
     def _finish_prepared(self, coordinator: CoordinatorPartition) -> None:
-        """Writes the markers of everything that a load has found prepared."""
+        """Writes the markers, perhaps again, of every prepared transaction."""
         transactions = coordinator.state.transactions
         prepared = [
             markers_of(transactional_id, txn)
@@ -189,16 +193,16 @@ class TransactionCoordinator:
             ending.write_markers()
 
     def is_served(self, partition: Partition) -> bool:
-        """Whether its log has been read to the end, and its records have become the state."""
+        """Whether its log has been read to the end."""
         served = self._served.get(partition.name.partition)
         return served is not None and served.partition is partition
 
     def before_compaction(self, partition: Partition) -> None:
-        """A served log is about to lose records and tombstones: no checkpoint may rest on them."""
+        """Prepares a served log for compaction: no checkpoint may need the removed tombstones."""
         self._served[partition.name.partition].checkpoint.before_compaction()
 
     def on_damage(self, partition: Partition) -> None:
-        """Records of a served log have rotted: the state in memory holds what they said, and the next start needs it."""
+        """Saves the state of a served log that was found damaged: the next start needs it."""
         if self.is_served(partition):
             self._served[partition.name.partition].checkpoint.save_durably()
 
@@ -206,11 +210,10 @@ class TransactionCoordinator:
         """The partitions that are served now."""
         return list(self._served.values())
 
-    # -- finding the coordinator of an id
-    # -------------------------------------------------------------------
+    # -- finding the coordinator of an id ---------------------------------------------------------
 
     def partition_for(self, transactional_id: str) -> int | None:
-        """The partition of `__transaction_state` that an id belongs to; None while there is no such topic."""
+        """The partition of `__transaction_state` of an id; None while the topic does not exist."""
         count = self._metadata.partition_count(TRANSACTION_STATE_TOPIC)
         if not count:
             return None
@@ -238,11 +241,10 @@ class TransactionCoordinator:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    # -- requests
-    # -------------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def init_producer_id(self, event: InitProducerId, done: Done) -> None:
-        """A producer takes its transactional id over."""
+        """InitProducerId with a transactional id: fences the producer that had it before."""
         error = refuse_init_producer_id(
             event,
             max_timeout_ms=self._config.transaction_max_timeout_ms,
@@ -255,7 +257,7 @@ class TransactionCoordinator:
         self.submit(decide_init_producer_id, event, done)
 
     def fresh_producer_id(self, done: Done) -> None:
-        """A producer without a transactional id: an id that nobody had, epoch 0, nothing logged."""
+        """InitProducerId without a transactional id: an unused producer id, epoch 0, no record."""
 
         def allocated(producer_id: int | None) -> None:
             done(
@@ -267,14 +269,14 @@ class TransactionCoordinator:
         self._controller.allocate_producer_id(allocated)
 
     def add_partitions(self, event: AddPartitions, done: Done) -> None:
-        """Partitions join a transaction on the word of a client, or (TV2) of a broker that was written to."""
+        """AddPartitionsToTxn of a client, or (TV2) of the broker that received a first write."""
         if event.transaction_version >= 2:
             self._add_implicitly(event, None, done)
         else:
             self.submit(decide_add_partitions, event, done)
 
     def end_txn(self, event: EndTxn, done: Done) -> None:
-        """A producer commits or aborts."""
+        """EndTxn: a producer commits or aborts."""
         self.submit(decide_end_txn, event, done)
 
     def submit(
@@ -283,7 +285,7 @@ class TransactionCoordinator:
         event: E,
         done: Done,
     ) -> None:
-        """Decide, append, apply; the answer comes when it is durable."""
+        """Decides, appends and applies; answers when the record is durable."""
         coordinator = self._find(event.transactional_id)
         if not isinstance(coordinator, CoordinatorPartition):
             done(Reply(coordinator))
@@ -305,7 +307,7 @@ class TransactionCoordinator:
         event: Any,
         done: Done,
     ) -> None:
-        """Gets the id that the decision needs, and asks again: by then everything may be different."""
+        """Allocates a producer id, and decides again: the state may have changed meanwhile."""
         assert event.new_producer_id < 0, "one fresh producer id is enough for any decision"
 
         def allocated(producer_id: int | None) -> None:
@@ -319,7 +321,7 @@ class TransactionCoordinator:
     def _write(
         self, coordinator: CoordinatorPartition, decision: Decision, now_ms: int, done: Done
     ) -> None:
-        """Appends and applies the one record of a decision, and goes on when it is durable."""
+        """Appends and applies the record of a decision; continues when it is durable."""
         (record,) = decision.records
         reply = decision.reply
         assert reply is not None
@@ -341,8 +343,7 @@ class TransactionCoordinator:
                 partial(_written, coordinator, record, end_offset, reply, done),
             )
 
-    # -- first writes: Produce and TxnOffsetCommit
-    # ----------------------------------------------------------
+    # -- first writes: Produce and TxnOffsetCommit ------------------------------------------------
 
     def verify(
         self,
@@ -354,7 +355,7 @@ class TransactionCoordinator:
         add: bool,
         done: Callable[[ErrorCode], None],
     ) -> None:
-        """The coordinator's word about a first write to one partition; see `verify_all`."""
+        """Verifies a first write to one partition; see `verify_all`."""
         self.verify_all(
             [name],
             transactional_id,
@@ -374,11 +375,12 @@ class TransactionCoordinator:
         add: bool,
         done: Callable[[list[ErrorCode]], None],
     ) -> None:
-        """Whether a transaction is open and has these partitions: one error per partition.
+        """Checks that a transaction is open and has these partitions: one error per partition.
 
-        With `add` (TV2) they are added, all with one record. The errors are the coordinator's own;
-        what a producer is told is the caller's choice. Nothing is answered before the record that
-        it rests on is durable: else a crash could leave data of a transaction that no log knows.
+        With `add` (TV2) it adds them, all with one record. The errors are the coordinator's; the
+        caller translates them for the producer. The answer waits until the record with the
+        partitions is durable: otherwise a crash could leave data of a transaction that is in no
+        log.
         """
         if add:
             event = AddPartitions(
@@ -434,7 +436,7 @@ class TransactionCoordinator:
         if event.transactional_id not in coordinator.pending:
             done(decision.reply)
         elif error is NONE:
-            # Added already, by a record that is not durable yet.
+            # Already added, by a record that is not durable yet.
             coordinator.when_settled(event.transactional_id, again)
         elif error is ErrorCode.CONCURRENT_TRANSACTIONS and now_ms < deadline_ms:
             left_ms = deadline_ms - now_ms
@@ -442,11 +444,10 @@ class TransactionCoordinator:
         else:
             done(decision.reply)
 
-    # -- views
-    # ----------------------------------------------------------------------------------------------
+    # -- views ------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str) -> Description:
-        """Everything known of one id."""
+        """DescribeTransactions: the transaction of one id."""
         coordinator = self._find(transactional_id)
         if not isinstance(coordinator, CoordinatorPartition):
             return Description(coordinator, transactional_id)
@@ -456,11 +457,11 @@ class TransactionCoordinator:
 
     @property
     def is_loading(self) -> bool:
-        """Whether there are ids that nobody here can tell of yet."""
+        """Whether a partition is still being loaded."""
         return any(not loader.is_refused for loader in self._loading.values())
 
     def list(self, filters: Filters) -> Iterator[Iterator[tuple[str, TransactionMetadata]]]:
-        """The ids that pass the filters, of one partition after the other: each wants to be read in one turn."""
+        """The ids that pass the filters, one iterator per partition; read each in one turn."""
         now_ms = self._runtime.clock.now_ms()
         for coordinator in self.coordinators():
             yield list_transactions(coordinator.state, filters, now_ms)
@@ -473,7 +474,7 @@ def _written(
     reply: Reply,
     done: Done,
 ) -> None:
-    """The record of a decision is durable: the answer that rests on it may be given."""
+    """The record of a decision is durable: answers."""
     if coordinator.closed:
         done(Reply(ErrorCode.NOT_COORDINATOR))
     else:
@@ -488,8 +489,8 @@ def is_ongoing(state: CoordinatorState, transactional_id: str) -> bool:
 
 
 def partitions_of(names: Sequence[TopicPartition]) -> Partitions:
-    """Partitions by topic, as records have them."""
-    if len(names) == 1:  # As nearly always: a write goes to one partition.
+    """Partitions by topic, as in records."""
+    if len(names) == 1:  # Nearly always: a write goes to one partition.
         return {names[0][0]: (names[0][1],)}
     indexes: dict[str, set[int]] = {}
     for topic, index in names:

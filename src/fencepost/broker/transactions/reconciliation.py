@@ -1,32 +1,31 @@
-"""After a stop that was not clean, or after a repair: what the logs may disagree about is settled before anybody is served.
+"""Makes the logs agree after an unclean stop or a repair, before the node serves anything.
 
 Theory of operation
 -------------------
-Two things, at the end of a start:
+At the end of a start two things are settled:
 
-- Producer ids. Whatever a partition or a coordinator knows was handed out once, whether the
-  metadata log still says so or not. A second producer with the same id would have its batches taken
-  for repetitions, acknowledged and dropped. So the next id is above all of them. If the power may
-  have been lost, a producer may also hold an id that no log knows any more: then `SKIPPED_IDS` more
-  are left out.
-- Transactions, if the power may have been lost (`Layout.lost_power`) and the data was written in
-  `os` mode (`Layout.is_synced` says that it was not). Then every log may have lost another tail;
+- Producer ids. An id that a partition or a coordinator has seen was handed out, whether or not the
+  metadata log still says so. A second producer with the same id would have its batches treated as
+  duplicates: acknowledged and dropped. So the next id is above all of them. If power may have been
+  lost, a producer may also hold an id that is in no log any more: `SKIPPED_IDS` more are skipped.
+- Transactions, if power may have been lost (`Layout.lost_power`) and the data was written in `os`
+  mode (not `Layout.is_synced`). Then each log may have lost a different tail;
   `coordinator/txn/reconcile.py` says what follows from that. After the death of the process alone,
-  and for data of `fsync` mode, each log holds what the others rest on, and the usual load finishes
-  what is prepared. The mode of this start does not matter.
+  and for data of `fsync` mode, each log holds what the others depend on, and the usual load
+  finishes what is prepared. The mode of this start does not matter.
 
-The coordinators are read to their end in one turn for this, because only all of them together can
-say that nobody owns a transaction; nothing of what they found is finished before. If one of them is
-damaged, the broker does not start. A start that dies in the middle is repeated whole: until
+For this the coordinators are read to their end in one turn, because only all of them together show
+that a transaction has no owner; nothing that they found is finished before that. If one of them is
+damaged, the broker does not start. A start that dies in the middle is repeated as a whole: until
 `Layout.trust_session` the directory still says that power was lost.
 
-The same is done, in both modes and after a clean stop too, for a coordinator's log from which
-`fencepost repair` has taken records out (`repair.LOSS`). What is left of it may be older than what
-its producers know, by any number of epochs. So each of its ids gets a new producer id as well:
-nobody holds one of those. In a repaired log of offsets, transactions that are over and whose
-markers are lost are aborted.
+The same happens, in both modes and also after a clean stop, for a coordinator's log from which
+`fencepost repair` has removed records (`repair.LOSS`). The rest of it may be older than its
+producers by any number of epochs. So each of its ids also gets a new producer id, which no producer
+holds. In a repaired log of offsets, transactions that have ended but whose markers are lost are
+aborted.
 
-Only partitions that know producers are looked at. If the disk refuses a marker or a record, the
+Only partitions that have seen producers are checked. If the disk refuses a marker or a record, the
 broker does not start.
 """
 
@@ -60,15 +59,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SKIPPED_IDS: Final = 1_000_000
-"""More than are handed out in the time that an operating system keeps writes to itself."""
+"""More ids than are handed out while an operating system holds back writes."""
 
 LAST_COUNTED_ID: Final = 2**62
-"""Nobody is ever handed out so high an id: whoever uses it has made it up, and it must not use all
-others up."""
+"""No id this high is ever handed out. A client that uses one has invented it, and it must not use
+up all others."""
 
 
 def load_coordinators(node: Node) -> None:
-    """Loads the coordinators of a directory, and settles what its last stop or a repair has left."""
+    """Loads the coordinators, and settles what the last stop or a repair has left."""
     repaired = _repaired(node)
     layout = node.layout
     if repaired or (layout.lost_power and not layout.is_synced and not layout.clean):
@@ -87,7 +86,7 @@ def load_coordinators(node: Node) -> None:
 
 
 def _repaired(node: Node) -> set[Partition]:
-    """The coordinators' logs that have lost records with the consent of an operator."""
+    """The coordinators' logs from which an operator's repair has removed records."""
     found = set()
     for topic in INTERNAL_TOPICS:
         for index in range(node.metadata.partition_count(topic)):
@@ -98,9 +97,9 @@ def _repaired(node: Node) -> set[Partition]:
 
 
 def _renew(node: Node, repaired: set[Partition], first_id: int) -> None:
-    """Gives every id of a repaired partition a producer id that nobody has."""
+    """Gives every id of a repaired partition an unused producer id."""
     now_ms = node.clock.now_ms()
-    producer_id = first_id  # Of those that are left out.
+    producer_id = first_id  # Of those that `_reserve_ids` has skipped.
     for coordinator in node.transactions.coordinators():
         if coordinator.partition not in repaired:
             continue
@@ -111,15 +110,14 @@ def _renew(node: Node, repaired: set[Partition], first_id: int) -> None:
             producer_id += 1
         log.warning(
             "%s has lost records and was repaired: its %d transactional ids have new producer "
-            "ids, so producers from "
-            "before are fenced and must be initialised again",
+            "ids; their producers are fenced and must be initialised again",
             coordinator.partition.name,
             len(known),
         )
 
 
 def _end_dangling(node: Node, repaired: set[Partition]) -> None:
-    """Aborts offsets that are held back for a transaction whose marker is lost: nobody would ever end it."""
+    """Aborts pending offsets of transactions whose marker is lost: nothing else would end them."""
     for partition in repaired:
         if partition.name.topic != CONSUMER_OFFSETS_TOPIC:
             continue
@@ -138,16 +136,15 @@ def _end_dangling(node: Node, repaired: set[Partition]) -> None:
             )
             _write_marker(node, marker, transaction_version=1)
         log.warning(
-            "%s has lost records and was repaired: its groups go on from the newest offsets "
-            "that could be read; the "
-            "offsets of %d transactions whose end is lost are dropped",
+            "%s has lost records and was repaired: its groups continue from the newest offsets "
+            "that could be read; the offsets of %d transactions whose end is lost are dropped",
             partition.name,
             len(dangling),
         )
 
 
 def _forget_repairs(node: Node, repaired: set[Partition]) -> None:
-    """What a repair asked for is done, and on the disk."""
+    """Removes the marks of repairs, once everything that they require is on the disk."""
     try:
         for partition in repaired:
             partition.advance_high_watermark(partition.log.sync())
@@ -160,21 +157,20 @@ def _forget_repairs(node: Node, repaired: set[Partition]) -> None:
 
 
 def _load_all(node: Node) -> None:
-    """All coordinators, or none: whoever owns what an unreadable log spoke of would look like nobody."""
+    """Loads all coordinators or none: transactions in an unreadable log would have no owner."""
     try:
         node.load_coordinators(held=True)
     except (StorageError, BatchError) as problem:
         raise StorageError(
             "A coordinator's log cannot be read, and without it open transactions cannot be "
-            "settled after a loss of power: "
-            f"{problem}. Nothing was settled. Put the file back from a copy, or accept the loss "
-            "with `fencepost repair "
-            f"{node.config.data} PARTITION`; `fencepost check {node.config.data}` tells more."
+            f"settled after a loss of power: {problem}. Nothing was settled. Put the file back "
+            f"from a copy, or accept the loss with `fencepost repair {node.config.data} "
+            f"PARTITION`; `fencepost check {node.config.data}` tells more."
         ) from problem
 
 
 def _reserve_ids(node: Node, *, skipped: int) -> int:
-    """Leaves all ids out that somebody may have, and so many more; the first of those."""
+    """Reserves every id that a producer may hold, and `skipped` more; the first of those."""
     state = node.metadata
     used = (each for each in _used_ids(node) if each < LAST_COUNTED_ID)
     first = max(max(used, default=-1) + 1, state.next_producer_id)
@@ -221,8 +217,7 @@ def _reconcile(node: Node, repaired: set[Partition]) -> None:
     if markers or records:
         log.warning(
             "the logs did not agree after a loss of power or a repair: %d open transactions "
-            "were committed, %d aborted; "
-            "%d transactional ids have a new epoch",
+            "were committed, %d aborted; %d transactional ids have a new epoch",
             sum(marker.commit for marker in markers),
             sum(not marker.commit for marker in markers),
             len(records),
@@ -230,7 +225,7 @@ def _reconcile(node: Node, repaired: set[Partition]) -> None:
 
 
 def _sync(node: Node, partitions: Iterable[Partition]) -> None:
-    """In fsync mode nothing that was written here may be missing once the directory counts as synced."""
+    """Syncs in fsync mode: what is written here must be durable before the session is trusted."""
     if node.partitions.fsync:
         for partition in dict.fromkeys(partitions):
             partition.advance_high_watermark(partition.log.sync())
@@ -249,8 +244,8 @@ def _write_marker(node: Node, marker: MissingMarker, *, transaction_version: int
     if isinstance(written, Refusal):
         raise StorageError(
             f"An open transaction on {name} could not be ended after a loss of power "
-            f"({written.error.name}). Nothing was "
-            "lost by this attempt; start again when the disk can be written."
+            f"({written.error.name}). Nothing was lost by this attempt; start again when the disk "
+            "can be written."
         )
     return written[0]
 
@@ -260,8 +255,7 @@ def _write_record(coordinator: CoordinatorPartition, record: LogRecord, now_ms: 
     if isinstance(end_offset, Refusal):
         raise StorageError(
             f"{coordinator.partition.name} could not be written after a loss of power. Nothing "
-            "was lost by this "
-            "attempt; start again when the disk can be written."
+            "was lost by this attempt; start again when the disk can be written."
         )
     coordinator.settle(record.transactional_id, end_offset)
     return coordinator.partition

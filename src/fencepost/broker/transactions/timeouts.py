@@ -1,7 +1,7 @@
-"""What time does to transactions: open ones past their timeout are aborted, ids that nobody uses are forgotten.
+"""Aborts transactions that exceed their timeout, and removes transactional ids that expire.
 
-Both looks take several turns of the loop where they find much: ten thousand transactions may end in
-the same second.
+Both scans take several turns of the loop if they find much: ten thousand transactions may time out
+in the same second.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_TOMBSTONES_BYTES: Final = MAX_BATCH_BYTES // 2
-"""Of one batch of tombstones: Kafka refused to expire anything once a batch grew too large
-(KAFKA-13099)."""
+"""Of one batch of tombstones: Kafka expired nothing once a batch grew too large (KAFKA-13099)."""
 
 
-class Doomed:
-    """A transaction that is to be aborted when its turn comes, and not the one after it."""
+class OpenTransaction:
+    """A transaction to abort in a later turn, unless it has ended by then."""
 
     __slots__ = ("coordinator", "producer_id", "start_ms", "transactional_id")
 
@@ -45,13 +44,13 @@ class Doomed:
         self.start_ms = txn.start_ms
 
     def is_still_open(self) -> bool:
-        """Its producer may have ended it, and begun another one, since it was found."""
+        """Whether it is still the same transaction: its producer may have begun the next one."""
         txn = self.coordinator.state.transactions.get(self.transactional_id)
         return not self.coordinator.closed and txn is not None and txn.start_ms == self.start_ms
 
 
 class TransactionClock:
-    """The two looks that come round again and again."""
+    """The two periodic scans."""
 
     def __init__(
         self, runtime: Runtime, config: BrokerConfig, transactions: TransactionCoordinator
@@ -62,7 +61,7 @@ class TransactionClock:
         self._timers: dict[str, TimerHandle] = {}
 
     def start(self) -> None:
-        """Begins to look; the second call changes nothing."""
+        """Starts the scans; a second call changes nothing."""
         if self._timers:
             return
         config = self._config
@@ -78,42 +77,41 @@ class TransactionClock:
         )
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stops the scans."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
-    def _every(self, name: str, pause_ms: int, look: Callable[[], None]) -> None:
+    def _every(self, name: str, pause_ms: int, scan: Callable[[], None]) -> None:
         def again() -> None:
             self._timers[name] = self._runtime.call_later(pause_ms, again)
-            look()
+            scan()
 
         self._timers[name] = self._runtime.call_later(pause_ms, again)
 
-    # -- transaction.timeout.ms
-    # -----------------------------------------------------------------------------
+    # -- transaction.timeout.ms -------------------------------------------------------------------
 
     def abort_timed_out(self) -> None:
-        """Aborts every transaction whose time is over, and fences its producer."""
+        """Aborts every transaction past its timeout, and fences its producer."""
         now_ms = self._runtime.clock.now_ms()
         late = [
-            Doomed(coordinator, transactional_id)
+            OpenTransaction(coordinator, transactional_id)
             for coordinator in self._transactions.coordinators()
             for transactional_id, _ in timed_out_ids(coordinator.state, coordinator.pending, now_ms)
         ]
         self._abort(late, "its timeout")
 
-    def _abort(self, doomed: list[Doomed], cause: str) -> None:
-        run_in_turns(self._runtime, self._abortions(doomed, cause), lambda: None)
+    def _abort(self, found: list[OpenTransaction], cause: str) -> None:
+        run_in_turns(self._runtime, self._abort_steps(found, cause), lambda: None)
 
-    def _abortions(self, doomed: list[Doomed], cause: str) -> Iterator[None]:
-        for each in doomed:
+    def _abort_steps(self, found: list[OpenTransaction], cause: str) -> Iterator[None]:
+        for each in found:
             if each.is_still_open():
                 self.abort(each.transactional_id, each.producer_id, cause)
                 yield
 
     def abort(self, transactional_id: str, producer_id: int, cause: str) -> None:
-        """Aborts one open transaction on the coordinator's own word."""
+        """Aborts one open transaction by decision of the coordinator."""
 
         def ended(reply: Reply) -> None:
             if reply.error is ErrorCode.NONE:
@@ -132,24 +130,23 @@ class TransactionClock:
         self._transactions.submit(decide_timeout, event, ended)
 
     def abort_all(self, coordinator: CoordinatorPartition) -> None:
-        """transaction.recovery.ongoing=abort: what a load has found open ends now."""
-        doomed = [
-            Doomed(coordinator, each)
+        """Aborts what a load found open (transaction.recovery.ongoing=abort)."""
+        found = [
+            OpenTransaction(coordinator, each)
             for each in coordinator.state.open
             if each not in coordinator.pending
         ]
-        self._abort(doomed, "a restart of its coordinator")
+        self._abort(found, "a restart of its coordinator")
 
-    # -- transactional.id.expiration.ms
-    # ---------------------------------------------------------------------
+    # -- transactional.id.expiration.ms -----------------------------------------------------------
 
     def remove_expired(self) -> None:
-        """Tombstones for every id that was not used for long; one partition per turn of the loop."""
+        """Writes tombstones for expired ids, one partition per turn of the loop."""
         for coordinator in self._transactions.coordinators():
             self._runtime.call_later(0, partial(self.expire, coordinator))
 
     def expire(self, coordinator: CoordinatorPartition) -> None:
-        """The expired ids of one partition."""
+        """Removes the expired ids of one partition."""
         event = ExpirationDue(self._config.transactional_id_expiration_ms, MAX_TOMBSTONES_BYTES)
         while not coordinator.closed:
             decision = decide_expiration(
@@ -157,4 +154,8 @@ class TransactionClock:
             )
             if not decision.records or not coordinator.append_tombstones(decision.records):
                 return
-            log.info("%s: %d ids have expired", coordinator.partition.name, len(decision.records))
+            log.info(
+                "%s: %d transactional ids have expired",
+                coordinator.partition.name,
+                len(decision.records),
+            )
