@@ -158,7 +158,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_a_new_instance_does_it
     slow.send_offsets(next_offsets(messages))
 
     def let_time_pass(node: Node) -> None:
-        node.clock = Ahead(node.clock, 120_000)
+        node.runtime.clock = Ahead(node.clock, 120_000)
         node.transactions.clock.abort_timed_out()
 
     world.broker.call(let_time_pass)

@@ -79,7 +79,6 @@ class Node:
         descriptors: Descriptors | None = None,
     ) -> None:
         self.config = config
-        self.clock = clock
         self._descriptors = descriptors or share_out(UNLIMITED, config.max_connections)
         self._open_segments = OpenSegments(self._descriptors.sealed, self._descriptors.growing)
         self._patient_disk = PatientDisk(disk, self._open_segments.make_room)
@@ -111,6 +110,11 @@ class Node:
         self.scrub = Scrub(self)
         self._server: Server | None = None
         self._loaded = False
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the runtime."""
+        return self.runtime.clock
 
     @property
     def metadata(self) -> MetadataState:
