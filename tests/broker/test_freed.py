@@ -21,7 +21,8 @@ from fencepost.wire.forms.metadata import MetadataRequest
 from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient
 from tests.broker.requests import create_topic
-from tests.transactions.wire import TV1, TV2, WireProducer
+from tests.transactions.protocol import TV1, TV2
+from tests.transactions.wire import WireProducer
 
 KINDS = (Connection, Log, Partition, Segment)
 PATIENCE_SECONDS = 30.0

@@ -44,7 +44,8 @@ from fencepost.wire.forms.write_txn_markers import (
 )
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic, produce_request
-from tests.transactions.wire import TV1, WireProducer, state_of
+from tests.transactions.protocol import TV1
+from tests.transactions.wire import WireProducer, state_of
 
 pytestmark = pytest.mark.interpreted
 

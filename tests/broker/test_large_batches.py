@@ -23,7 +23,8 @@ from tests.broker.requests import (
     produce_request,
     read_topic,
 )
-from tests.transactions.wire import TV2, WireProducer
+from tests.transactions.protocol import TV2
+from tests.transactions.wire import WireProducer
 
 MANY = 5000
 COMPACTED = {"cleanup.policy": "compact"}

@@ -24,8 +24,9 @@ from tests.broker.requests import (
     produce_request,
     read_topic,
 )
+from tests.transactions.protocol import TV1, TV2
 from tests.transactions.requests import produce_request as transactional_request
-from tests.transactions.wire import TV1, TV2, WireProducer, values
+from tests.transactions.wire import WireProducer, values
 
 # The clock of a compiled handler cannot be changed.
 pytestmark = [pytest.mark.interpreted, pytest.mark.usefixtures("slow")]

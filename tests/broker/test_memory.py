@@ -33,7 +33,8 @@ from tests.broker.requests import (
 )
 from tests.broker.test_connections import A_MINUTE_MS
 from tests.broker.test_slow_clients import wait_until
-from tests.transactions.wire import TV2, WireProducer
+from tests.transactions.protocol import TV2
+from tests.transactions.wire import WireProducer
 from tools.fencepost_process import FencepostProcess
 
 LIMIT = 2 << 20

@@ -61,7 +61,7 @@ class SteadyRandomness:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReceivedRequest:
     """A request as a broker would have read it."""
 
     endpoint: Endpoint
@@ -77,7 +77,7 @@ class Script:
         self.clock = ManualClock()
         named = {name.replace("_", "."): value for name, value in options.items()}
         self.core = Core(read_options("one:9092,two:9092", named), self.clock, SteadyRandomness())
-        self.sent: list[Seen] = []
+        self.sent: list[ReceivedRequest] = []
         self.pauses: list[int] = []
         self.leaders: dict[str, list[int]] = {}
         self.coordinator = 1
@@ -93,7 +93,7 @@ class Script:
     def run(self, procedure: Steps[T]) -> T:
         return run(procedure, self)
 
-    def of(self, api: ApiKey) -> list[Seen]:
+    def of(self, api: ApiKey) -> list[ReceivedRequest]:
         return [seen for seen in self.sent if seen.api is api]
 
     @property
@@ -104,7 +104,7 @@ class Script:
 
     def start(self, send: Send) -> int:
         version = self._offer.pick(send.api, send.at_most)
-        seen = Seen(send.endpoint, send.api, version, _as_read(send, version))
+        seen = ReceivedRequest(send.endpoint, send.api, version, _as_read(send, version))
         self.sent.append(seen)
         ticket = len(self.sent)
         answer = self._answer(seen)
@@ -132,7 +132,7 @@ class Script:
 
     # Answers.
 
-    def _answer(self, seen: Seen) -> Any:
+    def _answer(self, seen: ReceivedRequest) -> Any:
         prepared = self._prepared.get(seen.api)
         if prepared:
             answer = prepared.popleft() if len(prepared) > 1 else prepared[0]

@@ -134,7 +134,7 @@ def test_a_first_batch_that_is_cut_off_is_an_error() -> None:
     assert whole_batches(memoryview(b"")) == []
 
 
-class History:
+class FetchedHistory:
     """A log made by rng, with what a reader of committed data should see of it."""
 
     def __init__(self, rng: Random, steps: int) -> None:
@@ -176,7 +176,7 @@ class History:
 @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 5))
 def test_random_histories_read_in_pieces(rng: Random, steps: int, piece: int) -> None:
     """However the log is cut into fetches, the committed records are seen, each once, and nothing else."""
-    history = History(rng, steps)
+    history = FetchedHistory(rng, steps)
     batches: list[SealedBatch] = [read_header(batch) for batch in history.batches]
     seen: list[int] = []
     for start in range(0, len(batches), piece):

@@ -76,7 +76,7 @@ class Log:
         return ErrorCode.NONE, offset
 
 
-class World(Script):
+class UnreliableCluster(Script):
     """Two brokers and a bad network."""
 
     def __init__(self, rng: Random, trouble: float, partitions: int, **options: Any) -> None:
@@ -162,7 +162,7 @@ class World(Script):
 
 
 def write_all(
-    world: World, writer: Writer, counts: Mapping[TopicPartition, list[int]]
+    world: UnreliableCluster, writer: Writer, counts: Mapping[TopicPartition, list[int]]
 ) -> dict[TopicPartition, list[bytes]]:
     """Writes batches with these counts of records, partition by partition in turns, and flushes."""
     written: dict[TopicPartition, list[bytes]] = {where: [] for where in counts}
@@ -186,7 +186,7 @@ def write_all(
 def test_every_batch_is_written_once_and_in_order(
     rng: Random, trouble: float, plan: list[list[int]]
 ) -> None:
-    world = World(rng, trouble, len(plan), delivery_timeout_ms=2**31 - 1)
+    world = UnreliableCluster(rng, trouble, len(plan), delivery_timeout_ms=2**31 - 1)
     writer = new_writer(world.core, IDENTITY)
     written = write_all(world, writer, {partition(i): counts for i, counts in enumerate(plan)})
     assert {where: log.batches for where, log in world.logs.items()} == written
@@ -199,14 +199,14 @@ def test_every_batch_is_written_once_and_in_order(
 
 
 def test_without_trouble_batches_are_pipelined() -> None:
-    world = World(Random(1), 0.0, 1)
+    world = UnreliableCluster(Random(1), 0.0, 1)
     writer = new_writer(world.core, IDENTITY)
     write_all(world, writer, {partition(): [1] * 40})
     assert world.most_in_flight == 5
 
 
 def test_a_writer_that_is_fenced_meanwhile_says_so() -> None:
-    world = World(Random(1), 0.0, 1)
+    world = UnreliableCluster(Random(1), 0.0, 1)
     writer = new_writer(world.core, IDENTITY)
     write_all(world, writer, {partition(): [1, 1]})
     world.logs[partition()].epoch = 4
@@ -218,7 +218,7 @@ def test_a_writer_that_is_fenced_meanwhile_says_so() -> None:
 @given(RNG, st.sampled_from([0.0, 0.2]))
 def test_two_writers_of_one_partition_never_mix(rng: Random, trouble: float) -> None:
     """With first batches of different lengths, as the Spark sink makes them, the second writer is refused."""
-    world = World(rng, trouble, 1, delivery_timeout_ms=2**31 - 1)
+    world = UnreliableCluster(rng, trouble, 1, delivery_timeout_ms=2**31 - 1)
     first = new_writer(world.core, IDENTITY)
     written = write_all(world, first, {partition(): [2] + [1] * 9})
     second = new_writer(world.core, IDENTITY)
@@ -228,7 +228,7 @@ def test_two_writers_of_one_partition_never_mix(rng: Random, trouble: float) -> 
 
 
 def test_a_topic_that_does_not_exist_ends_the_writer() -> None:
-    world = World(Random(1), 0.0, 1)
+    world = UnreliableCluster(Random(1), 0.0, 1)
     writer = new_writer(world.core, IDENTITY)
     with pytest.raises(UnknownTopicOrPartition, match="absent-0"):
         write_all(world, writer, {partition(0, "absent"): [1]})

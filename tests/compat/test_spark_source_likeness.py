@@ -432,7 +432,7 @@ def consumer_settings(spark: Any) -> set[str]:
     return set(consumer.getMethod("configNames", no_types).invoke(None, nothing))
 
 
-class Query:
+class SourceQuery:
     """A query over a source, which notes the rows of every batch, and may fail in one of them."""
 
     def __init__(self, both: Both, checkpoint: Path) -> None:
@@ -490,7 +490,7 @@ STREAMS["from a time"]["startingOffsetsByTimestampStrategy"] = "latest"
 def test_both_streams_have_the_same_batches(
     both: Both, tmp_path: Path, given: dict[str, str]
 ) -> None:
-    theirs, ours = Query(both, tmp_path / "theirs"), Query(both, tmp_path / "ours")
+    theirs, ours = SourceQuery(both, tmp_path / "theirs"), SourceQuery(both, tmp_path / "ours")
     assert theirs.run(THEIRS, {"subscribe": SETTLED} | given) is None
     assert ours.run(OURS, {"subscribe": SETTLED} | given) is None
     assert ours.batches == theirs.batches
@@ -503,7 +503,7 @@ def test_both_streams_refuse(
     patience = {"fetchOffset.numRetries": "1"}
     for name, words in ((THEIRS, ""), (OURS, sentence)):
         try:
-            failure = Query(both, tmp_path / name).run(name, given | patience)
+            failure = SourceQuery(both, tmp_path / name).run(name, given | patience)
         except Exception as problem:  # noqa: BLE001  (what is known to be wrong is refused before the query starts)
             failure = str(problem)
         assert failure is not None, f"{name} took it"
@@ -515,7 +515,7 @@ def test_a_stream_has_no_end_in_either(both: Both, tmp_path: Path, option: str) 
     for name, sentence in ((THEIRS, "not valid in streaming queries"), (OURS, "has no end")):
         given = {"subscribe": SETTLED, option: offsets(9, 9, 9)}
         with pytest.raises(Exception, match=sentence):
-            raise RuntimeError(Query(both, tmp_path / name).run(name, given))
+            raise RuntimeError(SourceQuery(both, tmp_path / name).run(name, given))
 
 
 # One checkpoint, two sources.
@@ -544,7 +544,7 @@ def test_each_continues_the_checkpoint_of_the_other_and_hands_it_back(
     both: Both, tmp_path: Path, growing: Callable[[range], str], first: str, second: str
 ) -> None:
     topic = growing(range(40))
-    query = Query(both, tmp_path)
+    query = SourceQuery(both, tmp_path)
     given = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
     for turn, name in enumerate((first, second, first, second)):
         before = set(query.batches)
@@ -559,7 +559,7 @@ def test_a_batch_that_one_began_is_the_same_batch_for_the_other(
     both: Both, tmp_path: Path, growing: Callable[[range], str], first: str, second: str
 ) -> None:
     topic = growing(range(30))
-    query = Query(both, tmp_path)
+    query = SourceQuery(both, tmp_path)
     given = {"subscribe": topic, "startingOffsets": "earliest"}
     assert query.run(first, given) is None
     growing(range(40, 50))
@@ -578,7 +578,7 @@ def test_a_first_batch_that_spark_began_is_read_from_where_it_began_or_not_at_al
 ) -> None:
     topic = growing(range(10))
     latest = {"subscribe": topic, "startingOffsets": "latest"}
-    query = Query(both, tmp_path)
+    query = SourceQuery(both, tmp_path)
     # Spark's source notes its start in a file that only it is shown, and then there is more to
     # read.
     assert "told to fail" in (query.run(THEIRS, latest, fail_in=0) or "")

@@ -16,7 +16,7 @@ import pytest
 
 from fencepost.wire.apis import API, Api, ApiKey
 from fencepost.wire.compile import decode
-from tests.wire.samples import Sample, as_json, samples
+from tests.wire.samples import SampleMessage, as_json, samples
 from tools.java_tools import JavaTools
 
 ORACLE_SECONDS = 100.0
@@ -25,7 +25,7 @@ KEYS = {api.name: api.key for api in API.values()}
 
 
 @pytest.fixture(scope="module")
-def answers(tools: JavaTools) -> dict[str, list[tuple[Sample, dict[str, Any]]]]:
+def answers(tools: JavaTools) -> dict[str, list[tuple[SampleMessage, dict[str, Any]]]]:
     """Every sample with what Kafka's classes made of it, by the name of its API."""
     asked = list(samples(PER_VERSION))
     lines = [f"{KEYS[one.api]:d} {one.version} {one.kind} {one.data.hex()}" for one in asked]
@@ -34,7 +34,7 @@ def answers(tools: JavaTools) -> dict[str, list[tuple[Sample, dict[str, Any]]]]:
     return {name: list(group) for name, group in groupby(pairs, key=lambda pair: pair[0].api)}
 
 
-def failures(pairs: list[tuple[Sample, dict[str, Any]]]) -> Iterator[str]:
+def failures(pairs: list[tuple[SampleMessage, dict[str, Any]]]) -> Iterator[str]:
     """A sentence for each sample that Kafka's classes and ours do not agree upon."""
     for sample, answer in pairs:
         where = f"{sample.api} v{sample.version} {sample.kind} {sample.data.hex()}"
@@ -61,7 +61,7 @@ def of_records_the_size(shown: Any) -> Any:
     return fields
 
 
-def same_to_us(sample: Sample, written: str) -> bool:
+def same_to_us(sample: SampleMessage, written: str) -> bool:
     """Whether other bytes mean the same: Kafka may leave out a tag that we wrote, or the other way round."""
     api = API[KEYS[sample.api]]
     form = api.request if sample.kind == "request" else api.response
@@ -71,7 +71,7 @@ def same_to_us(sample: Sample, written: str) -> bool:
 
 @pytest.mark.parametrize("name", sorted(KEYS))
 def test_kafkas_classes_read_and_write_what_we_do(
-    name: str, answers: dict[str, list[tuple[Sample, dict[str, Any]]]]
+    name: str, answers: dict[str, list[tuple[SampleMessage, dict[str, Any]]]]
 ) -> None:
     assert list(failures(answers[name])) == []
 

@@ -20,7 +20,7 @@ from tests.log.batches import FOLDER, SeededRandomness, append, open_log
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=120)
 
 
-class Written:
+class WrittenBatch:
     """One batch of the list."""
 
     def __init__(self, base_offset: int, next_offset: int, data: bytes, timestamp: int) -> None:
@@ -37,7 +37,7 @@ class LogMachine(RuleBasedStateMachine):
         super().__init__()
         self.disk = UnsyncedDisk()
         self.disk.make_dir("data")
-        self.written: list[Written] = []
+        self.written: list[WrittenBatch] = []
         self.start = 0
         self.synced = 0
         self.recovery_point = 0
@@ -57,7 +57,7 @@ class LogMachine(RuleBasedStateMachine):
         self._note(batch.base_offset, batch.next_offset, bytes(batch.data), timestamp)
 
     def _note(self, base: int, following: int, data: bytes, timestamp: int) -> None:
-        self.written.append(Written(base, following, data, timestamp))
+        self.written.append(WrittenBatch(base, following, data, timestamp))
 
     @rule(free=st.integers(0, 50))
     def append_to_a_full_disk(self, free: int) -> None:

@@ -21,14 +21,14 @@ class CountedFile(SystemFile):
     """A file that tells when it is closed."""
 
     __slots__ = ("disk",)
-    disk: CountingDisk
+    disk: OpenFileCountingDisk
 
     def close(self) -> None:
         self.disk.open_files -= 1
         super().close()
 
 
-class CountingDisk(SystemDisk):
+class OpenFileCountingDisk(SystemDisk):
     """The real disk, with a count of open files."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ def a_log(disk: SystemDisk, folder: str, shared: OpenSegments, *, clean: bool = 
 
 
 def test_only_active_segments_and_a_few_others_stay_open(tmp_path: Path) -> None:
-    disk, shared = CountingDisk(), OpenSegments(3)
+    disk, shared = OpenFileCountingDisk(), OpenSegments(3)
     logs = [a_log(disk, f"{tmp_path}/t-{number}", shared) for number in range(4)]
     for log in logs:
         for _ in range(30):
@@ -62,7 +62,7 @@ def test_only_active_segments_and_a_few_others_stay_open(tmp_path: Path) -> None
 
 
 def test_opening_closing_recovering_and_compacting_leak_no_file(tmp_path: Path) -> None:
-    disk, shared = CountingDisk(), OpenSegments(2)
+    disk, shared = OpenFileCountingDisk(), OpenSegments(2)
     folder = f"{tmp_path}/t-0"
     log = a_log(disk, folder, shared)
     for number in range(60):
@@ -83,7 +83,7 @@ def test_opening_closing_recovering_and_compacting_leak_no_file(tmp_path: Path) 
 
 
 def test_a_segment_that_was_closed_opens_itself_again(tmp_path: Path) -> None:
-    disk, shared = CountingDisk(), OpenSegments(1)
+    disk, shared = OpenFileCountingDisk(), OpenSegments(1)
     log = a_log(disk, f"{tmp_path}/t-0", shared)
     for _ in range(30):
         append(log)

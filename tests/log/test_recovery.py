@@ -32,7 +32,7 @@ class CountingFile(UnsyncedFile):
         return data
 
 
-class CountingDisk(UnsyncedDisk):
+class ReadCountingDisk(UnsyncedDisk):
     """Counts the bytes that are read of open files."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ def test_a_clean_open_finds_everything_as_it_was(disk: Disk) -> None:
 
 
 def test_a_clean_open_reads_only_what_lies_behind_the_last_index_entry() -> None:
-    disk = CountingDisk()
+    disk = ReadCountingDisk()
     log = open_log(disk)
     for _ in range(500):
         append(log, size=1000)

@@ -15,7 +15,7 @@ from fencepost.simulation.disk import UnsyncedDisk
 FOLDER = "/data/t-0"
 
 
-class World:
+class PartitionStage:
     """One partition and its disk."""
 
     def __init__(self, *, durable_at_append: bool = True, **config: object) -> None:
@@ -53,8 +53,8 @@ class World:
 
 
 @pytest.fixture
-def new_world() -> Callable[..., World]:
-    return World
+def new_world() -> Callable[..., PartitionStage]:
+    return PartitionStage
 
 
 def retain(partition: Partition, now_ms: int) -> int:

@@ -17,9 +17,9 @@ from fencepost.records.builder import build_batch
 from fencepost.records.compression import Codec
 from fencepost.records.opened import Record, open_batch
 from tests.partition.batches import client_batch
-from tests.partition.conftest import World, retain
+from tests.partition.conftest import PartitionStage, retain
 
-NewWorld = Callable[..., World]
+NewWorld = Callable[..., PartitionStage]
 NOW = 2_000
 PID = 7
 

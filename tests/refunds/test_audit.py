@@ -57,7 +57,7 @@ def refund(number: int, amount_paise: int = 1_000) -> dict[str, Any]:
 
 
 @dataclass
-class World:
+class Settlements:
     """Five settlements, decided and paid as they should be, until somebody spoils it."""
 
     settlements: list[dict[str, Any]] = field(
@@ -87,14 +87,14 @@ def found(findings: Findings) -> dict[str, int]:
 
 
 def test_nothing_is_found_where_nothing_is_wrong(spark: SparkSession) -> None:
-    findings = World().examine(spark, daily_limit=True)
+    findings = Settlements().examine(spark, daily_limit=True)
     assert findings.is_clean
     assert findings.rows == {"settlements": 5, "decisions": 5, "refunds": 5}
     assert findings.paid_too_much_paise == 0
 
 
 def test_a_planted_duplicate_is_found_and_its_cost(spark: SparkSession) -> None:
-    world = World()
+    world = Settlements()
     world.refunds += [refund(3), refund(3)]
     world.audit += [decided(3)]
     findings = world.examine(spark)
@@ -106,19 +106,19 @@ def test_a_planted_duplicate_is_found_and_its_cost(spark: SparkSession) -> None:
 
 
 def test_a_missing_refund_is_found(spark: SparkSession) -> None:
-    world = World()
+    world = Settlements()
     del world.refunds[2]
     assert found(world.examine(spark)) == {"approvals without their refund": 1}
 
 
 def test_a_missing_decision_is_found(spark: SparkSession) -> None:
-    world = World()
+    world = Settlements()
     del world.refunds[2], world.audit[2]
     assert found(world.examine(spark)) == {"settlements without a decision": 1}
 
 
 def test_a_refund_without_its_audit_row_is_found(spark: SparkSession) -> None:
-    world = World()
+    world = Settlements()
     del world.audit[1]
     assert found(world.examine(spark)) == {
         "settlements without a decision": 1,
@@ -127,7 +127,7 @@ def test_a_refund_without_its_audit_row_is_found(spark: SparkSession) -> None:
 
 
 def test_a_refund_that_was_refused_or_has_another_amount_is_found(spark: SparkSession) -> None:
-    world = World()
+    world = Settlements()
     world.audit[0] = decided(0, decision="refused: no goodwill")
     world.refunds[1] = refund(1, 1_001)
     assert found(world.examine(spark)) == {
@@ -138,15 +138,15 @@ def test_a_refund_that_was_refused_or_has_another_amount_is_found(spark: SparkSe
 
 
 def test_a_decision_from_nowhere_is_found(spark: SparkSession) -> None:
-    world = World()
+    world = Settlements()
     world.audit += [decided(9)]
     world.refunds += [refund(9)]
     assert found(world.examine(spark)) == {"decisions without a settlement": 1}
 
 
-def spend(*amounts: tuple[int, str]) -> World:
+def spend(*amounts: tuple[int, str]) -> Settlements:
     """A day of one merchant, whose limit is a million."""
-    return World(
+    return Settlements(
         settlements=[asdict(settlement(n, amount)) for n, (amount, _) in enumerate(amounts)],
         audit=[decided(n, amount, decision) for n, (amount, decision) in enumerate(amounts)],
         refunds=[refund(n, amount) for n, (amount, what) in enumerate(amounts) if what == APPROVED],

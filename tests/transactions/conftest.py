@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.broker.node_stage import Stage
-from tests.transactions.wire import PROTOCOLS, Protocol
+from tests.transactions.protocol import PROTOCOLS, Protocol
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.broker.requests import Client
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """What a member knows of itself after joining."""
 
     group: str
@@ -32,7 +32,7 @@ class Member(NamedTuple):
         return {"member_id": self.member_id, "generation_id": self.generation}
 
 
-def join(client: Client, group: str, instance: str | None = None) -> Member:
+def join(client: Client, group: str, instance: str | None = None) -> GroupMember:
     """Joins as the only member; the group waits for its assignment (CompletingRebalance)."""
     await_coordinator(client, group, GROUP)
     request = JoinGroupRequest(
@@ -48,10 +48,10 @@ def join(client: Client, group: str, instance: str | None = None) -> Member:
         request.member_id = reply.member_id
         reply = client.call(ApiKey.JOIN_GROUP, 7, request)
     assert reply.error_code == NONE, ErrorCode(reply.error_code)
-    return Member(group, reply.member_id, reply.generation_id)
+    return GroupMember(group, reply.member_id, reply.generation_id)
 
 
-def sync(client: Client, member: Member) -> None:
+def sync(client: Client, member: GroupMember) -> None:
     """Hands out the assignment: the group is stable."""
     request = SyncGroupRequest(
         group_id=member.group,
@@ -66,7 +66,11 @@ def sync(client: Client, member: Member) -> None:
 
 
 def commit_plainly(
-    client: Client, group: str, topic: str, offsets: dict[int, int], member: Member | None = None
+    client: Client,
+    group: str,
+    topic: str,
+    offsets: dict[int, int],
+    member: GroupMember | None = None,
 ) -> set[int]:
     """OffsetCommit; the errors of its partitions."""
     await_coordinator(client, group, GROUP)

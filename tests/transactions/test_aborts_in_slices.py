@@ -8,7 +8,8 @@ from fencepost.broker import turns
 from fencepost.broker.transactions import timeouts as transaction_clock
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
-from tests.transactions.wire import TV1, WireProducer, state_of, values
+from tests.transactions.protocol import TV1
+from tests.transactions.wire import WireProducer, state_of, values
 
 pytestmark = pytest.mark.interpreted
 

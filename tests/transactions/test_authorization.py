@@ -11,12 +11,11 @@ from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from fencepost.wire.forms.list_transactions import ListTransactionsRequest
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic, fetch
+from tests.transactions.protocol import TV1, Protocol
 from tests.transactions.requests import add_request, marker_request, transaction_of
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offset,

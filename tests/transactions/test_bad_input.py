@@ -15,13 +15,11 @@ from fencepost.wire.forms.init_producer_id import InitProducerIdRequest
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
-    TV2,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offset,

@@ -18,13 +18,11 @@ from fencepost.wire.forms.write_txn_markers import (
 )
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import marker_request, produce_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
-    TV2,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offset,

@@ -38,15 +38,9 @@ from fencepost.records.entry import Entry
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.transactions.protocol import PROTOCOLS, TV1, Protocol
 from tests.transactions.requests import init_request
-from tests.transactions.wire import (
-    PROTOCOLS,
-    TV1,
-    Protocol,
-    WireProducer,
-    await_coordinator,
-    retried,
-)
+from tests.transactions.wire import WireProducer, await_coordinator, retried
 
 pytestmark = pytest.mark.interpreted
 

@@ -24,11 +24,9 @@ from fencepost.broker.transactions.ending import ABORT_POINTS, COMMIT_POINTS, CR
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError, RawClient
 from tests.broker.requests import Client, create_topic
+from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.wire import (
     NONE,
-    TV1,
-    TV2,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offset,

@@ -28,7 +28,8 @@ from tests.broker.requests import (
     records_in,
 )
 from tests.broker.test_connections import A_MINUTE_MS
-from tests.transactions.wire import READ_COMMITTED, TV2, WireProducer
+from tests.transactions.protocol import TV2
+from tests.transactions.wire import READ_COMMITTED, WireProducer
 
 Reads = Callable[[], int]
 TOPIC = "polled"
@@ -55,7 +56,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
     return since
 
 
-class Poll:
+class ParkedFetch:
     """A fetch on a connection of its own that has been parked."""
 
     def __init__(self, stage: Stage, request: FetchRequest, *, settled: bool = True) -> None:
@@ -86,11 +87,11 @@ class Poll:
         return max(codes)
 
 
-def poll(stage: Stage, offset: int = 0, **more: int) -> Poll:
-    return Poll(stage, fetch_request(TOPIC, offset, max_wait_ms=A_MINUTE_MS, **more))
+def poll(stage: Stage, offset: int = 0, **more: int) -> ParkedFetch:
+    return ParkedFetch(stage, fetch_request(TOPIC, offset, max_wait_ms=A_MINUTE_MS, **more))
 
 
-def committed_poll(stage: Stage, offset: int = 0, **more: int) -> Poll:
+def committed_poll(stage: Stage, offset: int = 0, **more: int) -> ParkedFetch:
     return poll(stage, offset, isolation_level=READ_COMMITTED, **more)
 
 
@@ -183,7 +184,7 @@ def test_bytes_may_come_from_one_of_several_partitions(reads: Reads) -> None:
         create_topic(stage, "other")
         request = fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, min_bytes=8 * SIZE)
         request.topics += fetch_request("other").topics
-        waiting = Poll(stage, request)
+        waiting = ParkedFetch(stage, request)
         reads()
         write(stage, 3)
         assert reads() == 0
@@ -200,7 +201,7 @@ def test_bytes_from_several_partitions_add_up() -> None:
         create_topic(stage, "other")
         request = fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, min_bytes=8 * SIZE)
         request.topics += fetch_request("other").topics
-        waiting = Poll(stage, request)
+        waiting = ParkedFetch(stage, request)
         write(stage, 5)
         write(stage, 2, "other")
         assert not waiting.is_answered()
@@ -258,7 +259,7 @@ def test_a_log_start_that_passes_a_poll_wakes_it(isolation_level: int) -> None:
 def test_a_new_leader_epoch_wakes_polls() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
-        waiting = Poll(stage, fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, leader_epoch=0))
+        waiting = ParkedFetch(stage, fetch_request(TOPIC, max_wait_ms=A_MINUTE_MS, leader_epoch=0))
         assert not waiting.is_answered()
         stage.node.controller.bump_leader_epochs([TopicPartition(TOPIC, 0)], lambda _: None)
         assert waiting.error() == ErrorCode.FENCED_LEADER_EPOCH
@@ -305,7 +306,7 @@ def test_fetches_behind_others_that_read_for_long_are_read_in_the_next_turns(
         write(stage)
         stage.settle()
         request = fetch_request(TOPIC, max_wait_ms=max_wait_ms)
-        polls = [Poll(stage, request, settled=False) for _ in range(6)]
+        polls = [ParkedFetch(stage, request, settled=False) for _ in range(6)]
         assert [poll._id in poll._line.replies for poll in polls] == [True] + [False] * 5
         turns = 0
         while polls[-1]._id not in polls[-1]._line.replies:
@@ -313,7 +314,9 @@ def test_fetches_behind_others_that_read_for_long_are_read_in_the_next_turns(
             turns += 1
         assert turns >= 5
         assert [len(each.values()) for each in polls] == [1] * 6
-        empty = [Poll(stage, fetch_request(TOPIC, 1, max_wait_ms=max_wait_ms)) for _ in range(3)]
+        empty = [
+            ParkedFetch(stage, fetch_request(TOPIC, 1, max_wait_ms=max_wait_ms)) for _ in range(3)
+        ]
         assert [each.is_answered() for each in empty] == [max_wait_ms == 0] * 3
         write(stage)
         assert [len(each.values()) for each in empty] == [int(max_wait_ms > 0)] * 3

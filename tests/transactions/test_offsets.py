@@ -10,12 +10,10 @@ from fencepost.base.errors import ErrorCode
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
 from tests.transactions.group import commit_plainly, join, sync
+from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
-    TV2,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offset,

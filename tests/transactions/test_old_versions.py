@@ -13,10 +13,10 @@ from fencepost.wire.forms.add_partitions_to_txn import (
 )
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.transactions.protocol import TV1
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
     WireProducer,
     await_coordinator,
     committed_offset,

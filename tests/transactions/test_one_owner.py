@@ -13,13 +13,10 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    PROTOCOLS,
-    TV1,
-    TV2,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offset,

@@ -22,11 +22,10 @@ from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import create_topic
+from tests.transactions.protocol import TV1, TV2
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
-    TV2,
     WireProducer,
     await_coordinator,
     committed_offset,
@@ -52,7 +51,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer.
 
 
 @dataclass
-class Txn:
+class ProducerTransaction:
     """One transaction as its producer knows it."""
 
     number: int
@@ -78,8 +77,8 @@ class Actor:
         self._rng = rng
         self.index = index
         self.producer = WireProducer(stage, f"id-{index}", rng.choice([TV1, TV2]))
-        self.past: list[Txn] = []
-        self.txn = Txn(0)
+        self.past: list[ProducerTransaction] = []
+        self.txn = ProducerTransaction(0)
         self.is_initialised = False
 
     def act(self) -> None:
@@ -98,7 +97,7 @@ class Actor:
 
     def _next(self) -> None:
         self.past.append(self.txn)
-        self.txn = Txn(self.txn.number + 1)
+        self.txn = ProducerTransaction(self.txn.number + 1)
 
     def write(self) -> None:
         index = self._rng.randrange(PARTITIONS)
@@ -132,7 +131,7 @@ class Actor:
         self._next()
 
 
-class History:
+class BrokerHistory:
     """Everything that happens to one broker."""
 
     def __init__(self, seed: int) -> None:
@@ -207,7 +206,7 @@ class History:
         assert not any(seen), "nobody has written this"
 
     @staticmethod
-    def _is_there(txn: Txn, shown: list[int]) -> bool:
+    def _is_there(txn: ProducerTransaction, shown: list[int]) -> bool:
         return bool(shown[0]) if shown else txn.must_be_there
 
     @staticmethod
@@ -221,7 +220,7 @@ class History:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_whatever_happens_transactions_are_whole_and_answers_are_kept(seed: int) -> None:
-    history = History(seed)
+    history = BrokerHistory(seed)
     for _ in range(STEPS):
         history.step()
     history.finish()
@@ -235,11 +234,14 @@ def test_whatever_happens_transactions_are_whole_and_answers_are_kept(seed: int)
 def test_the_check_notices_what_is_torn_lost_or_not_wanted() -> None:
     """A planted fault of each kind: a checker that never complains proves nothing."""
     for planted, complaint in (
-        (Txn(0, [(0, b"0/0/0"), (1, b"nowhere")], asked=True, answered=True), "torn"),
-        (Txn(0, [(0, b"nowhere")], asked=True, answered=True), "lost"),
-        (Txn(0, [(0, b"0/0/0")], asked=False, answered=True), "never to be there"),
+        (
+            ProducerTransaction(0, [(0, b"0/0/0"), (1, b"nowhere")], asked=True, answered=True),
+            "torn",
+        ),
+        (ProducerTransaction(0, [(0, b"nowhere")], asked=True, answered=True), "lost"),
+        (ProducerTransaction(0, [(0, b"0/0/0")], asked=False, answered=True), "never to be there"),
     ):
-        history = History(1)
+        history = BrokerHistory(1)
         one = history.actors[0].producer.initialise()
         one.send("t", b"0/0/0")
         one.commit()
@@ -254,7 +256,7 @@ def test_a_refusal_is_what_the_dice_meet_now_and_then() -> None:
     """The histories are not all sunshine: over the seeds, ends are lost and producers are fenced."""
     unanswered = fenced = 0
     for seed in range(10):
-        history = History(seed)
+        history = BrokerHistory(seed)
         for _ in range(STEPS):
             history.step()
         everything = [txn for actor in history.actors for txn in actor.past]

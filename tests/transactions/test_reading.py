@@ -10,11 +10,11 @@ import pytest
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Line, Stage
 from tests.broker.requests import FETCH_VERSION, batch_of, create_topic, fetch_request, records_in
+from tests.transactions.protocol import Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     NONE,
     READ_COMMITTED,
-    Protocol,
     WireProducer,
     consume,
     end_offset,
@@ -141,7 +141,7 @@ def test_a_stuck_producer_stalls_every_reader_of_its_partition_until_its_timeout
 # -- long polls -----------------------------------------------------------------------------------
 
 
-class Poll:
+class WaitingFetch:
     """A fetch that waits on a connection of its own."""
 
     def __init__(self, stage: Stage, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> None:
@@ -174,7 +174,7 @@ def test_case_76_a_fetch_that_waited_for_an_abort_has_the_list_of_aborted_transa
     kept.send("t", b"0")
     dropped.send("t", b"1", b"2")
     kept.send("t", b"3")
-    poll = Poll(stage, min_bytes=min_bytes)
+    poll = WaitingFetch(stage, min_bytes=min_bytes)
     assert not poll.is_answered
     dropped.abort()
     assert not poll.is_answered, "the first record is still undecided"
@@ -196,7 +196,7 @@ def test_a_fetch_that_waits_is_not_woken_by_what_it_may_not_see(
 ) -> None:
     one = new("one")
     one.send("t", b"open")
-    poll = Poll(stage)
+    poll = WaitingFetch(stage)
     one.send("t", b"more")
     assert not poll.is_answered
     one.commit()

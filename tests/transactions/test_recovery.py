@@ -13,12 +13,10 @@ from fencepost.wire.apis import ApiKey
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
-    TV2,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offset,

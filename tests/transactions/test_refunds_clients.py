@@ -22,33 +22,33 @@ from fencepost.examples.refunds.processor.processor import RefundsProcessor, nex
 from fencepost.examples.refunds.processor.rows import REFUND_AUDIT, REFUNDS_EMITTED, SETTLEMENTS
 from fencepost.wire.apis import ApiKey
 from tests.broker.raw import RawClient
-from tests.transactions.refunds_world import (
+from tests.transactions.refunds_stage import (
     GROUP_NAME,
     Ahead,
     Died,
     DyingKafka,
+    RefundsBroker,
     Watched,
-    World,
     settlement,
 )
 from tests.transactions.wire import committed_offset, values
 
 
 @pytest.fixture(params=CLIENTS)
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
+def world(request: pytest.FixtureRequest) -> Iterator[RefundsBroker]:
     settings = {
         "offsets.topic.num.partitions": 2,
         "transaction.state.log.num.partitions": 2,
     }
     with fencepost.Broker(config=settings) as broker:
-        made = World(broker, request.param)
+        made = RefundsBroker(broker, request.param)
         try:
             yield made
         finally:
             made.close()
 
 
-def test_settlements_become_refunds_audit_rows_and_offsets(world: World) -> None:
+def test_settlements_become_refunds_audit_rows_and_offsets(world: RefundsBroker) -> None:
     world.settle(25)
     world.work()
     world.assert_exactly_once()
@@ -66,7 +66,7 @@ def test_settlements_become_refunds_audit_rows_and_offsets(world: World) -> None
     }
 
 
-def test_an_aborted_transaction_shows_in_one_isolation_level_only(world: World) -> None:
+def test_an_aborted_transaction_shows_in_one_isolation_level_only(world: RefundsBroker) -> None:
     world.settle(3)
     kafka = world.connect()
     kafka.init_transactions()
@@ -86,7 +86,7 @@ def test_an_aborted_transaction_shows_in_one_isolation_level_only(world: World) 
     assert seen in (["RFD-99", "RFD-0", "RFD-1", "RFD-2"], ["RFD-0", "RFD-1", "RFD-2"])
 
 
-def test_what_cannot_be_written_now_is_aborted_and_written_later(world: World) -> None:
+def test_what_cannot_be_written_now_is_aborted_and_written_later(world: RefundsBroker) -> None:
     """Abortable, by a real broker: for a while the audit may not be written."""
     world.settle(4)
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_written_now_is_aborted_and_written_later(world: World) -
     world.assert_exactly_once()
 
 
-def test_a_zombie_is_fenced_and_what_it_wrote_is_never_seen(world: World) -> None:
+def test_a_zombie_is_fenced_and_what_it_wrote_is_never_seen(world: RefundsBroker) -> None:
     world.settle(5)
     zombie = world.connect()
     zombie.init_transactions()
@@ -129,7 +129,7 @@ def test_a_zombie_is_fenced_and_what_it_wrote_is_never_seen(world: World) -> Non
     world.assert_exactly_once()
 
 
-def test_a_zombie_that_is_a_processor_closes_and_stops(world: World) -> None:
+def test_a_zombie_that_is_a_processor_closes_and_stops(world: RefundsBroker) -> None:
     world.settle(2)
     shard = RefundsProcessor(world.connect())
     shard.start()
@@ -145,7 +145,7 @@ def test_a_zombie_that_is_a_processor_closes_and_stops(world: World) -> None:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_and_a_new_instance_does_it_again(
-    world: World,
+    world: RefundsBroker,
 ) -> None:
     world.settle(3)
     slow = world.connect()
@@ -184,7 +184,7 @@ REQUESTS: Final = (
 @pytest.mark.parametrize("effect", [False, True], ids=["before it", "after it"])
 @pytest.mark.parametrize("api", REQUESTS, ids=lambda api: api.name)
 def test_a_connection_that_breaks_at_any_request_loses_and_doubles_nothing(
-    world: World, api: ApiKey, effect: bool
+    world: RefundsBroker, api: ApiKey, effect: bool
 ) -> None:
     world.settle(3)
     world.broker.call(lambda node: node.faults.drop(api, effect=effect))
@@ -193,7 +193,7 @@ def test_a_connection_that_breaks_at_any_request_loses_and_doubles_nothing(
     world.assert_exactly_once()
 
 
-def test_a_process_that_dies_at_any_call_loses_and_doubles_nothing(world: World) -> None:
+def test_a_process_that_dies_at_any_call_loses_and_doubles_nothing(world: RefundsBroker) -> None:
     """init, poll, begin, four writes, offsets, commit: with the next instance at work, all is as it should be."""
     deaths = [(number, False) for number in range(9)] + [(8, True)]
     for lives_for, after in deaths:
@@ -207,7 +207,7 @@ def test_a_process_that_dies_at_any_call_loses_and_doubles_nothing(world: World)
         world.assert_exactly_once()
 
 
-def test_the_broker_may_be_restarted_at_any_time(world: World) -> None:
+def test_the_broker_may_be_restarted_at_any_time(world: RefundsBroker) -> None:
     world.settle(3)
     shard = RefundsProcessor(world.connect())
     shard.start()

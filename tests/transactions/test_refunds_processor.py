@@ -29,7 +29,7 @@ from fencepost.examples.refunds.processor.rows import (
     Refund,
     read_settlement,
 )
-from tests.transactions.refunds_world import settlement
+from tests.transactions.refunds_stage import settlement
 
 # -- what a settlement becomes --------------------------------------------------------------------
 

@@ -29,13 +29,11 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.protocol import PROTOCOLS, TV1, Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    PROTOCOLS,
-    TV1,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offsets,
@@ -59,7 +57,7 @@ protocols = st.sampled_from(PROTOCOLS)
 
 
 @dataclass
-class Txn:
+class ModelTransaction:
     """One transaction: where it has joined, and how it ended."""
 
     joined: set[int] = field(default_factory=set)
@@ -75,26 +73,26 @@ class Txn:
 
 
 @dataclass
-class Written:
+class WrittenValue:
     """One value in a partition; None for one that belongs to no transaction."""
 
     value: bytes
-    txn: Txn | None
+    txn: ModelTransaction | None
 
 
 MARKER: Final = None
 
 
-class Model:
+class BrokerModel:
     """What the broker is held to."""
 
     def __init__(self) -> None:
-        self.logs: list[list[Written | None]] = [[] for _ in range(PARTITIONS)]
-        self.open: dict[str, Txn] = {}
+        self.logs: list[list[WrittenValue | None]] = [[] for _ in range(PARTITIONS)]
+        self.open: dict[str, ModelTransaction] = {}
         self.offsets = dict.fromkeys(IDS, -1)
 
-    def begin(self, name: str) -> Txn:
-        return self.open.setdefault(name, Txn())
+    def begin(self, name: str) -> ModelTransaction:
+        return self.open.setdefault(name, ModelTransaction())
 
     def end(self, name: str, *, commit: bool) -> None:
         """The point of no return, and the markers."""
@@ -131,7 +129,7 @@ class Transactions(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model()
+        self.model = BrokerModel()
         self.owners: dict[str, WireProducer] = {}
         self.fenced: list[WireProducer] = []
         self.late: set[str] = set()
@@ -199,7 +197,7 @@ class Transactions(RuleBasedStateMachine):
         assert (told.error_code, told.base_offset) == (NONE, len(self.model.logs[index]))
         txn = self.model.begin(name)
         txn.joined.add(index)
-        self.model.logs[index].append(Written(value, txn))
+        self.model.logs[index].append(WrittenValue(value, txn))
 
     @rule(name=ids)
     def send_offset(self, name: str) -> None:
@@ -262,7 +260,7 @@ class Transactions(RuleBasedStateMachine):
         request = produce_request({("t", index): batch_of(value)}, transactional_id=None)
         reply = self.stage.call(ApiKey.PRODUCE, 11, request)
         assert reply.responses[0].partition_responses[0].error_code == NONE
-        self.model.logs[index].append(Written(value, None))
+        self.model.logs[index].append(WrittenValue(value, None))
 
     def _value(self) -> bytes:
         self.count += 1

@@ -10,12 +10,11 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.protocol import TV1, Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
-    Protocol,
     WireProducer,
     await_coordinator,
     committed_offset,

@@ -18,11 +18,10 @@ from fencepost.base.ids import (
 )
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.transactions.protocol import TV1, TV2
 from tests.transactions.wire import (
     GROUP,
     NONE,
-    TV1,
-    TV2,
     WireProducer,
     committed_offset,
     committed_offsets,

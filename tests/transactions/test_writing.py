@@ -12,13 +12,10 @@ from fencepost.base.errors import ErrorCode
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import Stage
 from tests.broker.requests import batch_of, create_topic
+from tests.transactions.protocol import PROTOCOLS, TV1, TV2, Protocol
 from tests.transactions.requests import produce_request
 from tests.transactions.wire import (
     NONE,
-    PROTOCOLS,
-    TV1,
-    TV2,
-    Protocol,
     WireProducer,
     consume,
     describe,

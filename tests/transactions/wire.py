@@ -31,6 +31,7 @@ from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.raw import PATIENCE_SECONDS
 from tests.broker.requests import batch_of, fetch
+from tests.transactions.protocol import TV1, Protocol
 from tests.transactions.requests import (
     add_offsets_request,
     add_request,
@@ -62,28 +63,6 @@ READ_COMMITTED: Final = 1
 GROUP: Final = 0
 TRANSACTION: Final = 1
 
-
-class Protocol(NamedTuple):
-    """The versions that a client of one protocol sends."""
-
-    name: str
-    init: int
-    produce: int
-    txn_offset_commit: int
-    end_txn: int
-    adds_explicitly: bool
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-TV1: Final = Protocol(
-    "TV1", init=4, produce=11, txn_offset_commit=4, end_txn=4, adds_explicitly=True
-)
-TV2: Final = Protocol(
-    "TV2", init=5, produce=12, txn_offset_commit=5, end_txn=5, adds_explicitly=False
-)
-PROTOCOLS: Final = (TV1, TV2)
 
 ADD_PARTITIONS_VERSION: Final = 3
 ADD_OFFSETS_VERSION: Final = 4
@@ -291,7 +270,7 @@ def retried(client: Client, attempt: Callable[[], int]) -> None:
 # -- reading --------------------------------------------------------------------------------------
 
 
-class Seen(NamedTuple):
+class Consumed(NamedTuple):
     """What one pass over a partition shows a consumer."""
 
     records: list[Record]
@@ -307,9 +286,9 @@ class Seen(NamedTuple):
 
 def consume(
     client: Client, topic: str, *, index: int = 0, offset: int = 0, committed: bool = True
-) -> Seen:
+) -> Consumed:
     """Reads to the end as a consumer does: with `committed`, aborted records are dropped by the list that comes along."""
-    seen = Seen([], [], offset)
+    seen = Consumed([], [], offset)
     while True:
         got = fetch(
             client, topic, seen.offset, index=index, isolation_level=READ_COMMITTED * committed
@@ -322,7 +301,9 @@ def consume(
         seen = _take_batches(seen, batches, aborted)
 
 
-def _take_batches(seen: Seen, batches: list[SealedBatch], aborted: list[tuple[int, int]]) -> Seen:
+def _take_batches(
+    seen: Consumed, batches: list[SealedBatch], aborted: list[tuple[int, int]]
+) -> Consumed:
     """The rule of every client: a producer is dropped from its first aborted offset to its ABORT marker."""
     dropping: set[int] = set()
     for batch in batches:

@@ -36,7 +36,7 @@ _INTEGERS: Final = {
 }
 
 
-class Sample(NamedTuple):
+class SampleMessage(NamedTuple):
     """One message: `kind` is "request" or "response"."""
 
     api: str
@@ -168,7 +168,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def samples(per_version: int = 2, seed: int = SEED) -> Iterator[Sample]:
+def samples(per_version: int = 2, seed: int = SEED) -> Iterator[SampleMessage]:
     """Samples of all APIs in all versions that a form has."""
     for api in API.values():
         for kind, form in (("request", api.request), ("response", api.response)):
@@ -178,7 +178,7 @@ def samples(per_version: int = 2, seed: int = SEED) -> Iterator[Sample]:
                         seed + 7919 * number + 104729 * version + 31 * int(api.key) + len(kind)
                     )
                     filled = fill(plan_of(form, version), values)
-                    yield Sample(
+                    yield SampleMessage(
                         api.name, version, kind, encode(filled, version), as_json(filled, version)
                     )
 

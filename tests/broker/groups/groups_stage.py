@@ -33,7 +33,7 @@ class HandClock:
         return self.time_ms
 
 
-class Timer:
+class StageTimer:
     """One timer; those of the same time ring in the order in which they were set."""
 
     def __init__(self, due_ms: float, number: int, callback: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ class Timer:
         self.callback = callback
         self.cancelled = False
 
-    def __lt__(self, other: Timer) -> bool:
+    def __lt__(self, other: StageTimer) -> bool:
         return (self.due_ms, self.number) < (other.due_ms, other.number)
 
     def cancel(self) -> None:
@@ -106,7 +106,7 @@ class GroupNode(StubNode):
         self.markers = MarkerWriter(
             cast("Runtime", self), local, self.controller.state, self.groups
         )
-        self._timers: list[Timer] = []
+        self._timers: list[StageTimer] = []
         self._numbers = itertools.count()
 
     @property
@@ -138,8 +138,8 @@ class GroupNode(StubNode):
 
     # -- time -------------------------------------------------------------------------------------
 
-    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:  # type: ignore[override]
-        timer = Timer(self.clock.time_ms + delay_ms, next(self._numbers), callback)
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> StageTimer:  # type: ignore[override]
+        timer = StageTimer(self.clock.time_ms + delay_ms, next(self._numbers), callback)
         heapq.heappush(self._timers, timer)
         return timer
 

@@ -24,8 +24,9 @@ from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import create_topic, create_topics
 from tests.broker.storage.test_many_partitions import delete
+from tests.transactions.protocol import TV2
 from tests.transactions.requests import offset_fetch_request
-from tests.transactions.wire import TV2, WireProducer, retried
+from tests.transactions.wire import WireProducer, retried
 
 pytestmark = pytest.mark.usefixtures("quiet", "one_step_per_turn")
 

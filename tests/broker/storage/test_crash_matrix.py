@@ -46,16 +46,9 @@ from tests.broker.node_stage import DiedError, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic, create_topics, produce
 from tests.log.batches import SeededRandomness
+from tests.transactions.protocol import TV1, TV2
 from tests.transactions.requests import init_request
-from tests.transactions.wire import (
-    NONE,
-    RETRIABLE,
-    TV1,
-    TV2,
-    WireProducer,
-    committed_offset,
-    consume,
-)
+from tests.transactions.wire import NONE, RETRIABLE, WireProducer, committed_offset, consume
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

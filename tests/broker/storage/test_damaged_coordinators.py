@@ -27,8 +27,9 @@ from tests.broker.node_stage import FOLDER, Stage
 from tests.broker.raw import ClosedError
 from tests.broker.requests import batch_of, create_topic, produce
 from tests.broker.storage.test_damaged_directory import content, flip
+from tests.transactions.protocol import TV1, TV2
 from tests.transactions.requests import init_request, offset_fetch_request
-from tests.transactions.wire import NONE, TV1, TV2, WireProducer, consume
+from tests.transactions.wire import NONE, WireProducer, consume
 
 ONE = {
     "transaction.state.log.num.partitions": "1",

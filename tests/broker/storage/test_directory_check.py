@@ -14,7 +14,8 @@ from fencepost.broker.storage.directory_lock import DirectoryLock
 from fencepost.cli.app import app
 from tests.broker.node_stage import FOLDER, Stage
 from tests.broker.requests import batch_of, create_topic, produce
-from tests.transactions.wire import TV1, TV2, WireProducer
+from tests.transactions.protocol import TV1, TV2
+from tests.transactions.wire import WireProducer
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -34,7 +34,8 @@ from tests.broker.requests import (
     read_topic,
 )
 from tests.broker.storage.test_power_loss import calls_of, commit_offset, committed_offset
-from tests.transactions.wire import TV2, WireProducer, consume
+from tests.transactions.protocol import TV2
+from tests.transactions.wire import WireProducer, consume
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

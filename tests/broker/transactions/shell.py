@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Callback = Callable[[], None]
 
 
-class Timer:
+class ShellTimer:
     """One call that is due."""
 
     def __init__(self, due_ms: float, callback: Callback) -> None:
@@ -101,7 +101,7 @@ class ShellNode:
         self.held_allocations: list[Callback] | None = None
         self.partitions: dict[TopicPartition, Partition] = {}
         self.waiting: list[tuple[Partition, int, Callback]] = []
-        self.timers: list[Timer] = []
+        self.timers: list[ShellTimer] = []
         for topic, partition_count in self.counts.items():
             for index in range(partition_count):
                 self.open(TopicPartition(topic, index))
@@ -121,8 +121,8 @@ class ShellNode:
         else:
             self.waiting.append((partition, end_offset, callback))
 
-    def call_later(self, delay_ms: float, callback: Callback) -> Timer:
-        timer = Timer(self.now_ms + delay_ms, callback)
+    def call_later(self, delay_ms: float, callback: Callback) -> ShellTimer:
+        timer = ShellTimer(self.now_ms + delay_ms, callback)
         self.timers.append(timer)
         return timer
 

@@ -14,8 +14,9 @@ from fencepost.simulation.disk import PowerLost, UnsyncedDisk, UnsyncedFile
 from fencepost.wire.apis import ApiKey
 from tests.broker.node_stage import FOLDER, Stage
 from tests.broker.requests import batch_of, create_topic, produce
+from tests.transactions.protocol import TV1, TV2
 from tests.transactions.requests import init_request
-from tests.transactions.wire import NONE, TV1, TV2, WireProducer, consume
+from tests.transactions.wire import NONE, WireProducer, consume
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

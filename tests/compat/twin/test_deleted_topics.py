@@ -13,9 +13,6 @@ from fencepost.wire.forms.produce import PartitionProduceData, TopicProduceData
 from tests.compat.twin.administered import create, delete, new_topic
 from tests.compat.twin.grouped import commit
 from tests.compat.twin.transactional import (
-    TV1,
-    TV2,
-    Protocol,
     add,
     batch,
     commit_offsets,
@@ -32,6 +29,7 @@ from tests.compat.twin.transactional import (
     start,
     write,
 )
+from tests.transactions.protocol import TV1, TV2, Protocol
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
@@ -76,7 +74,7 @@ def test_transactional_writes_to_a_topic_that_is_gone(twins: Twins, protocol: Pr
         producer = start(talk, name)
         write(talk, producer, protocol, f"{name}-other", b"x")
         remove(talk, name)
-        if not protocol.adds_by_itself:
+        if protocol.adds_explicitly:
             talk.ask("added", add(producer, name), 3)
             talk.ask("added with another", add(producer, f"{name}-other", 0, 7), 3)
         ask = produce(name, producer.batch(b"y", sequence=0), transactional_id=name)
@@ -142,10 +140,10 @@ def test_offsets_of_a_topic_that_is_gone_are_gone(twins: Twins) -> None:
         producer = start(talk, "bereft")
         for topic, value in (("left", 7), ("kept", 8)):
             ask = commit_offsets(producer, "bereft-txn", {(topic, 0): value})
-            talk.ask(f"{topic} in a transaction", ask, TV2.offsets)
+            talk.ask(f"{topic} in a transaction", ask, TV2.txn_offset_commit)
         finish(talk, producer, TV2, commit=True)
         ask = commit_offsets(producer, "bereft-open", {("left", 0): 9, ("kept", 0): 9})
-        talk.ask("held by a transaction", ask, TV2.offsets)
+        talk.ask("held by a transaction", ask, TV2.txn_offset_commit)
         remove(talk, "left")
         for moment in ("gone", "made again"):
             for group in ("bereft", "bereft-txn"):
@@ -158,7 +156,7 @@ def test_offsets_of_a_topic_that_is_gone_are_gone(twins: Twins) -> None:
             if moment == "gone":
                 talk.ask("committed for nothing", commit("bereft", {("left", 0): 5}))
                 late = commit_offsets(producer, "bereft-late", {("left", 0): 9})
-                talk.ask("in a transaction for nothing", late, TV2.offsets)
+                talk.ask("in a transaction for nothing", late, TV2.txn_offset_commit)
                 talk.topic("left")
         finish(talk, producer, TV2, commit=True)
         for group in ("bereft-open", "bereft-late"):

@@ -14,10 +14,7 @@ import pytest
 
 from tests.compat.twin.talk import Ask
 from tests.compat.twin.transactional import (
-    TV1,
-    TV2,
     Producer,
-    Protocol,
     add,
     add_offsets,
     commit_offsets,
@@ -28,6 +25,7 @@ from tests.compat.twin.transactional import (
     produce,
     producers,
 )
+from tests.transactions.protocol import TV1, TV2, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -163,7 +161,7 @@ def started(talk: Talk, name: str) -> Producer:
 
 def begun(talk: Talk, name: str, topic: str, protocol: Protocol) -> Producer:
     producer = started(talk, name)
-    if not protocol.adds_by_itself:
+    if protocol.adds_explicitly:
         talk.quiet(add(producer, topic, ADDED), 3)
     records = producer.batch(b"one", b"two", sequence=0)
     ask = produce(topic, records, transactional_id=name, index=ADDED)
@@ -188,7 +186,7 @@ def ongoing(talk: Talk, name: str, topic: str, protocol: Protocol) -> Producer:
 
 def ended(talk: Talk, name: str, topic: str, protocol: Protocol, *, commit: bool) -> Producer:
     producer = begun(talk, name, topic, protocol)
-    reply = talk.quiet(end(producer, commit=commit), protocol.end)
+    reply = talk.quiet(end(producer, commit=commit), protocol.end_txn)
     assert reply.error_code == 0, reply
     talk.settle(name)
     producer.take(reply)
@@ -317,7 +315,7 @@ def test_every_request_between_prepare_and_complete(twins: Twins) -> None:
             producer = held(talk, name, "prepared", protocol)
             talk.eyes.producer(producer.producer_id)
             talk.ask(f"{name}: open", describe(name))
-            ending = talk.send(name, end(producer, commit=commit), protocol.end, on=name)
+            ending = talk.send(name, end(producer, commit=commit), protocol.end_txn, on=name)
             waiting.append((producer, ending))
         for producer, ending in waiting:
             reply = talk.hear(ending)

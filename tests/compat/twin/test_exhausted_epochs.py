@@ -14,10 +14,7 @@ import pytest
 from fencepost.wire.apis import ApiKey
 from tests.broker.raw import RawClient, frame_of
 from tests.compat.twin.transactional import (
-    TV1,
-    TV2,
     Producer,
-    Protocol,
     add,
     describe,
     end,
@@ -29,6 +26,7 @@ from tests.compat.twin.transactional import (
     start,
     write,
 )
+from tests.transactions.protocol import TV1, TV2, Protocol
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
@@ -82,7 +80,7 @@ def end_at_the_last_epoch(talk: Talk, producer: Producer, protocol: Protocol) ->
     finish(talk, producer, protocol, commit=True)
     look_at_id(talk, "ended", producer.transactional_id)
     for commit in (True, False):
-        talk.ask(f"the same again, {commit}", end(last, commit=commit), protocol.end)
+        talk.ask(f"the same again, {commit}", end(last, commit=commit), protocol.end_txn)
         talk.settle(producer.transactional_id)
     look_at_id(talk, "again", producer.transactional_id)
     late = last.batch(b"late", sequence=1)
@@ -116,7 +114,7 @@ def test_a_producer_at_its_last_epoch(twins: Twins) -> None:
         talk.ask("fenced", init(fenced.transactional_id))
         talk.settle(fenced.transactional_id)
         look_at_id(talk, "fenced", fenced.transactional_id)
-        talk.ask("it aborts late", end(fenced, commit=False), TV2.end)
+        talk.ask("it aborts late", end(fenced, commit=False), TV2.end_txn)
         talk.ask("the new one", init(fenced.transactional_id))
         come_back(talk, "fenced", fenced)
         end_at_the_last_epoch(talk, first, TV1)
@@ -127,8 +125,8 @@ def test_a_producer_at_its_last_epoch(twins: Twins) -> None:
             describe(name), lambda r: r.transaction_states[0].transaction_state == "CompleteAbort"
         )
         look_at_id(talk, "timed out", name)
-        talk.ask("it aborts late", end(late, commit=False), TV2.end)
-        talk.ask("it commits late", end(late, commit=True), TV2.end)
+        talk.ask("it aborts late", end(late, commit=False), TV2.end_txn)
+        talk.ask("it commits late", end(late, commit=True), TV2.end_txn)
         look(talk, "in the end", "exhausted")
 
     twins.compare(script)

@@ -42,7 +42,7 @@ def versions(api: ApiKey) -> range:
     return range(API[api].min_version, API[api].max_version + 1)
 
 
-class Member:
+class TwinMember:
     """A member of a group as its client knows it."""
 
     def __init__(self, talk: Talk, group: str, name: str, instance_id: str | None = None) -> None:
@@ -98,9 +98,9 @@ class Member:
         self.talk.until(self.beat(), lambda reply: reply.error_code == REBALANCE_IN_PROGRESS)
 
 
-def alone(talk: Talk, group: str, **more: Any) -> Member:
+def alone(talk: Talk, group: str, **more: Any) -> TwinMember:
     """A group of one member that has its share."""
-    member = Member(talk, group, "anna", **more)
+    member = TwinMember(talk, group, "anna", **more)
     member.join()
     member.sync({member.member_id: b"share"})
     return member
@@ -123,7 +123,7 @@ def test_a_group_of_two_from_beginning_to_end(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         group = "two"
         talk.topic("t-two")
-        anna, bert = Member(talk, group, "anna"), Member(talk, group, "bert")
+        anna, bert = TwinMember(talk, group, "anna"), TwinMember(talk, group, "bert")
         anna.join()
         look(talk, "one joined", group)
         talk.ask("an early heartbeat", anna.beat())
@@ -173,7 +173,7 @@ def test_a_group_of_two_from_beginning_to_end(twins: Twins) -> None:
 def test_every_version_of_joining(twins: Twins, version: int) -> None:
     def script(talk: Talk) -> None:
         group = f"joining-{version}"
-        anna = Member(talk, group, "anna")
+        anna = TwinMember(talk, group, "anna")
         anna.join(version=version)
         talk.ask(
             "its share", sync(group, anna.member_id, 1, {anna.member_id: b"x"}), min(version, 5)
@@ -213,7 +213,7 @@ def test_a_subscription_that_cannot_be_read(twins: Twins) -> None:
 def test_protocols_are_chosen_by_all(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         group = "choosing"
-        anna, bert = Member(talk, group, "anna"), Member(talk, group, "bert")
+        anna, bert = TwinMember(talk, group, "anna"), TwinMember(talk, group, "bert")
         offers = {"a": SUBSCRIPTION, "b": SUBSCRIPTION}
         anna.join(protocols=offers)
         anna.sync({anna.member_id: b"x"}, "a")
@@ -249,7 +249,7 @@ def test_protocols_are_chosen_by_all(twins: Twins) -> None:
 def test_a_member_that_says_nothing_is_dropped(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         group = "silent"
-        anna = Member(talk, group, "anna")
+        anna = TwinMember(talk, group, "anna")
         anna.join(session_timeout_ms=500)
         anna.sync({anna.member_id: b"x"})
         talk.until(describe_groups(group), lambda reply: reply.groups[0].group_state == "Empty")
@@ -271,7 +271,7 @@ def test_static_members(twins: Twins) -> None:
         group = "static"
         talk.topic("t-static")
         anna = alone(talk, group, instance_id="one")
-        bert = Member(talk, group, "bert", instance_id="two")
+        bert = TwinMember(talk, group, "bert", instance_id="two")
         coming = bert.start_joining()
         anna.until_rebalance()
         anna.join("joins again")
@@ -280,7 +280,7 @@ def test_static_members(twins: Twins) -> None:
         anna.sync({anna.member_id: b"1", bert.member_id: b"2"})
         bert.synced(waiting)
         look(talk, "both", group)
-        again = Member(talk, group, "bert restarted", instance_id="two")
+        again = TwinMember(talk, group, "bert restarted", instance_id="two")
         again.join()
         look(talk, "bert restarted", group)
         talk.ask("its share", sync(group, again.member_id, again.generation, instance_id="two"))
@@ -490,7 +490,7 @@ def test_groups_are_described_and_listed_in_every_version(twins: Twins) -> None:
         talk.topic("t-view")
         alone(talk, "view-stable")
         talk.ask("committed", commit("view-empty", {("t-view", 0): 1}))
-        Member(talk, "view-joining", "bert").join()
+        TwinMember(talk, "view-joining", "bert").join()
         for version in versions(ApiKey.DESCRIBE_GROUPS):
             talk.ask(f"described, v{version}", describe_groups(*names), version)
             if version >= 3:

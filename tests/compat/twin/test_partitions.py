@@ -18,10 +18,7 @@ from tests.compat.twin.likeness import EPOCH_MS, HOUR_MS
 from tests.compat.twin.transactional import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
-    TV1,
-    TV2,
     Producer,
-    Protocol,
     add,
     batch,
     describe,
@@ -39,6 +36,7 @@ from tests.compat.twin.transactional import (
     start,
     write,
 )
+from tests.transactions.protocol import TV1, TV2, Protocol
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
@@ -434,13 +432,13 @@ def test_an_end_where_a_later_coordinator_has_been(twins: Twins, protocol: Proto
             marker(producer, {topic: [1]}, commit=False, coordinator_epoch=9),
         )
         late = producer.at()
-        producer.take(talk.ask("the end", end(producer, commit=True), protocol.end))
+        producer.take(talk.ask("the end", end(producer, commit=True), protocol.end_txn))
         talk.until(describe(topic), lambda r: r.transaction_states[0].topics[0].partitions == [1])
         look_at_id(talk, "overtaken", topic)
         for index in range(3):
             look(talk, "overtaken", topic, index=index)
-        talk.ask("the end again", end(late, commit=True), protocol.end)
-        talk.ask("the next end", end(producer, commit=False), protocol.end)
+        talk.ask("the end again", end(late, commit=True), protocol.end_txn)
+        talk.ask("the next end", end(producer, commit=False), protocol.end_txn)
         talk.ask("a new producer", init(topic))
 
     twins.compare(script)

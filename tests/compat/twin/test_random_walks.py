@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.compat.twin.transactional import (
-    TV2,
     Producer,
     add,
     add_offsets,
@@ -28,6 +27,7 @@ from tests.compat.twin.transactional import (
     produce,
     start,
 )
+from tests.transactions.protocol import TV2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +155,7 @@ class Walk:
 
     def _end(self, producer: Producer) -> None:
         who, version = self._somebody(producer), self._rng.choice(END_VERSIONS)
-        if version >= TV2.end:
+        if version >= TV2.end_txn:
             self._bring_up_to_date(who)
         commit = self._rng.random() < 0.6
         word = f"{'commit' if commit else 'abort'} at {who.epoch}, v{version}"

@@ -29,9 +29,6 @@ from fencepost.wire.forms.offset_for_leader_epoch import (
 from tests.compat.twin.likeness import EPOCH_MS
 from tests.compat.twin.talk import Ask
 from tests.compat.twin.transactional import (
-    TV1,
-    TV2,
-    Protocol,
     batch,
     fetch,
     finish,
@@ -40,6 +37,7 @@ from tests.compat.twin.transactional import (
     start,
     write,
 )
+from tests.transactions.protocol import TV1, TV2, Protocol
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins

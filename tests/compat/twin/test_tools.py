@@ -16,8 +16,6 @@ from tests.compat.twin.administered import BROKER, DELETE, SET, alter, settings_
 from tests.compat.twin.grouped import SUBSCRIPTION, commit, heartbeat, join, leave, sync
 from tests.compat.twin.likeness import moment
 from tests.compat.twin.transactional import (
-    TV1,
-    TV2,
     Producer,
     add_offsets,
     batch,
@@ -31,6 +29,7 @@ from tests.compat.twin.transactional import (
     start,
     write,
 )
+from tests.transactions.protocol import TV1, TV2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -333,7 +332,7 @@ def test_the_logs_of_the_coordinators_are_dumped(twins: Twins) -> None:
             if protocol is TV1:
                 talk.ask("a group joins", add_offsets(producer, name))
             ask = commit_offsets(producer, name, {(topic, 0): 7}, metadata="word")
-            talk.ask("offsets", ask, protocol.offsets)
+            talk.ask("offsets", ask, protocol.txn_offset_commit)
             finish(talk, producer, protocol, commit=commit_it)
         index = coordinator_partition(name, 50)
         for internal, decoder in (
@@ -427,7 +426,7 @@ def test_an_open_transaction_is_terminated_while_its_producer_lives(twins: Twins
         talk.settle("victim")
         late = producer.batch(b"late", sequence=1)
         talk.ask("it writes", produce("victim", late, transactional_id="victim"), TV2.produce)
-        talk.ask("it commits", end(producer, commit=True), TV2.end)
+        talk.ask("it commits", end(producer, commit=True), TV2.end_txn)
         look(talk, "in the end", "victim")
 
     twins.compare(script, at_once=False)

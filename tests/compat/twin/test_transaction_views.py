@@ -13,8 +13,6 @@ from fencepost.wire.forms.describe_transactions import DescribeTransactionsReque
 from fencepost.wire.forms.list_transactions import ListTransactionsRequest
 from tests.compat.twin.talk import Ask
 from tests.compat.twin.transactional import (
-    TV1,
-    TV2,
     add,
     describe,
     finish,
@@ -24,6 +22,7 @@ from tests.compat.twin.transactional import (
     start,
     write,
 )
+from tests.transactions.protocol import TV1, TV2
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins

@@ -20,10 +20,7 @@ from tests.compat.twin.grouped import (
     sync,
 )
 from tests.compat.twin.transactional import (
-    TV1,
-    TV2,
     Producer,
-    Protocol,
     add,
     add_offsets,
     commit_offsets,
@@ -33,6 +30,7 @@ from tests.compat.twin.transactional import (
     offsets_of,
     start,
 )
+from tests.transactions.protocol import TV1, TV2, Protocol
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins
@@ -62,11 +60,11 @@ def test_offsets_wait_for_the_end_of_their_transaction(twins: Twins, protocol: P
                 talk.ask("the group joins", add_offsets(producer, group))
             offsets = {(topic, 1): 21, (topic, 2): 31}
             ask = commit_offsets(producer, group, offsets, metadata="in it")
-            talk.ask("offsets", ask, protocol.offsets)
+            talk.ask("offsets", ask, protocol.txn_offset_commit)
             look_at_id(talk, "open", topic)
             look(talk, "open", group, topic)
             ask = commit_offsets(producer, group, {(topic, 1): 22})
-            talk.ask("other offsets", ask, protocol.offsets)
+            talk.ask("other offsets", ask, protocol.txn_offset_commit)
             look(talk, "changed", group, topic)
             talk.ask("deleting the group meanwhile", delete_groups(group))
             finish(talk, producer, protocol, commit=commits)
@@ -89,7 +87,7 @@ def test_the_later_commit_wins(twins: Twins, protocol: Protocol) -> None:
             if protocol is TV1:
                 talk.ask("joins", add_offsets(who, group))
             ask = commit_offsets(who, group, {(topic, 0): offset})
-            talk.ask(f"{who.transactional_id} pends {offset}", ask, protocol.offsets)
+            talk.ask(f"{who.transactional_id} pends {offset}", ask, protocol.txn_offset_commit)
 
         pend(first, 1)
         talk.ask("a plain commit after it", commit(group, {(topic, 0): 2}))
@@ -204,7 +202,7 @@ def test_a_consumer_that_lost_its_place_cannot_send_offsets(
                     group_instance_id=instance_id,
                 )
                 step = f"{moment}: {name} {generation} {instance_id}"
-                talk.ask(step, ask, protocol.offsets)
+                talk.ask(step, ask, protocol.txn_offset_commit)
 
         send("joined")
         plain = commit(group, {(topic, 0): 1}, member_id=member, generation=1)

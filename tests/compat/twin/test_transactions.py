@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.compat.twin.transactional import (
-    TV1,
-    TV2,
     Producer,
-    Protocol,
     add,
     add_all,
     add_offsets,
@@ -28,6 +25,7 @@ from tests.compat.twin.transactional import (
     start,
     write,
 )
+from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import transaction_of
 
 if TYPE_CHECKING:
@@ -143,16 +141,16 @@ def test_a_transaction_past_its_timeout_is_aborted(twins: Twins, protocol: Proto
             talk.ask("a late add", add(producer, topic, 1), 3)
             talk.ask("a late add of offsets", add_offsets(producer, topic))
             offsets = commit_offsets(producer, topic, {(topic, 0): 1})
-            talk.ask("late offsets", offsets, protocol.offsets)
+            talk.ask("late offsets", offsets, protocol.txn_offset_commit)
             talk.ask("a late commit, v1", end(producer, commit=True), 1)
-            talk.ask("a late commit", end(producer, commit=True), protocol.end)
-            talk.ask("a late abort, TV1", end(producer, commit=False), TV1.end)
+            talk.ask("a late commit", end(producer, commit=True), protocol.end_txn)
+            talk.ask("a late abort, TV1", end(producer, commit=False), TV1.end_txn)
             identity = {"producer_id": producer.producer_id, "epoch": producer.epoch}
             if protocol is TV1:
                 talk.ask("it comes back", init(topic, timeout_ms=300, **identity))
                 producer = start(talk, topic, timeout_ms=300)
             else:
-                reply = talk.ask("it aborts late", end(producer, commit=False), TV2.end)
+                reply = talk.ask("it aborts late", end(producer, commit=False), TV2.end_txn)
                 producer.take(reply)
             look_at_id(talk, "recovered", topic)
 
@@ -178,7 +176,7 @@ def test_the_second_of_two_producers_aborts_the_first(twins: Twins, protocol: Pr
         write(talk, second, protocol, topic, b"second")
         late = first.batch(b"late", sequence=1)
         talk.ask("a late write", produce(topic, late, transactional_id=topic), protocol.produce)
-        talk.ask("a late commit", end(first, commit=True), protocol.end)
+        talk.ask("a late commit", end(first, commit=True), protocol.end_txn)
         finish(talk, second, protocol, commit=True)
         look(talk, "in the end", topic)
 
@@ -201,7 +199,7 @@ def test_an_old_epoch_of_the_same_producer_aborts_an_open_transaction_on_kafka_a
         talk.settle("quirk")
         talk.ask("then", describe("quirk"), differs=row)
         talk.ask("the old one again", init("quirk", **identity))
-        talk.ask("the owner goes on", end(second, commit=True), TV1.end, differs=row)
+        talk.ask("the owner goes on", end(second, commit=True), TV1.end_txn, differs=row)
 
 
 def test_an_earlier_owner_of_tv2_is_given_the_epoch_of_an_owner_of_tv1_on_kafka_alone(
@@ -215,9 +213,9 @@ def test_an_earlier_owner_of_tv2_is_given_the_epoch_of_an_owner_of_tv1_on_kafka_
         earlier = start(talk, "inherited")
         owner = start(talk, "inherited")
         write(talk, owner, TV1, "inherited", b"of the owner")
-        talk.ask("the owner commits", end(owner, commit=True), TV1.end)
+        talk.ask("the owner commits", end(owner, commit=True), TV1.end_txn)
         talk.settle("inherited")
-        talk.ask("the earlier one commits", end(earlier, commit=True), TV2.end, differs=row)
+        talk.ask("the earlier one commits", end(earlier, commit=True), TV2.end_txn, differs=row)
         talk.ask("then", describe("inherited"))
 
     twins.compare(script)
@@ -367,7 +365,7 @@ def test_transactions_without_a_write(twins: Twins, protocol: Protocol) -> None:
             finish(talk, producer, protocol, commit=commit)
             look_at_id(talk, f"committed {commit}", topic)
             look(talk, f"committed {commit}", topic)
-        talk.ask("an end of nothing", end(producer, commit=False), protocol.end)
+        talk.ask("an end of nothing", end(producer, commit=False), protocol.end_txn)
         talk.settle(topic)
         look_at_id(talk, "in the end", topic)
 

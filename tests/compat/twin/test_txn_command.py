@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from fencepost.cli.app import app
 from tests.compat.twin.likeness import moment
-from tests.compat.twin.transactional import TV1, TV2, finish, init, start, write
+from tests.compat.twin.transactional import finish, init, start, write
+from tests.transactions.protocol import TV1, TV2
 
 if TYPE_CHECKING:
     from tests.compat.twin.talk import Talk, Twins

@@ -14,6 +14,7 @@ from fencepost.wire.forms.fetch import FetchPartition, FetchRequest, FetchTopic
 from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.compat.twin.likeness import EPOCH_MS
 from tests.compat.twin.talk import Ask, Talk
+from tests.transactions.protocol import Protocol
 from tests.transactions.requests import (
     add_offsets_request,
     add_request,
@@ -39,25 +40,6 @@ READ_COMMITTED: Final = 1
 PRODUCE_BY_NAME: Final = 12
 FETCH_BY_NAME: Final = 12
 OFFSET_FETCH_BY_NAME: Final = 9
-
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """The request versions by which a client speaks one of the two transaction protocols."""
-
-    name: str
-    produce: int
-    offsets: int
-    end: int
-
-    @property
-    def adds_by_itself(self) -> bool:
-        """Whether a write makes its partition a part of the transaction."""
-        return self.produce >= 12
-
-
-TV1: Final = Protocol("TV1", produce=11, offsets=4, end=4)
-TV2: Final = Protocol("TV2", produce=12, offsets=5, end=5)
 
 
 @dataclass(slots=True)
@@ -236,7 +218,7 @@ def write(
 ) -> Any:
     """Writes values in the transaction, which begins with it; in TV1 the partition is added first."""
     name = f"{producer.transactional_id} writes to {topic}-{index}"
-    if not protocol.adds_by_itself:
+    if protocol.adds_explicitly:
         talk.ask(f"{name}: added", add(producer, topic, index), 3)
     sequence = producer.sequences.get((topic, index), 0)
     records = producer.batch(*values, sequence=sequence)
@@ -251,7 +233,7 @@ def finish(talk: Talk, producer: Producer, protocol: Protocol, *, commit: bool) 
     """Commits or aborts, and waits until it is done."""
     word = "commits" if commit else "aborts"
     ask = end(producer, commit=commit)
-    reply = talk.ask(f"{producer.transactional_id} {word}", ask, protocol.end)
+    reply = talk.ask(f"{producer.transactional_id} {word}", ask, protocol.end_txn)
     talk.settle(producer.transactional_id)
     producer.take(reply)
     return reply

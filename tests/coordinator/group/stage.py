@@ -56,7 +56,7 @@ RANGE: Final = (("range", subscription("orders")),)
 BOTH: Final = (("range", subscription("orders")), ("roundrobin", subscription("orders")))
 
 
-class Stage:
+class GroupStage:
     """One partition of `__consumer_offsets` and the clients that talk to it."""
 
     def __init__(self, **settings: Any) -> None:

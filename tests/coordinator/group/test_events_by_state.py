@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.lifecycle import State
-from tests.coordinator.group.stage import BOTH, GROUP, RANGE, Stage
+from tests.coordinator.group.stage import BOTH, GROUP, RANGE, GroupStage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,21 +22,21 @@ WAITS = "waits"
 ABSENT = "absent"
 
 States = State | str
-Scene = tuple[Stage, str, str]
+Scene = tuple[GroupStage, str, str]
 
 
 def absent() -> Scene:
-    return Stage(), "M1", "M2"
+    return GroupStage(), "M1", "M2"
 
 
 def empty() -> Scene:
-    stage = Stage()
+    stage = GroupStage()
     stage.leave(*stage.stable(2))
     return stage, "M1", "M2"
 
 
 def stable() -> Scene:
-    stage = Stage()
+    stage = GroupStage()
     leader, follower = stage.stable(2)
     return stage, leader, follower
 
@@ -48,7 +48,7 @@ def preparing() -> Scene:
 
 
 def completing() -> Scene:
-    stage = Stage()
+    stage = GroupStage()
     tickets = [stage.join(), stage.join()]
     stage.tick(0)
     return stage, stage.joined(tickets[0]).member_id, stage.joined(tickets[1]).member_id
@@ -63,20 +63,20 @@ SCENES: dict[States, Callable[[], Scene]] = {
 }
 
 
-def joins(stage: Stage, ticket: int) -> object:
+def joins(stage: GroupStage, ticket: int) -> object:
     return stage.joined(ticket).error if ticket in stage.replies else WAITS
 
 
-def syncs(stage: Stage, ticket: int) -> object:
+def syncs(stage: GroupStage, ticket: int) -> object:
     return stage.synced(ticket).error if ticket in stage.replies else WAITS
 
 
-def generation(stage: Stage) -> int:
+def generation(stage: GroupStage) -> int:
     group = stage.state.groups.get(GROUP)
     return group.generation_id if group else 1
 
 
-REQUESTS: dict[str, Callable[[Stage, str, str], object]] = {
+REQUESTS: dict[str, Callable[[GroupStage, str, str], object]] = {
     "join without an id, old client": lambda s, m1, m2: joins(s, s.join()),
     "join without an id": lambda s, m1, m2: joins(s, s.join(must_know_its_id=True)),
     "join by the leader": lambda s, m1, m2: joins(s, s.join(m1)),

@@ -15,12 +15,12 @@ from tests.coordinator.group.stage import (
     RANGE,
     REBALANCE_MS,
     SESSION_MS,
-    Stage,
+    GroupStage,
     subscription,
 )
 
 
-def last_group_value(stage: Stage) -> object:
+def last_group_value(stage: GroupStage) -> object:
     entry = stage.log[-1]
     assert entry.key is not None
     record = decode_record(entry.key, entry.value)
@@ -30,7 +30,7 @@ def last_group_value(stage: Stage) -> object:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_members_join_and_each_gets_its_own_assignment(count: int) -> None:
-    stage = Stage()
+    stage = GroupStage()
     tickets = [stage.join() for _ in range(count)]
     assert not stage.replies
     stage.tick(0)
@@ -52,7 +52,7 @@ def test_members_join_and_each_gets_its_own_assignment(count: int) -> None:
 
 
 def test_only_the_leader_learns_who_is_in_the_group() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first), stage.joined(second)
@@ -64,7 +64,7 @@ def test_only_the_leader_learns_who_is_in_the_group() -> None:
 
 
 def test_a_member_that_the_leader_forgot_gets_an_empty_assignment() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -73,7 +73,7 @@ def test_a_member_that_the_leader_forgot_gets_an_empty_assignment() -> None:
 
 
 def test_a_new_group_begins_with_a_record_of_its_own() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.join(must_know_its_id=True)
     assert len(stage.log) == 1
     stage.restart()
@@ -85,7 +85,7 @@ def test_a_new_group_begins_with_a_record_of_its_own() -> None:
 
 
 def test_a_member_without_an_id_is_told_one_and_comes_back_with_it() -> None:
-    stage = Stage()
+    stage = GroupStage()
     reply = stage.joined(stage.join(must_know_its_id=True))
     assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
     assert reply.member_id
@@ -97,7 +97,7 @@ def test_a_member_without_an_id_is_told_one_and_comes_back_with_it() -> None:
 
 
 def test_an_id_that_was_handed_out_is_forgotten_when_nobody_comes_with_it() -> None:
-    stage = Stage()
+    stage = GroupStage()
     reply = stage.joined(stage.join(must_know_its_id=True))
     stage.tick(SESSION_MS)
     late = stage.join(reply.member_id, must_know_its_id=True)
@@ -105,7 +105,7 @@ def test_an_id_that_was_handed_out_is_forgotten_when_nobody_comes_with_it() -> N
 
 
 def test_a_rebalance_waits_for_a_member_that_was_told_its_id() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (leader,) = stage.stable(1)
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
     waiting = stage.join(leader)
@@ -116,7 +116,7 @@ def test_a_rebalance_waits_for_a_member_that_was_told_its_id() -> None:
 
 
 def test_a_rebalance_goes_on_when_the_member_with_its_new_id_does_not_come() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (leader,) = stage.stable(1)
     stage.join(must_know_its_id=True)
     waiting = stage.join(leader)
@@ -125,7 +125,7 @@ def test_a_rebalance_goes_on_when_the_member_with_its_new_id_does_not_come() -> 
 
 
 def test_a_member_id_that_left_before_it_joined_is_gone() -> None:
-    stage = Stage()
+    stage = GroupStage()
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
     assert stage.leave(told) == (ErrorCode.NONE,)
     assert stage.joined(stage.join(told)).error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -144,13 +144,13 @@ def test_a_member_id_that_left_before_it_joined_is_gone() -> None:
     ],
 )
 def test_a_session_timeout_has_bounds(timeout_ms: int, error: ErrorCode) -> None:
-    stage = Stage()
+    stage = GroupStage()
     ticket = stage.join(session_timeout_ms=timeout_ms, must_know_its_id=True)
     assert stage.joined(ticket).error is error
 
 
 def test_a_group_needs_a_name() -> None:
-    stage = Stage()
+    stage = GroupStage()
     assert stage.joined(stage.join(group_id="")).error is ErrorCode.INVALID_GROUP_ID
     assert stage.synced(stage.sync("m", 1, group_id="")).error is ErrorCode.INVALID_GROUP_ID
     assert stage.heartbeat("m", 1, group_id="") is ErrorCode.INVALID_GROUP_ID
@@ -158,7 +158,7 @@ def test_a_group_needs_a_name() -> None:
 
 
 def test_a_full_group_takes_nobody_else() -> None:
-    stage = Stage(max_size=2)
+    stage = GroupStage(max_size=2)
     leader, follower = stage.stable(2)
     refused = stage.joined(stage.join())
     assert refused.error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -169,7 +169,7 @@ def test_a_full_group_takes_nobody_else() -> None:
 
 
 def test_ids_are_not_handed_out_without_end() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.join(must_know_its_id=True)
     for number in range(MAX_GROUP_SIZE - 1):
         stage.group.pending_members[f"told-{number}"] = stage.now_ms + SESSION_MS
@@ -181,10 +181,10 @@ def test_ids_are_not_handed_out_without_end() -> None:
 
 
 def test_the_last_to_join_again_must_go_when_the_limit_was_lowered() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second, third = stage.stable(3)
     log = stage.log
-    stage = Stage(max_size=2)
+    stage = GroupStage(max_size=2)
     stage.log = log
     stage.restart()
     assert stage.is_in(State.PREPARING_REBALANCE)
@@ -199,7 +199,7 @@ def test_the_last_to_join_again_must_go_when_the_limit_was_lowered() -> None:
 
 
 def test_the_protocol_with_the_most_votes_among_the_shared_wins() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.join(protocols=(("sticky", b"s"), ("range", b"r")))
     stage.join(protocols=(("range", b"r"), ("sticky", b"s")))
     ticket = stage.join(protocols=(("range", b"r"), ("sticky", b"s")))
@@ -208,7 +208,7 @@ def test_the_protocol_with_the_most_votes_among_the_shared_wins() -> None:
 
 
 def test_a_protocol_that_one_member_lacks_is_not_chosen() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.join(protocols=(("sticky", b"s"), ("range", b"r")))
     stage.join(protocols=(("sticky", b"s"), ("range", b"r")))
     ticket = stage.join(protocols=(("range", b"r"),))
@@ -217,7 +217,7 @@ def test_a_protocol_that_one_member_lacks_is_not_chosen() -> None:
 
 
 def test_a_protocol_named_twice_counts_once() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ticket = stage.join(protocols=(("range", b"first"), ("range", b"second")))
     stage.tick(0)
     reply = stage.joined(ticket)
@@ -226,7 +226,7 @@ def test_a_protocol_named_twice_counts_once() -> None:
 
 
 def test_an_empty_group_may_change_its_type() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.leave(*stage.stable(1))
     ticket = stage.join(protocol_type="connect", protocols=(("sessioned", b""),))
     stage.tick(0)
@@ -237,7 +237,7 @@ def test_an_empty_group_may_change_its_type() -> None:
 
 
 def test_a_follower_that_joins_again_unchanged_hears_its_generation() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, follower = stage.stable(2)
     reply = stage.joined(stage.join(follower))
     assert (reply.generation_id, reply.leader, reply.members) == (1, leader, ())
@@ -245,7 +245,7 @@ def test_a_follower_that_joins_again_unchanged_hears_its_generation() -> None:
 
 
 def test_a_leader_that_joins_again_makes_everybody_join() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, follower = stage.stable(2)
     first = stage.join(leader)
     assert stage.heartbeat(follower, 1) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -254,7 +254,7 @@ def test_a_leader_that_joins_again_makes_everybody_join() -> None:
 
 
 def test_a_member_that_lost_our_answer_hears_it_again_while_the_leader_assigns() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first), stage.joined(second)
@@ -263,7 +263,7 @@ def test_a_member_that_lost_our_answer_hears_it_again_while_the_leader_assigns()
 
 
 def test_changed_metadata_while_the_leader_assigns_starts_over() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -278,7 +278,7 @@ def test_changed_metadata_while_the_leader_assigns_starts_over() -> None:
 
 
 def test_a_waiting_sync_is_told_to_join_again_when_the_group_starts_over() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -289,7 +289,7 @@ def test_a_waiting_sync_is_told_to_join_again_when_the_group_starts_over() -> No
 
 
 def test_a_newer_join_takes_the_place_of_the_one_that_waits() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, _ = stage.stable(2)
     older = stage.join(leader)
     newer = stage.join(leader)
@@ -299,7 +299,7 @@ def test_a_newer_join_takes_the_place_of_the_one_that_waits() -> None:
 
 
 def test_a_newer_sync_takes_the_place_of_the_one_that_waits() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -312,7 +312,7 @@ def test_a_newer_sync_takes_the_place_of_the_one_that_waits() -> None:
 
 def test_a_cooperative_rebalance_is_two_generations_in_a_row() -> None:
     """First partitions are given up, then, by joining again with what is left, they are handed on."""
-    stage = Stage()
+    stage = GroupStage()
     cooperative = (("cooperative-sticky", b"owns 0 1"),)
     (old,) = stage.stable(1, protocols=cooperative)
     new = stage.join(protocols=(("cooperative-sticky", b"owns"),))
@@ -336,7 +336,7 @@ def test_a_cooperative_rebalance_is_two_generations_in_a_row() -> None:
 
 
 def test_when_the_last_member_leaves_the_group_is_empty_and_keeps_counting() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     assert stage.leave(only) == (ErrorCode.NONE,)
     assert (stage.group.state, stage.group.generation_id) == (State.EMPTY, 2)
@@ -350,7 +350,7 @@ def test_when_the_last_member_leaves_the_group_is_empty_and_keeps_counting() -> 
 
 
 def test_when_the_leader_leaves_another_member_leads() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, follower = stage.stable(2)
     stage.leave(leader)
     ticket = stage.join(follower)
@@ -358,7 +358,7 @@ def test_when_the_leader_leaves_another_member_leads() -> None:
 
 
 def test_several_members_leave_in_one_request() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second, third = stage.stable(3)
     errors = stage.leave(first, "nobody", third)
     assert errors == (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE)
@@ -366,7 +366,7 @@ def test_several_members_leave_in_one_request() -> None:
 
 
 def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, _ = stage.stable(2)
     waiting = stage.join(leader)
     stage.leave(leader)
@@ -375,7 +375,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
 
 
 def test_the_member_that_held_up_a_rebalance_leaves_and_it_goes_on() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, follower = stage.stable(2)
     waiting = stage.join(leader)
     stage.leave(follower)
@@ -386,14 +386,14 @@ def test_the_member_that_held_up_a_rebalance_leaves_and_it_goes_on() -> None:
 
 
 def test_a_group_that_cannot_be_written_is_not_there() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.disk_is_full = True
     assert stage.joined(stage.join()).error is ErrorCode.NOT_COORDINATOR
     assert GROUP not in stage.state.groups
 
 
 def test_an_assignment_that_cannot_be_written_makes_everybody_join_again() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -409,7 +409,7 @@ def test_an_assignment_that_cannot_be_written_makes_everybody_join_again() -> No
 
 
 def test_an_empty_generation_that_cannot_be_written_is_tried_again() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     stage.disk_is_full = True
     assert stage.leave(only) is None
@@ -422,7 +422,7 @@ def test_an_empty_generation_that_cannot_be_written_is_tried_again() -> None:
 
 
 def test_a_member_that_joins_while_the_empty_generation_is_not_written_gets_the_next_one() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     stage.disk_is_full = True
     stage.leave(only)
@@ -432,7 +432,7 @@ def test_a_member_that_joins_while_the_empty_generation_is_not_written_gets_the_
 
 
 def test_the_leaders_assignment_is_one_record_and_the_group_loads_from_it() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.stable(3, protocols=BOTH)
     assert last_group_value(stage) == stage.group.value()
     stage.restart()

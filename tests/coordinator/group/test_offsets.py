@@ -11,14 +11,14 @@ from fencepost.coordinator.group import views
 from fencepost.coordinator.group.events import OffsetToCommit
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.records.group_log import OffsetKey
-from tests.coordinator.group.stage import GROUP, Stage, partition
+from tests.coordinator.group.stage import GROUP, GroupStage, partition
 
 NONE = ErrorCode.NONE
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 PRODUCER = 4000
 
 
-def committed(stage: Stage, name: str) -> views.OffsetView:
+def committed(stage: GroupStage, name: str) -> views.OffsetView:
     key = OffsetKey(GROUP, partition(name))
     return views.fetch_offset(stage.state, key, require_stable=False)
 
@@ -27,7 +27,7 @@ def committed(stage: Stage, name: str) -> views.OffsetView:
 
 
 def test_a_commit_by_nobody_makes_a_simple_group() -> None:
-    stage = Stage()
+    stage = GroupStage()
     assert stage.commit({"orders-0": 5, "orders-1": 6}) == [NONE, NONE]
     assert (stage.fetch("orders-0"), stage.fetch("orders-1")) == (5, 6)
     assert stage.is_in(State.EMPTY)
@@ -37,7 +37,7 @@ def test_a_commit_by_nobody_makes_a_simple_group() -> None:
 
 
 def test_a_commit_of_a_generation_to_a_group_that_is_not_there_says_so_in_its_version() -> None:
-    stage = Stage()
+    stage = GroupStage()
     assert stage.commit({"orders-0": 5}, generation_id=3) is ErrorCode.ILLEGAL_GENERATION
     newer = ErrorCode.GROUP_ID_NOT_FOUND
     assert stage.commit({"orders-0": 5}, generation_id=3, unknown_group_error=newer) is newer
@@ -45,7 +45,7 @@ def test_a_commit_of_a_generation_to_a_group_that_is_not_there_says_so_in_its_ve
 
 
 def test_the_empty_group_id_can_commit_as_it_always_could() -> None:
-    stage = Stage()
+    stage = GroupStage()
     assert stage.commit({"orders-0": 5}, group_id="") == [NONE]
     assert stage.fetch("orders-0", group_id="") == 5
 
@@ -60,14 +60,14 @@ def test_the_empty_group_id_can_commit_as_it_always_could() -> None:
     ],
 )
 def test_metadata_has_a_limit_in_javas_characters(metadata: str, error: ErrorCode) -> None:
-    stage = Stage()
+    stage = GroupStage()
     long = OffsetToCommit(partition("orders-0"), 5, metadata=metadata)
     assert stage.commit({"orders-0": long, "orders-1": 6}) == [error, NONE]
     assert stage.fetch("orders-1") == 6
 
 
 def test_an_offset_of_a_deleted_topic_is_not_that_of_its_namesake() -> None:
-    stage = Stage()
+    stage = GroupStage()
     old, new = b"o" * 16, b"n" * 16
     stage.commit({"orders-0": OffsetToCommit(partition("orders-0"), 5, topic_id=old)})
     assert stage.fetch("orders-0", topic_id=old) == 5
@@ -76,7 +76,7 @@ def test_an_offset_of_a_deleted_topic_is_not_that_of_its_namesake() -> None:
 
 
 def test_all_offsets_of_a_group_are_listed_but_not_those_that_are_only_pending() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"orders-0": 5, "refunds-1": 6})
     stage.commit({"orders-0": 7, "orders-9": 8}, PRODUCER)
     listed = views.fetch_all_offsets(stage.state, GROUP, lambda _: None, require_stable=True)
@@ -90,13 +90,13 @@ def test_all_offsets_of_a_group_are_listed_but_not_those_that_are_only_pending()
 
 
 def test_case_78_a_transaction_that_says_nothing_of_its_member_may_commit() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.stable(1)
     assert stage.commit({"orders-0": 5}, PRODUCER) == [NONE]
 
 
 def test_case_78_a_wrong_member_a_wrong_generation_and_a_wrong_group_are_refused() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     offsets = {"orders-0": 5}
     stranger = stage.commit(offsets, PRODUCER, member_id="stranger", generation_id=1)
@@ -109,7 +109,7 @@ def test_case_78_a_wrong_member_a_wrong_generation_and_a_wrong_group_are_refused
 
 
 def test_case_78_a_member_without_a_generation_is_fenced_as_well() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     reply = stage.commit({"orders-0": 5}, PRODUCER, member_id=only)
     assert reply is ErrorCode.ILLEGAL_GENERATION
@@ -117,7 +117,7 @@ def test_case_78_a_member_without_a_generation_is_fenced_as_well() -> None:
 
 def test_case_79_a_delayed_commit_joins_whatever_transaction_its_producer_has_open() -> None:
     """The group side of the hazard: only the transaction coordinator can tell the two apart."""
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"orders-0": 5}, PRODUCER)
     stage.end_transaction(PRODUCER, commit=True)
     stage.commit({"orders-0": 4}, PRODUCER)
@@ -130,7 +130,7 @@ def test_case_79_a_delayed_commit_joins_whatever_transaction_its_producer_has_op
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_case_80_pending_offsets_are_unstable_until_the_marker(commit: bool) -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 110, "bar-0": 200})
     stage.commit({"foo-1": 111, "bar-0": 201, "bar-1": 211}, PRODUCER)
     names = ("foo-1", "bar-0", "bar-1")
@@ -142,7 +142,7 @@ def test_case_80_pending_offsets_are_unstable_until_the_marker(commit: bool) -> 
 
 
 def test_case_80_pending_offsets_survive_another_coordinator() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 110})
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.restart()
@@ -152,7 +152,7 @@ def test_case_80_pending_offsets_survive_another_coordinator() -> None:
 
 
 def test_case_80_a_partition_is_stable_when_the_last_of_its_transactions_has_ended() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 1}, PRODUCER)
     stage.commit({"foo-1": 2}, PRODUCER + 1)
     stage.end_transaction(PRODUCER, commit=True)
@@ -162,7 +162,7 @@ def test_case_80_a_partition_is_stable_when_the_last_of_its_transactions_has_end
 
 
 def test_case_80_one_transaction_may_commit_for_several_groups() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 1}, PRODUCER, group_id="a")
     stage.commit({"foo-1": 2}, PRODUCER, group_id="b")
     stage.end_transaction(PRODUCER, commit=True)
@@ -173,7 +173,7 @@ def test_case_80_one_transaction_may_commit_for_several_groups() -> None:
 
 
 def test_case_81_a_plain_commit_behind_the_pending_one_stays_when_the_marker_comes() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.commit({"foo-1": 50})
     stage.end_transaction(PRODUCER, commit=True)
@@ -181,7 +181,7 @@ def test_case_81_a_plain_commit_behind_the_pending_one_stays_when_the_marker_com
 
 
 def test_case_81_of_two_transactions_the_later_record_wins_in_whatever_order_they_end() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 1}, PRODUCER)
     stage.commit({"foo-1": 2}, PRODUCER + 1)
     stage.end_transaction(PRODUCER + 1, commit=True)
@@ -190,7 +190,7 @@ def test_case_81_of_two_transactions_the_later_record_wins_in_whatever_order_the
 
 
 def test_case_82_a_tombstone_clears_what_is_pending() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 110})
     stage.commit({"foo-1": 111, "bar-0": 5}, PRODUCER)
     assert stage.delete_offsets("foo-1") == [NONE]
@@ -201,7 +201,7 @@ def test_case_82_a_tombstone_clears_what_is_pending() -> None:
 
 
 def test_case_82_an_offset_that_is_only_pending_can_be_deleted() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.delete_offsets("foo-1")
     stage.end_transaction(PRODUCER, commit=True)
@@ -210,7 +210,7 @@ def test_case_82_an_offset_that_is_only_pending_can_be_deleted() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_case_83_what_is_pending_keeps_offsets_and_group_from_expiring(commit: bool) -> None:
-    stage = Stage(offsets_retention_ms=1_000)
+    stage = GroupStage(offsets_retention_ms=1_000)
     stage.commit({"foo-1": 110, "bar-0": 200})
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.tick(1_000)
@@ -223,7 +223,7 @@ def test_case_83_what_is_pending_keeps_offsets_and_group_from_expiring(commit: b
 
 
 def test_case_83_a_group_with_nothing_but_pending_offsets_is_not_deleted_by_time() -> None:
-    stage = Stage(offsets_retention_ms=1_000)
+    stage = GroupStage(offsets_retention_ms=1_000)
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.tick(10_000)
     stage.expire()
@@ -233,7 +233,7 @@ def test_case_83_a_group_with_nothing_but_pending_offsets_is_not_deleted_by_time
 
 
 def test_case_84_metadata_and_leader_epoch_survive_a_transaction() -> None:
-    stage = Stage()
+    stage = GroupStage()
     offset = OffsetToCommit(partition("foo-1"), 110, 15, "some metadata")
     stage.commit({"foo-1": offset}, PRODUCER)
     stage.end_transaction(PRODUCER, commit=True)
@@ -243,7 +243,7 @@ def test_case_84_metadata_and_leader_epoch_survive_a_transaction() -> None:
 
 
 def test_case_85_a_transaction_may_commit_while_its_group_rebalances() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     member = stage.joined(first).member_id
@@ -259,7 +259,7 @@ def test_case_85_a_transaction_may_commit_while_its_group_rebalances() -> None:
 
 
 def test_an_abort_of_a_producer_without_pending_offsets_changes_nothing() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"foo-1": 110})
     stage.end_transaction(PRODUCER, commit=False)
     stage.end_transaction(PRODUCER, commit=True)

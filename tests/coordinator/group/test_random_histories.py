@@ -1,6 +1,6 @@
 """Random histories: whatever clients, clocks, disks and coordinators do, the rules hold.
 
-`Stage` compares the living state with a fold of the log after every step and checks each group's
+`GroupStage` compares the living state with a fold of the log after every step and checks each group's
 invariants. On top of that, here: a compacted log says the same as the whole one, and nobody waits
 for ever.
 """
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fencepost.base.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from fencepost.coordinator.group.events import JoinReply, Leaver
 from fencepost.coordinator.group.lifecycle import State
-from tests.coordinator.group.stage import BOTH, GROUP, RANGE, Stage
+from tests.coordinator.group.stage import BOTH, GROUP, RANGE, GroupStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,11 +52,11 @@ def histories(*names: str) -> st.SearchStrategy[list[Step]]:
     return st.lists(steps, min_size=10, max_size=50)
 
 
-class History:
+class GroupHistory:
     """Steps by number, so that hypothesis can shrink them."""
 
     def __init__(self) -> None:
-        self.stage = Stage(
+        self.stage = GroupStage(
             initial_rebalance_delay_ms=1_000, max_size=4, offsets_retention_ms=30_000
         )
         self.tickets: list[int] = []
@@ -175,8 +175,8 @@ class History:
         self.stage.now_ms += (a - 3) * 700
 
 
-def play(history: list[Step]) -> History:
-    player = History()
+def play(history: list[Step]) -> GroupHistory:
+    player = GroupHistory()
     for step in history:
         player.take(step)
     return player

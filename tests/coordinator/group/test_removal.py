@@ -9,7 +9,7 @@ from fencepost.coordinator.group.group import Group
 from fencepost.coordinator.group.lifecycle import State
 from fencepost.coordinator.group.removal import decide_expiry
 from fencepost.coordinator.group.subscription import read_topics
-from tests.coordinator.group.stage import GROUP, Stage, subscription
+from tests.coordinator.group.stage import GROUP, GroupStage, subscription
 
 NONE = ErrorCode.NONE
 DAY_MS = 24 * 60 * 60 * 1000
@@ -19,7 +19,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 def test_an_empty_group_is_deleted_with_its_offsets() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"orders-0": 5})
     stage.commit({"refunds-0": 6}, 4000)
     assert stage.delete_group() is NONE
@@ -32,7 +32,7 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
 
 
 def test_offsets_of_topics_that_a_member_reads_are_spared() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     stage.commit({"orders-0": 5, "old-0": 6}, member_id=only, generation_id=1)
     assert stage.delete_offsets("orders-0", "old-0", "old-1") == [
@@ -44,20 +44,20 @@ def test_offsets_of_topics_that_a_member_reads_are_spared() -> None:
 
 
 def test_offsets_of_members_that_are_no_consumers_are_not_deleted() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.stable(1, protocol_type="connect", protocols=(("sessioned", b""),))
     assert stage.delete_offsets("orders-0") is ErrorCode.NON_EMPTY_GROUP
 
 
 def test_a_consumer_whose_metadata_cannot_be_read_may_read_everything() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1, protocols=(("range", b"not a subscription"),))
     stage.commit({"orders-0": 5}, member_id=only, generation_id=1)
     assert stage.delete_offsets("orders-0") == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
 def test_deleting_offsets_needs_a_group() -> None:
-    stage = Stage()
+    stage = GroupStage()
     assert stage.delete_offsets("a-0", group_id="") is ErrorCode.INVALID_GROUP_ID
     assert stage.delete_offsets("a-0") is ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -66,7 +66,7 @@ def test_deleting_offsets_needs_a_group() -> None:
 
 
 def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"orders-0": 5, "refunds-0": 6})
     stage.commit({"orders-1": 7, "refunds-1": 8}, 4000, group_id="other")
     stage.delete_topics("orders")
@@ -83,7 +83,7 @@ def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
 
 
 def test_offsets_of_a_simple_group_expire_each_by_its_own_commit() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"orders-0": 5})
     stage.tick(DAY_MS)
     stage.commit({"orders-1": 6})
@@ -102,7 +102,7 @@ def test_offsets_of_a_simple_group_expire_each_by_its_own_commit() -> None:
 
 
 def test_offsets_of_a_group_with_members_expire_since_the_last_one_left() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1, session_timeout_ms=1_800_000)
     stage.commit({"orders-0": 5}, member_id=only, generation_id=1)
     stage.tick(1_000_000)
@@ -118,7 +118,7 @@ def test_offsets_of_a_group_with_members_expire_since_the_last_one_left() -> Non
 
 
 def test_a_stable_group_loses_old_offsets_of_topics_that_it_no_longer_reads() -> None:
-    stage = Stage(offsets_retention_ms=10_000)
+    stage = GroupStage(offsets_retention_ms=10_000)
     (only,) = stage.stable(1, session_timeout_ms=1_800_000)
     stage.commit({"orders-0": 5, "old-0": 6}, member_id=only, generation_id=1)
     stage.tick(10_000)
@@ -128,7 +128,7 @@ def test_a_stable_group_loses_old_offsets_of_topics_that_it_no_longer_reads() ->
 
 
 def test_a_group_that_rebalances_loses_nothing() -> None:
-    stage = Stage(offsets_retention_ms=10_000)
+    stage = GroupStage(offsets_retention_ms=10_000)
     first, second = stage.stable(2, session_timeout_ms=1_800_000)
     stage.commit({"old-0": 6}, member_id=first, generation_id=1)
     stage.tick(10_000)
@@ -139,7 +139,7 @@ def test_a_group_that_rebalances_loses_nothing() -> None:
 
 
 def test_a_retention_of_the_clients_own_counts_alone() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.commit({"orders-0": 5}, retention_ms=1_000)
     stage.commit({"orders-1": 6}, retention_ms=30 * DAY_MS)
     stage.tick(999)
@@ -155,7 +155,7 @@ def test_a_retention_of_the_clients_own_counts_alone() -> None:
 
 
 def test_a_retention_beyond_all_time_is_for_ever() -> None:
-    stage = Stage()
+    stage = GroupStage()
     assert stage.commit({"orders-0": 5}, retention_ms=2**63 - 1) == [NONE]
     stage.tick(1_000 * DAY_MS)
     stage.expire()
@@ -163,14 +163,14 @@ def test_a_retention_beyond_all_time_is_for_ever() -> None:
 
 
 def test_an_empty_group_without_offsets_is_forgotten_at_the_next_look() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.leave(*stage.stable(1))
     stage.expire()
     assert GROUP not in stage.state.groups
 
 
 def test_a_member_that_was_just_told_its_id_keeps_its_group_alive() -> None:
-    stage = Stage()
+    stage = GroupStage()
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
     stage.expire()
     ticket = stage.join(told)
@@ -179,7 +179,7 @@ def test_a_member_that_was_just_told_its_id_keeps_its_group_alive() -> None:
 
 
 def test_a_group_of_an_old_kafka_that_does_not_say_since_when_it_is_empty() -> None:
-    stage = Stage(offsets_retention_ms=1_000)
+    stage = GroupStage(offsets_retention_ms=1_000)
     stage.leave(*stage.stable(1))
     stage.commit({"orders-0": 5})
     stage.group.state_timestamp_ms = -1

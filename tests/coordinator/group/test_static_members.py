@@ -7,14 +7,14 @@ import pytest
 from fencepost.base.errors import ErrorCode
 from fencepost.coordinator.group.events import Leaver
 from fencepost.coordinator.group.lifecycle import State
-from tests.coordinator.group.stage import BOTH, RANGE, REBALANCE_MS, SESSION_MS, Stage
+from tests.coordinator.group.stage import BOTH, RANGE, REBALANCE_MS, SESSION_MS, GroupStage
 
 FENCED = ErrorCode.FENCED_INSTANCE_ID
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_static_member_joins_at_once_without_being_told_an_id() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ticket = stage.join(group_instance_id="a", must_know_its_id=True)
     stage.tick(0)
     reply = stage.joined(ticket)
@@ -24,7 +24,7 @@ def test_a_static_member_joins_at_once_without_being_told_an_id() -> None:
 
 
 def test_a_restarted_follower_gets_another_id_and_its_assignment_without_a_rebalance() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="b"))
     assert stage.is_in(State.STABLE)
@@ -36,7 +36,7 @@ def test_a_restarted_follower_gets_another_id_and_its_assignment_without_a_rebal
 
 
 def test_a_restarted_leader_hears_the_members_and_that_it_need_not_assign() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="a"))
     assert reply.leader == reply.member_id == stage.group.leader
@@ -45,7 +45,7 @@ def test_a_restarted_leader_hears_the_members_and_that_it_need_not_assign() -> N
 
 
 def test_a_restarted_leader_with_an_older_client_is_told_the_old_leader() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="a", can_skip_assignment=False))
     assert reply.leader == ids["a"]
@@ -55,7 +55,7 @@ def test_a_restarted_leader_with_an_older_client_is_told_the_old_leader() -> Non
 
 
 def test_the_new_id_survives_another_coordinator() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.static("a", "b")
     new = stage.joined(stage.join(group_instance_id="b", protocols=BOTH)).member_id
     assert stage.group.members[new].protocols == BOTH
@@ -65,7 +65,7 @@ def test_the_new_id_survives_another_coordinator() -> None:
 
 
 def test_the_old_process_of_an_instance_is_fenced() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a", "b")
     stage.join(group_instance_id="b")
     old = ids["b"]
@@ -81,13 +81,13 @@ def test_the_old_process_of_an_instance_is_fenced() -> None:
 
 
 def test_an_instance_that_nobody_knows_is_unknown() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a")
     assert stage.heartbeat(ids["a"], 1, group_instance_id="z") is UNKNOWN
 
 
 def test_a_process_that_waits_is_fenced_by_the_next_one_of_its_instance() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a", "b")
     waiting = stage.join(ids["a"], group_instance_id="a")
     assert stage.is_in(State.PREPARING_REBALANCE)
@@ -99,7 +99,7 @@ def test_a_process_that_waits_is_fenced_by_the_next_one_of_its_instance() -> Non
 
 def test_an_instance_that_comes_back_while_the_leader_assigns_starts_over() -> None:
     """The leader knows the old id, so its assignment would miss the new one."""
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(group_instance_id="a"), stage.join(group_instance_id="b")
     stage.tick(0)
     waiting = stage.sync(stage.joined(second).member_id, 1, group_instance_id="b")
@@ -111,7 +111,7 @@ def test_an_instance_that_comes_back_while_the_leader_assigns_starts_over() -> N
 
 
 def test_an_instance_that_comes_back_with_another_choice_of_protocol_rebalances() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.join(group_instance_id="a", protocols=BOTH)
     stage.tick(0)
     (only,) = stage.group.members
@@ -123,7 +123,7 @@ def test_an_instance_that_comes_back_with_another_choice_of_protocol_rebalances(
 
 
 def test_a_new_id_that_cannot_be_written_changes_nothing() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a", "b")
     stage.disk_is_full = True
     reply = stage.joined(stage.join(group_instance_id="b", protocols=BOTH))
@@ -133,7 +133,7 @@ def test_a_new_id_that_cannot_be_written_changes_nothing() -> None:
 
 
 def test_a_static_member_that_does_not_join_again_keeps_its_place_in_the_next_generation() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a", "b")
     ticket = stage.join(ids["a"], group_instance_id="a")
     for _ in range(REBALANCE_MS // 5_000):
@@ -145,7 +145,7 @@ def test_a_static_member_that_does_not_join_again_keeps_its_place_in_the_next_ge
 
 
 def test_a_leader_that_does_not_join_again_is_replaced_by_one_that_does() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a", "b")
     ticket = stage.join(ids["b"], group_instance_id="b", protocols=BOTH)
     for _ in range(REBALANCE_MS // 5_000):
@@ -155,7 +155,7 @@ def test_a_leader_that_does_not_join_again_is_replaced_by_one_that_does() -> Non
 
 
 def test_while_no_static_member_joins_again_the_group_waits_until_their_sessions_end() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.static("a", "b")
     stage.join(rebalance_timeout_ms=1_000)
     new = next(name for name in stage.group.members if name not in ids.values())
@@ -166,7 +166,7 @@ def test_while_no_static_member_joins_again_the_group_waits_until_their_sessions
 
 
 def test_static_members_without_any_patience_do_not_keep_us_busy() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ticket = stage.join(group_instance_id="a", rebalance_timeout_ms=0)
     stage.tick(0)
     only = stage.joined(ticket).member_id
@@ -182,7 +182,7 @@ def test_static_members_without_any_patience_do_not_keep_us_busy() -> None:
 def test_an_administrator_removes_static_members_by_their_instance(
     instances: tuple[str, ...],
 ) -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.static("a", "b")
     leavers = [Leaver("", name) for name in instances]
     assert stage.leave(*leavers) == tuple(ErrorCode.NONE for _ in instances)
@@ -192,7 +192,7 @@ def test_an_administrator_removes_static_members_by_their_instance(
 
 
 def test_a_removed_static_member_whose_sync_waits_is_answered() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.join(group_instance_id="a")
     second = stage.join(group_instance_id="b")
     stage.tick(0)

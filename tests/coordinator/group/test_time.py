@@ -8,12 +8,12 @@ from fencepost.base.errors import ErrorCode
 from fencepost.base.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 from fencepost.coordinator.group.group import NEVER
 from fencepost.coordinator.group.lifecycle import State
-from tests.coordinator.group.stage import REBALANCE_MS, SESSION_MS, Stage
+from tests.coordinator.group.stage import REBALANCE_MS, SESSION_MS, GroupStage
 
 NONE = ErrorCode.NONE
 
 
-def keep_alive(stage: Stage, milliseconds: int, *member_ids: str) -> None:
+def keep_alive(stage: GroupStage, milliseconds: int, *member_ids: str) -> None:
     """Time passes while these members send their heartbeats."""
     for _ in range(milliseconds // 1_000):
         stage.tick(1_000)
@@ -25,7 +25,7 @@ def keep_alive(stage: Stage, milliseconds: int, *member_ids: str) -> None:
 
 
 def test_a_silent_member_is_removed_when_its_session_ends() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, follower = stage.stable(2)
     keep_alive(stage, SESSION_MS - 1_000, leader)
     assert stage.is_in(State.STABLE)
@@ -36,7 +36,7 @@ def test_a_silent_member_is_removed_when_its_session_ends() -> None:
 
 
 def test_when_all_fall_silent_the_group_is_empty() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.stable(3)
     stage.tick(SESSION_MS)
     assert (stage.group.state, stage.group.generation_id) == (State.EMPTY, 2)
@@ -45,14 +45,14 @@ def test_when_all_fall_silent_the_group_is_empty() -> None:
 
 
 def test_heartbeats_keep_a_session_for_ever() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     keep_alive(stage, 10 * SESSION_MS, only)
     assert stage.heartbeat(only, 1) is NONE
 
 
 def test_a_commit_keeps_a_session_too() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
     stage.commit({"orders-0": 1}, member_id=only, generation_id=1)
@@ -61,7 +61,7 @@ def test_a_commit_keeps_a_session_too() -> None:
 
 
 def test_a_transactional_commit_keeps_no_session() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
     stage.commit({"orders-0": 1}, 7, member_id=only, generation_id=1)
@@ -70,7 +70,7 @@ def test_a_transactional_commit_keeps_no_session() -> None:
 
 
 def test_a_member_that_waits_for_our_answer_need_not_send_heartbeats() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, follower = stage.stable(2)
     waiting = stage.join(leader)
     keep_alive(stage, 3 * SESSION_MS, follower)
@@ -84,7 +84,7 @@ def test_a_member_that_waits_for_our_answer_need_not_send_heartbeats() -> None:
 
 
 def test_a_member_whose_sync_waits_need_not_send_heartbeats() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -99,7 +99,7 @@ def test_a_member_whose_sync_waits_need_not_send_heartbeats() -> None:
 
 
 def test_a_member_whose_sync_was_refused_must_be_heard_of_again() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -114,7 +114,7 @@ def test_a_member_whose_sync_was_refused_must_be_heard_of_again() -> None:
 
 def test_a_new_member_may_not_wait_for_ever() -> None:
     """Its client may have given up and tried again without knowing its id."""
-    stage = Stage()
+    stage = GroupStage()
     patient = 2 * NEW_MEMBER_JOIN_TIMEOUT_MS
     (old,) = stage.stable(1, rebalance_timeout_ms=patient)
     waiting = stage.join(rebalance_timeout_ms=patient)
@@ -127,7 +127,7 @@ def test_a_new_member_may_not_wait_for_ever() -> None:
 
 
 def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, slow, slower = stage.stable(3)
     waiting = stage.join(leader)
     keep_alive(stage, REBALANCE_MS - 1_000, slow, slower)
@@ -138,7 +138,7 @@ def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
 
 
 def test_the_most_patient_member_says_how_long_a_rebalance_may_take() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (impatient,) = stage.stable(1, rebalance_timeout_ms=10_000)
     waiting = stage.join(rebalance_timeout_ms=30_000)
     keep_alive(stage, 29_000, impatient)
@@ -148,7 +148,7 @@ def test_the_most_patient_member_says_how_long_a_rebalance_may_take() -> None:
 
 
 def test_members_that_never_ask_for_their_assignment_are_removed() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -159,7 +159,7 @@ def test_members_that_never_ask_for_their_assignment_are_removed() -> None:
 
 
 def test_a_leader_that_never_assigns_is_removed_and_the_others_join_again() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     leader, follower = stage.joined(first).member_id, stage.joined(second).member_id
@@ -171,7 +171,7 @@ def test_a_leader_that_never_assigns_is_removed_and_the_others_join_again() -> N
 
 
 def test_all_in_time_leaves_no_deadline_of_the_sync_phase() -> None:
-    stage = Stage()
+    stage = GroupStage()
     ids = stage.stable(2)
     assert stage.group.sync_deadline_ms == NEVER
     keep_alive(stage, 2 * REBALANCE_MS, *ids)
@@ -182,7 +182,7 @@ def test_all_in_time_leaves_no_deadline_of_the_sync_phase() -> None:
 
 
 def test_an_empty_group_waits_for_more_members_before_its_first_generation() -> None:
-    stage = Stage(initial_rebalance_delay_ms=3_000)
+    stage = GroupStage(initial_rebalance_delay_ms=3_000)
     first = stage.join()
     stage.tick(2_999)
     assert first not in stage.replies
@@ -191,7 +191,7 @@ def test_an_empty_group_waits_for_more_members_before_its_first_generation() -> 
 
 
 def test_every_member_that_comes_meanwhile_prolongs_the_wait() -> None:
-    stage = Stage(initial_rebalance_delay_ms=3_000)
+    stage = GroupStage(initial_rebalance_delay_ms=3_000)
     first = stage.join()
     stage.tick(2_000)
     second = stage.join()
@@ -203,7 +203,7 @@ def test_every_member_that_comes_meanwhile_prolongs_the_wait() -> None:
 
 
 def test_the_wait_ends_with_the_rebalance_timeout_however_many_come() -> None:
-    stage = Stage(initial_rebalance_delay_ms=3_000)
+    stage = GroupStage(initial_rebalance_delay_ms=3_000)
     first = stage.join(rebalance_timeout_ms=7_000)
     for _ in range(7):
         stage.tick(1_000)
@@ -213,7 +213,7 @@ def test_the_wait_ends_with_the_rebalance_timeout_however_many_come() -> None:
 
 
 def test_a_member_that_leaves_during_the_wait_leaves_an_empty_group() -> None:
-    stage = Stage(initial_rebalance_delay_ms=3_000)
+    stage = GroupStage(initial_rebalance_delay_ms=3_000)
     stage.join()
     (only,) = stage.group.members
     stage.leave(only)
@@ -223,7 +223,7 @@ def test_a_member_that_leaves_during_the_wait_leaves_an_empty_group() -> None:
 
 
 def test_a_rebalance_of_a_group_with_members_does_not_wait() -> None:
-    stage = Stage(initial_rebalance_delay_ms=3_000)
+    stage = GroupStage(initial_rebalance_delay_ms=3_000)
     (old,) = stage.stable(1)
     stage.join()
     assert stage.joined(stage.join(old)).generation_id == 2
@@ -233,7 +233,7 @@ def test_a_rebalance_of_a_group_with_members_does_not_wait() -> None:
 
 
 def test_loaded_members_get_a_whole_session_to_find_their_coordinator() -> None:
-    stage = Stage()
+    stage = GroupStage()
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
     stage.restart()
@@ -244,7 +244,7 @@ def test_loaded_members_get_a_whole_session_to_find_their_coordinator() -> None:
 
 
 def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, _ = stage.stable(2)
     joining = stage.join(leader)
     stage.restart()
@@ -254,7 +254,7 @@ def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
 
 
 def test_a_waiting_sync_is_sent_to_the_new_coordinator() -> None:
-    stage = Stage()
+    stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
     follower = stage.joined(second).member_id
@@ -267,7 +267,7 @@ def test_a_waiting_sync_is_sent_to_the_new_coordinator() -> None:
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
 def test_a_clock_that_jumps_breaks_no_rule(jump_ms: int) -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, follower = stage.stable(2)
     stage.now_ms += jump_ms
     stage.heartbeat(leader, 1)

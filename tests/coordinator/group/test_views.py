@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fencepost.coordinator.group import views
-from tests.coordinator.group.stage import GROUP, Stage, subscription
+from tests.coordinator.group.stage import GROUP, GroupStage, subscription
 
 
 def test_a_stable_group_shows_its_members_with_metadata_and_assignment() -> None:
-    stage = Stage()
+    stage = GroupStage()
     leader, _ = stage.stable(2)
     view = views.describe_group(stage.state, GROUP)
     assert view is not None
@@ -18,7 +18,7 @@ def test_a_stable_group_shows_its_members_with_metadata_and_assignment() -> None
 
 
 def test_a_group_that_rebalances_shows_its_members_without_metadata() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.stable(1)
     stage.join()
     view = views.describe_group(stage.state, GROUP)
@@ -28,11 +28,11 @@ def test_a_group_that_rebalances_shows_its_members_without_metadata() -> None:
 
 
 def test_a_group_that_is_not_there_has_no_view() -> None:
-    assert views.describe_group(Stage().state, GROUP) is None
+    assert views.describe_group(GroupStage().state, GROUP) is None
 
 
 def test_groups_are_listed_by_state_and_type_in_whatever_case() -> None:
-    stage = Stage()
+    stage = GroupStage()
     stage.stable(1)
     stage.commit({"orders-0": 1}, group_id="simple")
 

@@ -45,7 +45,7 @@ class Ended:
 
 
 @dataclass
-class Model:
+class ProducerModel:
     """What a single producer with the id `a` believes."""
 
     node: ShellNode
@@ -143,7 +143,7 @@ def test_whatever_crashes_when_answers_hold_and_transactions_end_one_way(
 ) -> None:
     node = ShellNode(fsync=fsync)
     node.load()
-    model = Model(node)
+    model = ProducerModel(node)
     for event, number, syncs, crash in sequence:
         # A loss of power may take what was only in the page cache: that promise needs fsync.
         model.step(event, number, syncs, "kill" if crash and not fsync else crash)

@@ -31,7 +31,7 @@ steps = st.lists(
 first_epochs = st.sampled_from([0, 7, 32764, 32765, 32766])
 
 
-class Client:
+class RandomProducers:
     """All producers that ever used the id, and what they were told."""
 
     def __init__(self, first_epoch: int, cluster_version: int) -> None:
@@ -136,7 +136,7 @@ def check_log(ledger: Ledger) -> None:
 def test_whatever_clients_do_the_log_tells_the_state_and_nobody_gets_the_last_epoch(
     sequence: list[tuple[str, int, int, int, int]], first_epoch: int, cluster_version: int
 ) -> None:
-    client = Client(first_epoch, cluster_version)
+    client = RandomProducers(first_epoch, cluster_version)
     for event, back, off, version, partition in sequence:
         client.step(event, back, off, version, partition)
     check_log(client.ledger)
@@ -147,7 +147,7 @@ def test_whatever_clients_do_the_log_tells_the_state_and_nobody_gets_the_last_ep
 def test_a_crash_after_any_step_can_be_finished(
     sequence: list[tuple[str, int, int, int, int]], first_epoch: int, cluster_version: int
 ) -> None:
-    client = Client(first_epoch, cluster_version)
+    client = RandomProducers(first_epoch, cluster_version)
     for event, back, off, version, partition in sequence:
         client.step(event, back, off, version, partition)
         ledger = client.ledger

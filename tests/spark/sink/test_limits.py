@@ -14,7 +14,7 @@ from fencepost.spark.sink.limits import TopicLimits
 from fencepost.spark.sink.settings import read_settings
 
 
-class PlayedCluster:
+class ConfiguredCluster:
     """A cluster whose topics have these settings."""
 
     def __init__(self, **values: int) -> None:
@@ -29,8 +29,8 @@ class PlayedCluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> PlayedCluster:
-    played = PlayedCluster(small=5_000)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ConfiguredCluster:
+    played = ConfiguredCluster(small=5_000)
     monkeypatch.setattr(limits, "cluster_of", lambda options: played)
     return played
 
@@ -41,7 +41,9 @@ def limits_with(**options: Any) -> TopicLimits:
     )
 
 
-def test_batches_fit_into_what_the_topic_says_and_it_is_asked_once(cluster: PlayedCluster) -> None:
+def test_batches_fit_into_what_the_topic_says_and_it_is_asked_once(
+    cluster: ConfiguredCluster,
+) -> None:
     found = limits_with()
     assert [found.batch_bytes("small") for _ in range(3)] == [5_000 - 61] * 3
     assert cluster.asked == 1
@@ -51,7 +53,7 @@ def test_batches_fit_into_what_the_topic_says_and_it_is_asked_once(cluster: Play
     assert limits_with(compression_type="lz4").batch_bytes("small") < 5_000 - 61
 
 
-def test_a_topic_that_may_not_be_asked_is_learned_by_halves(cluster: PlayedCluster) -> None:
+def test_a_topic_that_may_not_be_asked_is_learned_by_halves(cluster: ConfiguredCluster) -> None:
     found = limits_with()
     sizes = []
     size, takes = 1_000_000, 1_000
@@ -65,7 +67,7 @@ def test_a_topic_that_may_not_be_asked_is_learned_by_halves(cluster: PlayedClust
     assert found.batch_bytes("small") == 5_000 - 61
 
 
-def test_a_limit_that_was_lowered_meanwhile_is_asked_for_again(cluster: PlayedCluster) -> None:
+def test_a_limit_that_was_lowered_meanwhile_is_asked_for_again(cluster: ConfiguredCluster) -> None:
     found = limits_with()
     assert found.batch_bytes("small") == 5_000 - 61
     cluster.values["small"] = 2_000
@@ -91,7 +93,7 @@ def test_a_limit_that_was_lowered_meanwhile_is_asked_for_again(cluster: PlayedCl
     ],
 )
 def test_a_record_that_is_too_large_by_itself_is_refused(
-    cluster: PlayedCluster, topic: str, words: str
+    cluster: ConfiguredCluster, topic: str, words: str
 ) -> None:
     with pytest.raises(RowRefused, match=words):
         limits_with().learn(BatchTooLarge(topic, 1, 9_000))

@@ -562,7 +562,7 @@ def test_large_batches_take_the_compiled_path_and_arrive_whole(
 
 
 def test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction(
-    copy: Copy, cluster: Cluster
+    copy: SinkCopyQuery, cluster: Cluster
 ) -> None:
     assert copy.run(copy.bootstrap) is None
     ends = {TopicPartition(copy.source, 0): 2, TopicPartition(copy.source, 1): 0}
@@ -575,7 +575,7 @@ def test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction(
 
 
 def test_offsets_of_a_source_of_another_cluster_are_not(
-    copy: Copy, cluster: Cluster, own_broker: BrokerProcess
+    copy: SinkCopyQuery, cluster: Cluster, own_broker: BrokerProcess
 ) -> None:
     with connect(own_broker.bootstrap_servers) as other:
         other.create_topics([NewTopic(copy.target, 1, 1), NewTopic(copy.source, 2, 1)])
@@ -599,7 +599,7 @@ def test_offsets_of_files_are_not_asked_of_the_cluster(pipeline: Pipeline) -> No
     assert "reads something other than topics" in failure
 
 
-class Copy:
+class SinkCopyQuery:
     """A query from a topic of the shared broker to any cluster."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, folder: Path, source: str) -> None:
@@ -629,8 +629,8 @@ def copy(
     cluster: Cluster,
     tmp_path: Path,
     new_topic: Callable[..., str],
-) -> Copy:
-    found = Copy(spark, bootstrap, tmp_path, new_topic(2))
+) -> SinkCopyQuery:
+    found = SinkCopyQuery(spark, bootstrap, tmp_path, new_topic(2))
     cluster.create_topics([NewTopic(found.target, 1, 1)])
     with cluster.writer(cluster.init_producer_id(None)) as writer:
         records = [Record(value=b"a"), Record(value=b"b")]

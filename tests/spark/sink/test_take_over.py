@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = on_spark()
 
 
-class Copy:
+class TakenOverQuery:
     """A query from one topic to another, whose checkpoint may be lost."""
 
     def __init__(
@@ -81,11 +81,11 @@ class Copy:
 @pytest.fixture
 def copy(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, new_topic: Callable[..., str]
-) -> Copy:
-    return Copy(spark, cluster, tmp_path, new_topic(1, "in"), new_topic(1, "out"))
+) -> TakenOverQuery:
+    return TakenOverQuery(spark, cluster, tmp_path, new_topic(1, "in"), new_topic(1, "out"))
 
 
-def test_offsets_that_a_run_has_left_behind_are_not_trusted(copy: Copy) -> None:
+def test_offsets_that_a_run_has_left_behind_are_not_trusted(copy: TakenOverQuery) -> None:
     copy.add("a")
     assert copy.run() is None
     copy.add("b")
@@ -110,7 +110,7 @@ def test_offsets_that_a_run_has_left_behind_are_not_trusted(copy: Copy) -> None:
     assert copy.output == ["a", "b", "c", "d"]
 
 
-def test_a_partition_that_is_new_since_is_read_from_its_beginning(copy: Copy) -> None:
+def test_a_partition_that_is_new_since_is_read_from_its_beginning(copy: TakenOverQuery) -> None:
     copy.add("a", "b")
     assert copy.run() is None
     copy.lose_checkpoint()
@@ -120,7 +120,9 @@ def test_a_partition_that_is_new_since_is_read_from_its_beginning(copy: Copy) ->
     assert copy.output == ["a", "b", "c"]
 
 
-def test_the_query_that_is_named_must_be_the_owner_and_must_have_ended_there(copy: Copy) -> None:
+def test_the_query_that_is_named_must_be_the_owner_and_must_have_ended_there(
+    copy: TakenOverQuery,
+) -> None:
     copy.add("a", "b")
     assert copy.run() is None
     owner = read_ledger_view(copy.cluster, copy.target).entry
@@ -144,7 +146,9 @@ def counted(rows: DataFrame) -> DataFrame:
     )
 
 
-def test_a_stateful_query_does_not_continue_with_empty_state_unless_it_may(copy: Copy) -> None:
+def test_a_stateful_query_does_not_continue_with_empty_state_unless_it_may(
+    copy: TakenOverQuery,
+) -> None:
     copy.add("x", "x")
     assert copy.run(shape=counted) is None
     assert copy.output == ["x=2"]

@@ -143,7 +143,7 @@ def test_offsets_that_are_gone_are_a_loss_unless_told_otherwise(
     assert read(topic, failOnDataLoss="false", **beyond).count() == 0
 
 
-class Copy:
+class SourceCopyQuery:
     """A query from one topic to another, with the source's offsets in the transaction."""
 
     def __init__(
@@ -189,12 +189,12 @@ class Copy:
 @pytest.fixture
 def copy(
     spark: SparkSession, bootstrap: str, tmp_path: Path, new_topic: Callable[..., str]
-) -> Copy:
-    return Copy(spark, bootstrap, tmp_path, new_topic(2, "in"), new_topic(2, "out"))
+) -> SourceCopyQuery:
+    return SourceCopyQuery(spark, bootstrap, tmp_path, new_topic(2, "in"), new_topic(2, "out"))
 
 
 def test_a_stream_is_read_in_limited_batches_and_goes_on_from_its_checkpoint(
-    copy: Copy, cluster: Cluster
+    copy: SourceCopyQuery, cluster: Cluster
 ) -> None:
     write(cluster, copy.source, [str(n) for n in range(30)])
     assert copy.run(startingOffsets="earliest", maxOffsetsPerTrigger="10") is None
@@ -204,7 +204,9 @@ def test_a_stream_is_read_in_limited_batches_and_goes_on_from_its_checkpoint(
     assert sorted(read_values(cluster, copy.target)) == sorted([*map(str, range(30)), "more"])
 
 
-def test_the_first_batch_is_repeated_from_where_it_began(copy: Copy, cluster: Cluster) -> None:
+def test_the_first_batch_is_repeated_from_where_it_began(
+    copy: SourceCopyQuery, cluster: Cluster
+) -> None:
     """With startingOffsets=latest, the start that Spark asks for again has moved."""
     write(cluster, copy.source, ["before"])
 
@@ -221,7 +223,7 @@ def test_the_first_batch_is_repeated_from_where_it_began(copy: Copy, cluster: Cl
 
 
 def test_a_lost_checkpoint_is_taken_over_from_the_committed_offsets(
-    copy: Copy, cluster: Cluster
+    copy: SourceCopyQuery, cluster: Cluster
 ) -> None:
     write(cluster, copy.source, ["a", "b"])
     assert copy.run(startingOffsets="earliest") is None
@@ -236,7 +238,7 @@ def test_a_lost_checkpoint_is_taken_over_from_the_committed_offsets(
 
 
 def test_what_is_hidden_by_an_open_transaction_is_read_by_the_run_after_its_end(
-    copy: Copy, cluster: Cluster
+    copy: SourceCopyQuery, cluster: Cluster
 ) -> None:
     write(cluster, copy.source, ["a"])
     identity = write(cluster, copy.source, ["b"], ended=False)
@@ -353,7 +355,7 @@ def delete_before(bootstrap: str, topic: str, offset: int) -> None:
 
 
 def test_records_that_were_deleted_before_they_were_read_are_a_loss_unless_told_otherwise(
-    copy: Copy, bootstrap: str, cluster: Cluster
+    copy: SourceCopyQuery, bootstrap: str, cluster: Cluster
 ) -> None:
     write(cluster, copy.source, ["read"])
     assert copy.run(startingOffsets="earliest") is None
@@ -366,7 +368,7 @@ def test_records_that_were_deleted_before_they_were_read_are_a_loss_unless_told_
     assert sorted(read_values(cluster, copy.target)) == ["left", "read"]
 
 
-def test_a_topic_that_was_made_anew_is_a_loss(copy: Copy, cluster: Cluster) -> None:
+def test_a_topic_that_was_made_anew_is_a_loss(copy: SourceCopyQuery, cluster: Cluster) -> None:
     write(cluster, copy.source, ["a", "b", "c"])
     assert copy.run(startingOffsets="earliest") is None
     cluster.delete_topics([copy.source])
@@ -377,7 +379,7 @@ def test_a_topic_that_was_made_anew_is_a_loss(copy: Copy, cluster: Cluster) -> N
 
 
 def test_a_query_goes_on_without_the_topic_that_was_deleted(
-    copy: Copy, cluster: Cluster, new_topic: Callable[..., str]
+    copy: SourceCopyQuery, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     """Source offsets are committed in the transactions: of the topics that are there."""
     left, copy.source = copy.source, f"{copy.source},{(other := new_topic(1))}"
@@ -394,7 +396,7 @@ def test_a_query_goes_on_without_the_topic_that_was_deleted(
 
 
 def test_a_topic_that_is_deleted_before_its_offsets_are_committed_does_not_end_the_query(
-    copy: Copy, cluster: Cluster, new_topic: Callable[..., str]
+    copy: SourceCopyQuery, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     """The checkpoint names it in the offsets of the batch, so every repetition of the batch would meet it again."""
     left, copy.source = copy.source, f"{copy.source},{(other := new_topic(1))}"

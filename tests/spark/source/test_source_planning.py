@@ -35,7 +35,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 EVERYTHING = ReadAllAvailable()
 
 
-class World:
+class PlanningCluster:
     """A cluster of one topic, and a clock."""
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    found = World()
+def world(monkeypatch: pytest.MonkeyPatch) -> PlanningCluster:
+    found = PlanningCluster()
     monkeypatch.setattr(stream, "Positions", lambda options: found)
     monkeypatch.setattr(standstill, "Positions", lambda options: found)
     monkeypatch.setattr(stream, "time", found)
@@ -99,7 +99,7 @@ def through_json(offsets: Mapping[str, Any]) -> dict[str, Any]:
     return again
 
 
-def test_the_first_batch_is_planned_again_from_where_it_began(world: World) -> None:
+def test_the_first_batch_is_planned_again_from_where_it_began(world: PlanningCluster) -> None:
     first = reader()
     start = first.initialOffset()
     world.ends = {A0: 110, A1: 50}
@@ -112,7 +112,9 @@ def test_the_first_batch_is_planned_again_from_where_it_began(world: World) -> N
     ]
 
 
-def test_the_second_batch_goes_on_behind_the_first_in_sparks_own_layout(world: World) -> None:
+def test_the_second_batch_goes_on_behind_the_first_in_sparks_own_layout(
+    world: PlanningCluster,
+) -> None:
     source = reader()
     start = through_json(source.initialOffset())
     first = through_json(source.latestOffset(start, EVERYTHING))
@@ -123,12 +125,12 @@ def test_the_second_batch_goes_on_behind_the_first_in_sparks_own_layout(world: W
     assert source.reportLatestOffset() == {"a": {"0": 120, "1": 50}}
 
 
-def test_an_end_that_has_not_moved_is_the_very_text_that_spark_has(world: World) -> None:
+def test_an_end_that_has_not_moved_is_the_very_text_that_spark_has(world: PlanningCluster) -> None:
     known = through_json({"@start": {"a": {"0": 1}}, "a": {"1": 50, "0": 100}})
     assert json.dumps(reader().latestOffset(known, EVERYTHING)) == json.dumps(known)
 
 
-def test_ids_that_are_learned_only_now_are_no_reason_for_a_batch(world: World) -> None:
+def test_ids_that_are_learned_only_now_are_no_reason_for_a_batch(world: PlanningCluster) -> None:
     """A checkpoint of Spark's own source, or of a fencepost that kept no ids."""
     known = through_json({"a": {"1": 50, "0": 100}})
     world.topic_ids = {"a": b"first".ljust(16)}
@@ -143,7 +145,7 @@ def test_ids_that_are_learned_only_now_are_no_reason_for_a_batch(world: World) -
 
 
 def test_another_topic_of_the_same_name_is_a_loss_though_it_has_grown_past_the_old_one(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: PlanningCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.topic_ids = {"a": b"first".ljust(16)}
     start = through_json(reader().initialOffset())
@@ -165,7 +167,7 @@ def test_another_topic_of_the_same_name_is_a_loss_though_it_has_grown_past_the_o
         reader().partitions(end, later)
 
 
-def test_an_end_that_is_the_same_in_another_topic_is_a_batch(world: World) -> None:
+def test_an_end_that_is_the_same_in_another_topic_is_a_batch(world: PlanningCluster) -> None:
     world.topic_ids = {"a": b"first".ljust(16)}
     known = through_json(reader().latestOffset(through_json(reader().initialOffset()), EVERYTHING))
     world.topic_ids = {"a": b"second".ljust(16)}
@@ -183,7 +185,7 @@ def test_an_end_that_is_the_same_in_another_topic_is_a_batch(world: World) -> No
     ],
 )
 def test_a_first_batch_of_another_source_is_refused_where_its_start_is_not_known(
-    world: World, given: dict[str, str]
+    world: PlanningCluster, given: dict[str, str]
 ) -> None:
     source = reader(**given)
     with pytest.raises(DataLost, match="sources/0/0"):
@@ -192,14 +194,16 @@ def test_a_first_batch_of_another_source_is_refused_where_its_start_is_not_known
 
 @pytest.mark.parametrize("word", ["earliest", '{"a":{"0":100,"1":50}}'])
 def test_a_first_batch_of_another_source_is_read_where_its_start_is_sure(
-    world: World, word: str
+    world: PlanningCluster, word: str
 ) -> None:
     source = reader(startingOffsets=word)
     planned = source.partitions(source.initialOffset(), {"a": {"0": 110, "1": 50}})
     assert ranges(planned) == [OffsetRange(A0, 100, 110)]
 
 
-def test_available_now_ends_where_it_found_the_end_and_not_before_it_began(world: World) -> None:
+def test_available_now_ends_where_it_found_the_end_and_not_before_it_began(
+    world: PlanningCluster,
+) -> None:
     """Spark prepares before it asks for the start: an end of that moment could lie before a start at "latest"."""
     source = reader()
     source.prepareForTriggerAvailableNow()
@@ -214,7 +218,7 @@ def test_available_now_ends_where_it_found_the_end_and_not_before_it_began(world
 
 @pytest.mark.parametrize("is_available_now", [True, False])
 def test_partitions_that_are_gone_are_a_loss(
-    world: World, caplog: pytest.LogCaptureFixture, is_available_now: bool
+    world: PlanningCluster, caplog: pytest.LogCaptureFixture, is_available_now: bool
 ) -> None:
     known = {"a": {"0": 100, "1": 50, "2": 7}}
     for fails in ("true", "false"):
@@ -233,7 +237,7 @@ def test_partitions_that_are_gone_are_a_loss(
     assert re.search(lost, caplog.text)
 
 
-def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: World) -> None:
+def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: PlanningCluster) -> None:
     known = {"a": {"0": 100, "1": 50}}
     source = reader(**{"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "70"})
     world.answers = [{A0: 90, A1: 50}]
@@ -253,7 +257,7 @@ def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: World
     assert ranges(lenient.partitions(known, end)) == []
 
 
-def test_a_start_beyond_the_end_is_not_said_to_have_been_read(world: World) -> None:
+def test_a_start_beyond_the_end_is_not_said_to_have_been_read(world: PlanningCluster) -> None:
     source = reader(startingOffsets='{"a":{"0":100,"1":50}}', **{"fetchOffset.numRetries": "1"})
     start = through_json(source.initialOffset())
     world.ends = {A0: 3, A1: 50}
@@ -265,7 +269,7 @@ def test_a_start_beyond_the_end_is_not_said_to_have_been_read(world: World) -> N
 
 
 def test_a_new_partition_is_read_from_its_first_record_which_must_be_the_first(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: PlanningCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     known, end = {"a": {"0": 100}}, {"a": {"0": 100, "1": 50}}
     assert ranges(reader().partitions(known, end)) == [OffsetRange(A1, 0, 50)]
@@ -276,7 +280,7 @@ def test_a_new_partition_is_read_from_its_first_record_which_must_be_the_first(
     assert "a-1 is new" in caplog.text
 
 
-def test_a_limit_counts_what_a_new_partition_has_left(world: World) -> None:
+def test_a_limit_counts_what_a_new_partition_has_left(world: PlanningCluster) -> None:
     world.ends, world.begins = {A0: 100, A1: 1000}, {A1: 980}
     source = reader(maxOffsetsPerTrigger="10", failOnDataLoss="false")
     limit = source.getDefaultReadLimit()
@@ -294,7 +298,7 @@ def grown(source: StreamReader, known: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("more", [{}, {"maxOffsetsPerTrigger": "20"}])
 def test_a_batch_waits_for_enough_rows_but_not_longer_than_the_delay(
-    world: World, more: dict[str, str]
+    world: PlanningCluster, more: dict[str, str]
 ) -> None:
     source = reader(minOffsetsPerTrigger="20", maxTriggerDelay="30s", **more)
     assert isinstance(source.getDefaultReadLimit(), ReadMaxRows if more else ReadMinRows)
@@ -313,7 +317,7 @@ def test_a_batch_waits_for_enough_rows_but_not_longer_than_the_delay(
     assert grown(source, known)
 
 
-def test_a_run_that_ends_leaves_no_rest_behind_for_want_of_rows(world: World) -> None:
+def test_a_run_that_ends_leaves_no_rest_behind_for_want_of_rows(world: PlanningCluster) -> None:
     source = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30")
     source.prepareForTriggerAvailableNow()
     known = {"a": {"0": 90, "1": 50}}

@@ -21,7 +21,7 @@ from fencepost.spark.source.positions import Positions
 A0, A1, B0 = TopicPartition("refunds", 0), TopicPartition("refunds", 1), TopicPartition("audit", 0)
 
 
-class PlayedCluster:
+class ThreeTopicCluster:
     """Three topics, one of them the cluster's own."""
 
     topics = {"refunds": 2, "audit": 1, "__consumer_offsets": 1}  # noqa: RUF012
@@ -59,8 +59,8 @@ class PlayedCluster:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> PlayedCluster:
-    found = PlayedCluster()
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ThreeTopicCluster:
+    found = ThreeTopicCluster()
     monkeypatch.setattr(positions, "cluster_of", lambda options: found)
     return found
 
@@ -86,13 +86,13 @@ def end_of(asked: Positions) -> dict[TopicPartition, int]:
     [("refunds|audit", [B0, A0, A1]), ("fund", [A0, A1]), (".*", [B0, A0, A1]), ("^fund", [])],
 )
 def test_a_pattern_matches_a_part_of_a_name_and_never_the_clusters_own_topics(
-    cluster: PlayedCluster, pattern: str, found: list[TopicPartition]
+    cluster: ThreeTopicCluster, pattern: str, found: list[TopicPartition]
 ) -> None:
     assert asking(subscribePattern=pattern).subscribed().partitions == found
 
 
 def test_an_assigned_partition_that_does_not_exist_is_told(
-    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture
+    cluster: ThreeTopicCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = asking(assign='{"refunds":[1,7]}', startingOffsets="earliest")
     assert asked.subscribed().partitions == [A1]
@@ -117,7 +117,7 @@ def test_an_assigned_partition_that_does_not_exist_is_told(
     ids=str,
 )
 def test_a_stream_begins_where_the_options_say(
-    cluster: PlayedCluster, given: dict[str, Any], start: dict[TopicPartition, int]
+    cluster: ThreeTopicCluster, given: dict[str, Any], start: dict[TopicPartition, int]
 ) -> None:
     assert start_of(asking(**given)) == start
 
@@ -135,7 +135,7 @@ def test_a_stream_begins_where_the_options_say(
     ids=str,
 )
 def test_a_batch_ends_where_the_options_say(
-    cluster: PlayedCluster, given: dict[str, Any], end: dict[TopicPartition, int]
+    cluster: ThreeTopicCluster, given: dict[str, Any], end: dict[TopicPartition, int]
 ) -> None:
     assert end_of(asking(streaming=False, **given)) == end
 
@@ -148,7 +148,7 @@ def test_a_batch_ends_where_the_options_say(
     ],
 )
 def test_an_end_that_is_not_there_is_refused_at_once_or_cut(
-    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture, end: int, why: str
+    cluster: ThreeTopicCluster, caplog: pytest.LogCaptureFixture, end: int, why: str
 ) -> None:
     given: dict[str, Any] = {
         "streaming": False,
@@ -161,7 +161,7 @@ def test_an_end_that_is_not_there_is_refused_at_once_or_cut(
 
 
 def test_a_topic_that_does_not_exist_is_refused_or_left_out(
-    cluster: PlayedCluster, caplog: pytest.LogCaptureFixture
+    cluster: ThreeTopicCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     given: dict[str, Any] = {"subscribe": "refunds,nowhere", "startingOffsets": "earliest"}
     with pytest.raises(ConfigError, match=r"no topic 'nowhere': create it.*failOnDataLoss"):
@@ -172,7 +172,7 @@ def test_a_topic_that_does_not_exist_is_refused_or_left_out(
         asking(subscribe="nowhere,nowhere-else", failOnDataLoss="false").subscribed()
 
 
-def test_offsets_of_a_topic_that_is_left_out_may_be_given(cluster: PlayedCluster) -> None:
+def test_offsets_of_a_topic_that_is_left_out_may_be_given(cluster: ThreeTopicCluster) -> None:
     bounds = '{"refunds":{"0":11,"1":12},"nowhere":{"0":3}}'
     given: dict[str, Any] = {"subscribe": "refunds,nowhere", "failOnDataLoss": "false"}
     assert start_of(asking(startingOffsets=bounds, **given)) == {A0: 11, A1: 12}
@@ -199,14 +199,14 @@ def test_offsets_of_a_topic_that_is_left_out_may_be_given(cluster: PlayedCluster
     ],
 )
 def test_a_start_that_is_not_clear_is_refused(
-    cluster: PlayedCluster, given: dict[str, Any], named: str
+    cluster: ThreeTopicCluster, given: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ConfigError, match=named):
         start_of(asking(**given))
 
 
 def test_committed_offsets_are_those_of_the_group_and_the_beginning_where_it_has_none(
-    cluster: PlayedCluster,
+    cluster: ThreeTopicCluster,
 ) -> None:
     cluster.committed[A1] = CommittedOffset(17)
     asked = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds")
@@ -215,14 +215,16 @@ def test_committed_offsets_are_those_of_the_group_and_the_beginning_where_it_has
 
 
 @pytest.mark.parametrize("old", [encode_legacy(LedgerEntry("q", 17)), moved_to("t")], ids=str)
-def test_an_old_ledger_is_no_place_to_start(cluster: PlayedCluster, old: CommittedOffset) -> None:
+def test_an_old_ledger_is_no_place_to_start(
+    cluster: ThreeTopicCluster, old: CommittedOffset
+) -> None:
     """Where its topic was also a source, partition 0 would have begun at the number of a batch."""
     cluster.committed = {A0: old, A1: CommittedOffset(17)}
     asked = asking(startingOffsets="committed", kafka_group_id="fencepost-refunds")
     assert start_of(asked) == {A0: 10, A1: 17}
 
 
-def test_a_pattern_does_not_match_the_ledger(cluster: PlayedCluster) -> None:
+def test_a_pattern_does_not_match_the_ledger(cluster: ThreeTopicCluster) -> None:
     """A query that reads the record of each of its own batches never comes to an end."""
     cluster.topics = cluster.topics | {"fencepost-ledger": 1}
     found = asking(subscribePattern=".*").subscribed().partitions

@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Query:
+class CrowdQuery:
     """A query of the crowd; its name is its transactional id."""
 
     name: str
@@ -81,10 +81,12 @@ class Crowd:
     def kill(self) -> None:
         self.process.kill()
 
-    def _prepare(self, folder: Path, point: Point) -> Query:
+    def _prepare(self, folder: Path, point: Point) -> CrowdQuery:
         topic = f"{point}-{os.getpid()}-{folder.name}"
         # The protocol stands at the end of the name: see `chaos.speak_by_name`.
-        query = Query(f"{topic}-tv{point.version}", topic, str(folder / str(point)), *point[:2])
+        query = CrowdQuery(
+            f"{topic}-tv{point.version}", topic, str(folder / str(point)), *point[:2]
+        )
         (folder / str(point) / "in").mkdir(parents=True)
         for number in range(FILES):
             path = folder / str(point) / "in" / f"part-{number:03}.txt"

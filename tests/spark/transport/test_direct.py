@@ -65,7 +65,7 @@ def packing_plan(cluster: Cluster, topic: str) -> PackingPlan:
     )
 
 
-class Stage:
+class BarrierStage:
     """A barrier stage whose tasks are threads."""
 
     def __init__(self, cluster: Cluster, topic: str, rendezvous: Rendezvous) -> None:
@@ -109,7 +109,7 @@ def rows_of(task: int, count: int) -> Any:
 def test_every_row_comes_to_the_writer_of_its_partition_once_and_in_order(
     cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous, tasks: int
 ) -> None:
-    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     inputs = [iter([rows_of(task, 300), rows_of(task + 10, 200)]) for task in range(tasks)]
     reports = [row for task in stage.run(inputs) for row in task.result(SECONDS)]
     account = settle_accounts(reports)
@@ -146,7 +146,7 @@ def test_neighbours_on_one_machine_lend_their_batches(
         while not is_lent.is_set():
             yield rows_of(0, 200)
 
-    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     reports = [r for task in stage.run([until_lent(), iter([])]) for r in task.result(SECONDS)]
     account = settle_accounts(reports)
     assert account.records == account.rows > 0
@@ -156,7 +156,7 @@ def test_neighbours_on_one_machine_lend_their_batches(
 def test_a_task_without_rows_still_writes_what_others_send(
     cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
 ) -> None:
-    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     results = stage.run([iter([]), iter([rows_of(1, 40)])])
     account = settle_accounts(row for task in results for row in task.result(SECONDS))
     assert (account.rows, account.records) == (40, 40)
@@ -170,7 +170,7 @@ def test_when_one_task_fails_the_others_do_not_wait_for_it(
         yield rows_of(0, 10)
         raise ZeroDivisionError
 
-    stage = Stage(cluster, new_topic(PARTITIONS), rendezvous)
+    stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
     first, second = stage.run([failing(), iter([rows_of(1, 100)])])
     with pytest.raises(ZeroDivisionError):
         first.result(SECONDS)

@@ -37,7 +37,7 @@ def settlement(number: int) -> bytes:
     return json.dumps(fields).encode()
 
 
-class World:
+class RefundsBroker:
     """A broker with the three topics, and everything that is read back from it."""
 
     def __init__(self, broker: fencepost.Broker, client_name: str) -> None:
