@@ -31,7 +31,7 @@ class Leader:
 
 
 @message(versions="0-3", flexible="2+")
-class SampleForm:
+class Sample:
     key: str = field("string")
     flag: bool = field("bool", versions="1+")
     count: int = field("int16", default=-1)
@@ -52,7 +52,7 @@ class Carrier:
     after: bytes = field("bytes")
 
 
-FULL = SampleForm(
+FULL = Sample(
     key="k",
     flag=True,
     count=7,
@@ -85,29 +85,29 @@ def test_a_flexible_version_has_compact_lengths_and_tags_in_order() -> None:
 @pytest.mark.parametrize("version", range(4))
 def test_what_was_written_is_read_again(version: int) -> None:
     data = encode(FULL, version)
-    form, position = reader(SampleForm, version)(data, 0)
+    form, position = reader(Sample, version)(data, 0)
     assert position == len(data)
     assert encode(form, version) == data
     assert form.items == FULL.items
 
 
 def test_the_last_version_keeps_every_field() -> None:
-    assert decode(SampleForm, 3, encode(FULL, 3)) == FULL
+    assert decode(Sample, 3, encode(FULL, 3)) == FULL
 
 
 def test_fields_that_a_version_lacks_read_as_their_defaults() -> None:
-    form = decode(SampleForm, 0, encode(FULL, 0))
+    form = decode(Sample, 0, encode(FULL, 0))
     assert (form.flag, form.topic_id, form.leader, form.ratio) == (False, bytes(16), None, 1.5)
 
 
 def test_a_tag_at_its_default_is_not_written() -> None:
-    plain = SampleForm(leader=Leader(), ratio=1.5)
-    assert encode(plain, 2) == encode(SampleForm(), 2)
+    plain = Sample(leader=Leader(), ratio=1.5)
+    assert encode(plain, 2) == encode(Sample(), 2)
     assert encode(plain, 2).endswith(b"\0")
 
 
 def test_every_field_has_a_default_and_lists_are_not_shared() -> None:
-    first, second = SampleForm(), SampleForm()
+    first, second = Sample(), Sample()
     first.words.append("mine")
     assert second.words == []
     assert second.count == -1
@@ -115,7 +115,7 @@ def test_every_field_has_a_default_and_lists_are_not_shared() -> None:
 
 
 def test_a_form_prints_what_differs_from_its_defaults() -> None:
-    assert repr(SampleForm(key="k", words=["w"])) == "Sample(key='k', words=['w'])"
+    assert repr(Sample(key="k", words=["w"])) == "Sample(key='k', words=['w'])"
 
 
 def test_a_form_survives_copying_and_pickling() -> None:
@@ -125,14 +125,14 @@ def test_a_form_survives_copying_and_pickling() -> None:
 
 def test_a_misspelt_field_is_refused() -> None:
     with pytest.raises(TypeError):
-        SampleForm(kee="k")  # type: ignore[call-arg]
+        Sample(kee="k")  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
-        SampleForm().kee = "k"  # type: ignore[attr-defined]
+        Sample().kee = "k"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_any_buffer_can_be_read(kind: type[Buffer]) -> None:
-    assert decode(SampleForm, 3, kind(encode(FULL, 3))) == FULL
+    assert decode(Sample, 3, kind(encode(FULL, 3))) == FULL
 
 
 def test_records_are_a_writable_view_of_the_frame() -> None:
@@ -168,21 +168,21 @@ def test_every_cut_is_a_wire_error(version: int) -> None:
     data = encode(FULL, version)
     for size in range(len(data)):
         with pytest.raises(WireError):
-            decode(SampleForm, version, data[:size])
+            decode(Sample, version, data[:size])
 
 
 def test_unknown_tags_are_skipped() -> None:
-    data = encode(SampleForm(), 2)
+    data = encode(Sample(), 2)
     assert data.endswith(b"\0")
     strange = data[:-1] + bytes.fromhex("02 01 03 036869 8f01 02 abcd")
-    form, position = reader(SampleForm, 2)(strange, 0)
+    form, position = reader(Sample, 2)(strange, 0)
     assert form.note == "hi"
     assert position == len(strange)
 
 
 def test_a_tag_whose_size_is_wrong_is_refused() -> None:
     with pytest.raises(WireError, match="another size"):
-        decode(SampleForm, 2, encode(SampleForm(), 2)[:-1] + bytes.fromhex("01 01 04 036869 00"))
+        decode(Sample, 2, encode(Sample(), 2)[:-1] + bytes.fromhex("01 01 04 036869 00"))
 
 
 @pytest.mark.parametrize(
@@ -191,14 +191,14 @@ def test_a_tag_whose_size_is_wrong_is_refused() -> None:
 )
 def test_a_lying_count_allocates_nothing(version: int, prefix: str) -> None:
     with pytest.raises(WireError, match="numbers claims more items"):
-        decode(SampleForm, version, bytes.fromhex(prefix) + bytes(100))
+        decode(Sample, version, bytes.fromhex(prefix) + bytes(100))
 
 
 def test_the_items_of_all_arrays_together_are_bounded() -> None:
     half = [""] * (MAX_ARRAY_ITEMS // 2 + 1)
-    data = encode(SampleForm(words=half, items=[Item()] * len(half)), 2)
+    data = encode(Sample(words=half, items=[Item()] * len(half)), 2)
     with pytest.raises(WireError, match="items claims more items"):
-        decode(SampleForm, 2, data)
+        decode(Sample, 2, data)
 
 
 @pytest.mark.parametrize(
@@ -207,41 +207,36 @@ def test_the_items_of_all_arrays_together_are_bounded() -> None:
 )
 def test_null_where_it_is_not_allowed_is_refused(version: int, data: str) -> None:
     with pytest.raises(WireError, match="null"):
-        decode(SampleForm, version, bytes.fromhex(data) + bytes(50))
+        decode(Sample, version, bytes.fromhex(data) + bytes(50))
 
 
 def test_a_string_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(WireError, match="UTF-8"):
-        decode(SampleForm, 0, b"\0\1\xff" + bytes(50))
+        decode(Sample, 0, b"\0\1\xff" + bytes(50))
 
 
 def test_a_varint_without_an_end_is_refused() -> None:
     with pytest.raises(WireError, match="five bytes"):
-        decode(SampleForm, 2, b"\xff" * 50)
+        decode(Sample, 2, b"\xff" * 50)
 
 
 def test_a_version_that_does_not_exist_is_refused() -> None:
     with pytest.raises(WireError, match="no version 4"):
-        decode(SampleForm, 4, b"")
+        decode(Sample, 4, b"")
 
 
 @pytest.mark.parametrize(
     "form",
-    [
-        SampleForm(key=None),
-        SampleForm(count=40_000),
-        SampleForm(words=[1]),
-        SampleForm(key="\ud800"),
-    ],  # type: ignore[arg-type, list-item]
+    [Sample(key=None), Sample(count=40_000), Sample(words=[1]), Sample(key="\ud800")],  # type: ignore[arg-type, list-item]
 )
-def test_a_value_that_a_field_cannot_hold_is_our_bug(form: SampleForm) -> None:
+def test_a_value_that_a_field_cannot_hold_is_our_bug(form: Sample) -> None:
     with pytest.raises(AssertionError, match="Sample v0 cannot be written"):
         encode(form, 0)
 
 
 def test_an_id_of_another_length_is_our_bug() -> None:
     with pytest.raises(AssertionError, match="16 bytes, not 3"):
-        encode(SampleForm(topic_id=b"abc"), 2)
+        encode(Sample(topic_id=b"abc"), 2)
 
 
 def test_version_ranges_are_kafkas() -> None:

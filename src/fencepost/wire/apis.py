@@ -1,7 +1,6 @@
-"""The APIs and the versions of them that Apache Kafka 4.3 serves.
+"""The APIs and their versions in Apache Kafka 4.3.
 
-The classes of an API are imported when somebody asks for them: a tool that speaks of three APIs
-does not pay for forty.
+The classes of an API are imported on first use: a tool that uses three APIs does not pay for forty.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ApiKey(IntEnum):
-    """The number by which a request says what it is."""
+    """The number of an API in a request header."""
 
     PRODUCE = 0
     FETCH = 1
@@ -74,7 +73,7 @@ NEVER: Final = 1 << 15
 
 
 class Api:
-    """One API: its versions and, once asked for, its two forms."""
+    """One API: its versions and, on first use, its two forms."""
 
     __slots__ = (
         "advertised_min",
@@ -103,7 +102,7 @@ class Api:
         self.advertised_min = versions[0] if advertised_min is None else advertised_min
 
     def __getattr__(self, name: str) -> type[Any]:
-        # Reached once, while the slot is still empty.
+        # Called once, while the slot is still empty.
         if name not in ("request", "response"):
             raise AttributeError(name)
         module = import_module(f"fencepost.wire.forms.{self.key.name.lower()}")
@@ -115,28 +114,28 @@ class Api:
         return f"{self.name} ({int(self.key)}): v{self.min_version}-{self.max_version}"
 
     def serves(self, version: int) -> bool:
-        """Whether a request of that version is answered."""
+        """Whether requests of that version are served."""
         return self.min_version <= version <= self.max_version
 
     def is_flexible(self, version: int) -> bool:
-        """Whether that version has tagged fields, in its body and in the header of its request."""
+        """Whether that version has tagged fields, in the body and in the request header."""
         return version >= self.flexible_from
 
     def request_header_version(self, version: int) -> int:
-        """2 has tagged fields behind the client id, 1 has not."""
+        """2 has tagged fields after the client id, 1 does not."""
         return 2 if version >= self.flexible_from else 1
 
     def response_header_version(self, version: int) -> int:
         """1 has tagged fields, 0 is the correlation id alone.
 
-        ApiVersions stays at 0 for ever: its reader does not know yet what the writer can do.
+        ApiVersions stays at 0 in all versions: its reader cannot know yet what the writer supports.
         """
         return 1 if version >= self.flexible_from and self.key is not ApiKey.API_VERSIONS else 0
 
 
 _TABLE: Final = (
-    # Produce says that it begins at 0, because librdkafka reads that as a sign of old features that
-    # it needs (KAFKA-18659); 0 to 2 are refused all the same.
+    # Produce advertises 0 as its first version, because librdkafka infers features from that
+    # (KAFKA-18659); 0 to 2 are refused all the same.
     Api(ApiKey.PRODUCE, (3, 13), 9, advertised_min=0),
     Api(ApiKey.FETCH, (4, 18), 12),
     Api(ApiKey.LIST_OFFSETS, (1, 11), 6),
@@ -192,4 +191,4 @@ _TABLE: Final = (
 
 API: Final[Mapping[ApiKey, Api]] = MappingProxyType({api.key: api for api in _TABLE})
 BY_NUMBER: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _TABLE})
-"""The same table by the plain number that a header carries."""
+"""The same table by the plain number in a header."""

@@ -1,20 +1,18 @@
-"""Whole requests and responses: header, body and the size in front.
+"""Whole requests and responses: size, header and body.
 
     request   int32 size | int16 key, int16 version, int32 correlation id, client id, [tags] | body
     response  int32 size | int32 correlation id, [tags] | body
 
-The tags of a header are there from the first flexible version of the API on. The client id keeps
-the old layout of a string for ever, so that a broker can read the header of a request whose version
-it does not know.
+A header has tags from the first flexible version of the API on. The client id keeps the old string
+layout in every version, so that a broker can read the header of a request whose version it does not
+support.
 
-What comes out of a decoder and goes into an encoder is a form in the newest shape (`shapes.py`),
-whatever the version. Encoders give a list of buffers: one bytes object, or several where records
-are large.
+Decoders return and encoders accept forms in the newest shape (`shapes.py`), whatever the version.
+Encoders return a list of buffers: one bytes object, or several if records are large.
 
-ApiVersions is how two strangers begin, and has rules of its own. Its response has never tags in the
-header. A broker answers a version that it does not know in the layout of version 0 with
-UNSUPPORTED_VERSION (`encode_response(api, 0, ...)`), and `decode_response` understands such an
-answer.
+ApiVersions comes before versions are negotiated, and has special rules. Its response header never
+has tags. A broker answers an unsupported version in the layout of version 0 with
+UNSUPPORTED_VERSION (`encode_response(api, 0, ...)`), and `decode_response` reads such an answer.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ Route = tuple[Any, "Callable[[Any, int], Any] | None", bool]
 """A compiled reader or writer, the change of shape if there is one, and whether the header has
 tags."""
 
-# By API (or its key) and version, filled at first use: one look-up per message is all that is paid.
+# By API (or its key) and version, filled at first use: a message costs one lookup.
 _REQUEST_READERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
 _RESPONSE_READERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
 _REQUEST_WRITERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
@@ -56,7 +54,7 @@ _RESPONSE_WRITERS: Final[dict[tuple[Api | ApiKey, int], Route]] = {}
 
 @dataclass(slots=True, init=False)
 class RequestHeader:
-    """Who asks for what, and where the body of the request begins in its frame."""
+    """The header of a request, and where the body begins in its frame."""
 
     api: Api
     api_version: int
@@ -80,11 +78,12 @@ class RequestHeader:
 
     @property
     def api_key(self) -> ApiKey:
+        """The key of the API."""
         return self.api.key
 
 
 def read_request_header(frame: memoryview) -> RequestHeader:
-    """The header of a request of any version; WireError for an API that we do not know."""
+    """Read the header of a request of any version; WireError for an unknown API."""
     try:
         key, version, correlation_id, size = _HEADER.unpack_from(frame)
     except struct.error:
@@ -115,7 +114,7 @@ _MAX_KNOWN_CLIENT_ID_BYTES: Final = 128
 
 
 def _decode_client_id(name: bytes) -> str:
-    """A client has the same id with every request: it is decoded once."""
+    """Decode a client id once: a client sends the same one with every request."""
     try:
         client_id = name.decode()
     except UnicodeDecodeError:
@@ -126,7 +125,7 @@ def _decode_client_id(name: bytes) -> str:
 
 
 def _after_tags(frame: Buffer, position: int, what: str) -> int:
-    """Steps over the tags of a header: nobody has defined one yet."""
+    """Skip the tags of a header: none is defined yet."""
     try:
         count = frame[position]
         return position + 1 if count == 0 else skip_tags(frame, position + 1, count, len(frame))
@@ -135,10 +134,7 @@ def _after_tags(frame: Buffer, position: int, what: str) -> int:
 
 
 def decode_request(api: Api | ApiKey, version: int, frame: memoryview, body_offset: int) -> Any:
-    """The body of a request as a form in the newest shape.
-
-    The version must be one that we serve.
-    """
+    """Decode the body of a request into a form of the newest shape; the version must be served."""
     read, reshape, _ = _REQUEST_READERS.get((api, version)) or _request_reader(api, version)
     form, _ = read(frame, body_offset)
     return form if reshape is None else reshape(form, version)
@@ -157,7 +153,7 @@ def decode_response(api: Api | ApiKey, version: int, frame: memoryview) -> tuple
 
 
 def read_correlation_id(frame: memoryview) -> int:
-    """Which request a response answers: needed before its API and version are known."""
+    """The correlation id of a response, needed before its API and version are known."""
     if len(frame) < 4:
         raise WireError(f"a response of {len(frame)} bytes has no correlation id")
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]
@@ -165,14 +161,14 @@ def read_correlation_id(frame: memoryview) -> int:
 
 
 def _is_refusal(frame: memoryview) -> bool:
-    """Whether an ApiVersions response refuses our version; its error code is first in all versions."""
+    """Whether an ApiVersions response refuses our version; the error code comes first in all."""
     return len(frame) >= 6 and _ERROR.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
 def encode_request(
     api: Api | ApiKey, version: int, correlation_id: int, client_id: str | None, form: Any
 ) -> list[Buffer]:
-    """A request with its size in front."""
+    """Encode a request, with its size."""
     route = _REQUEST_WRITERS.get((api, version)) or _request_writer(api, version)
     write, reshape, has_tags = route
     name = b"" if client_id is None else client_id.encode()
@@ -188,7 +184,7 @@ def encode_request(
 def encode_response(
     api: Api | ApiKey, version: int, correlation_id: int, form: Any
 ) -> list[Buffer]:
-    """A response with its size in front, for a request of that version."""
+    """Encode a response to a request of that version, with its size."""
     route = _RESPONSE_WRITERS.get((api, version)) or _response_writer(api, version)
     write, reshape, has_tags = route
     out = bytearray(_SIZED_CORRELATION.pack(0, correlation_id))
@@ -198,7 +194,7 @@ def encode_response(
 
 
 def _finish(write: Any, form: Any, head: bytearray) -> list[Buffer]:
-    """Writes the body behind the header and the size in front of all."""
+    """Write the body after the header, then the size at the start."""
     chunks: list[Buffer] = []
     tail = write(form, head, chunks)
     if not chunks:

@@ -1,7 +1,7 @@
-"""Readers and writers by form and version, made at first use and kept.
+"""Readers and writers by form and version, generated at first use and kept.
 
-`reader` and `writer` are what the codec uses. `encode` and `decode` are for values that stand
-alone, such as the records of the internal topics.
+The codec uses `reader` and `writer`. `encode` and `decode` are for standalone values, such as the
+records of the internal topics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WRITERS: Final[dict[tuple[type[Any], int], Writer]] = {}
 
 
 def reader(form: type[F], version: int) -> Callable[[Buffer, int], tuple[F, int]]:
-    """The function (data, position) -> (form, next position); it raises WireError and nothing else."""
+    """The function (data, position) -> (form, next position); it raises only WireError."""
     found = _READERS.get((form, version))
     if found is None:
         if version not in versions_of(form):
@@ -48,5 +48,5 @@ def encode(form: object, version: int) -> bytes:
 
 
 def decode(form: type[F], version: int, data: Buffer) -> F:
-    """The message in `data`; bytes behind its end are ignored."""
+    """Decode the message in `data`; bytes after its end are ignored."""
     return reader(form, version)(data, 0)[0]

@@ -1,14 +1,13 @@
-"""A form as one version sees it: what `reading.py` and `writing.py` write their functions from.
+"""A form in one version: the input of the generators in `reading.py` and `writing.py`.
 
-Layout of a struct (big-endian). The fields of the version in their order, then, in flexible
-versions, the tagged ones: a count, and for each its number, its size and its bytes, ascending by
-number.
+Layout of a struct (big-endian): the fields of the version in order, then, in flexible versions, the
+tagged ones: a count, and for each its number, its size and its bytes, ascending by number.
 
     kind          in old versions                   in flexible versions
     string        int16 length (-1: null), UTF-8    uvarint length + 1 (0: null), UTF-8
     bytes,records int32 length (-1: null)           uvarint length + 1 (0: null)
     []T           int32 count (-1: null)            uvarint count + 1 (0: null)
-    struct        its fields; where it may be null, first an int8: -1 for null, else 1 (KIP-893)
+    struct        its fields; if nullable, first an int8: -1 for null, else 1 (KIP-893)
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Place(NamedTuple):
     field: Field
     name: str
     kind: str
-    """`bytes`, `string`, a fixed kind, or `struct`; of an array, that of its items."""
+    """`bytes`, `string`, a fixed kind, or `struct`; for an array, the kind of its items."""
     is_array: bool
     struct: type[Any] | None
     nullable: bool
@@ -46,11 +45,12 @@ class Place(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
+        """Whether the value has a fixed size."""
         return not self.is_array and self.kind in FIXED
 
     @property
     def prefix(self) -> str:
-        """The struct code of what stands before a value of variable size."""
+        """The struct code of the length, count or null mark before a value."""
         if not self.is_array and self.kind == "struct":
             return "b"
         if self.compact:
@@ -68,25 +68,28 @@ class Plan(NamedTuple):
 
     @property
     def ordered(self) -> Iterable[Place]:
+        """The fields of this version that have no tag, in order."""
         return (p for p in self.places if p.present and p.tag is None)
 
     @property
     def tagged(self) -> list[Place]:
+        """The tagged fields of this version, by tag."""
         found = [p for p in self.places if p.present and p.tag is not None]
         return sorted(found, key=lambda p: p.tag or 0)
 
     @property
     def absent(self) -> Iterable[Place]:
+        """The fields that this version does not have."""
         return (p for p in self.places if not p.present)
 
     def inner(self, place: Place) -> Plan:
-        """The plan of the struct that a field holds."""
+        """The plan of the struct in a field."""
         assert place.struct is not None, place
         return _plan(place.struct, self.version, self.flexible)
 
 
 def plan_of(form: type[Any], version: int) -> Plan:
-    """The plan of a message; its version must be one of the form's."""
+    """The plan of a message in one of its versions."""
     assert version in versions_of(form), f"{form.__name__} has no version {version}"
     return _plan(form, version, is_flexible(form, version))
 
@@ -113,7 +116,7 @@ def _place(form: type[Any], f: Field, version: int, flexible: bool) -> Place:
 
 
 def smallest_size(plan: Plan) -> int:
-    """The fewest bytes that a struct can take: what a count is held against."""
+    """The minimum size of a struct, to check counts against."""
     size = sum(_smallest_place(plan, place) for place in plan.ordered)
     return size + plan.flexible
 
@@ -127,7 +130,7 @@ def _smallest_place(plan: Plan, place: Place) -> int:
 
 
 def item_size(plan: Plan, place: Place) -> int:
-    """The fewest bytes of one item of an array. At least 1, so that a count always costs bytes."""
+    """The minimum size of an array item, at least 1, so that a count always costs bytes."""
     if place.kind in FIXED:
         return struct.calcsize(">" + FIXED[place.kind])
     if place.kind == "struct":
@@ -137,7 +140,7 @@ def item_size(plan: Plan, place: Place) -> int:
 
 
 def holds_records(plan: Plan) -> bool:
-    """Whether a `records` field is anywhere in the message."""
+    """Whether the message has a `records` field at any depth."""
     return any(
         p.kind == "records" or (p.kind == "struct" and holds_records(plan.inner(p)))
         for p in plan.places
@@ -146,7 +149,7 @@ def holds_records(plan: Plan) -> bool:
 
 
 def default_of(form: type[Any], f: Field) -> Any:
-    """The value of a field that is not there; arrays and structs are new objects each time."""
+    """The value of an absent field; arrays and structs are new objects each time."""
     value = f.default_value()
     if value is not UNSET:
         return value

@@ -1,21 +1,20 @@
-"""Writes the source of a reader: one straight function for a form and a version.
+"""Generates readers: one straight-line function for a form and a version.
 
-A reader takes a buffer and a position and returns the form and the position behind it. How it is
+A reader takes a buffer and a position and returns the form and the position after it. Why it is
 fast:
 
-- Neighbouring fields of fixed size are taken by one `unpack_from`, together with the length of the
-  string or array that follows them and the count of tags (both of which are nearly always one byte
-  in flexible versions; a longer varint is finished by `finish_varint`).
-- Structs within structs are written in place, not called; a form is made by `object.__new__` and
-  stores.
-- A message without records is read from one bytes object, which is copied if need be: slices of
-  bytes decode faster than slices of a memoryview.
+- One `unpack_from` reads neighbouring fields of fixed size, together with the length of the string
+  or array that follows them and the count of tags (both nearly always one byte in flexible
+  versions; `finish_varint` reads the rest of a longer varint).
+- Nested structs are inlined, not called; a form is built by `object.__new__` and attribute stores.
+- A message without records is read from one bytes object, copied if needed: slices of bytes decode
+  faster than slices of a memoryview.
 
-How it is safe: a length is compared with the bytes left before it is used, a count as well (each
-item takes its smallest size). `MAX_ARRAY_ITEMS` bounds an array of numbers by itself, and the items
-of all other arrays, which cost an object or more each, over the whole message. What runs over the
-end within `unpack_from` or an index is turned into a WireError by the one handler around the body.
-Bytes behind the message are left alone, as Kafka leaves them.
+Why it is safe: a length is compared with the remaining bytes before it is used, and so is a count
+(each item has a minimum size). `MAX_ARRAY_ITEMS` limits each array of numbers, and the total items
+of all other arrays in a message, which cost at least an object each. One handler around the body
+turns an overrun in `unpack_from` or an index into a WireError. Bytes after the message are ignored,
+as in Kafka.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _KEPT_RUNS: Final = 256
 
 
 def finish_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint whose first byte said that there is more."""
+    """Read the rest of an unsigned varint of more than one byte."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = data[position]
@@ -46,13 +45,13 @@ def finish_varint(data: Buffer, position: int, first: int) -> tuple[int, int]:
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """An unsigned varint; IndexError where the bytes end."""
+    """Read an unsigned varint; IndexError at the end of the bytes."""
     first = data[position]
     return (first, position + 1) if first < 0x80 else finish_varint(data, position + 1, first)
 
 
 def skip_tags(data: Buffer, position: int, count: int, limit: int) -> int:
-    """Steps over tagged fields that we do not know, as a newer peer may send them."""
+    """Skip unknown tagged fields, which a newer peer may send."""
     if count > 127:
         count, position = finish_varint(data, position, count)
     for _ in range(count):
@@ -65,7 +64,7 @@ def skip_tags(data: Buffer, position: int, count: int, limit: int) -> int:
 
 
 class _Runs(dict[int, Callable[[Buffer, int], tuple[Any, ...]]]):
-    """Unpackers of n equal fixed items. Short runs are kept; a long one is made for its one use."""
+    """Unpackers of n equal fixed items; those of short runs are kept."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -83,7 +82,7 @@ _RUNS: Final = {kind: _Runs(code) for kind, code in FIXED.items()}
 
 
 class ReaderSource:
-    """The text of one reader as it grows."""
+    """Generates the source of one reader."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -103,16 +102,16 @@ class ReaderSource:
         }
 
     def function(self) -> Callable[[Buffer, int], tuple[Any, int]]:
-        """Compiles the reader."""
-        source = self.source()
+        """Compile the reader."""
+        source = self._source()
         exec(compile(source, f"<reader of {self.title}>", "exec"), self.scope)  # noqa: S102 - our own text
         read: Callable[[Buffer, int], tuple[Any, int]] = self.scope["read"]
         return read
 
-    def source(self) -> str:
-        root = self.name("o")
-        self.struct(self.plan, root, ())
-        self.flush()
+    def _source(self) -> str:
+        root = self._name("o")
+        self._struct(self.plan, root, ())
+        self._flush()
         wanted = "memoryview" if self.from_view else "bytes"
         return "\n".join(
             [
@@ -131,212 +130,214 @@ class ReaderSource:
             ]
         )
 
-    # What every part is made of.
+    # Building blocks.
 
-    def emit(self, line: str) -> None:
+    def _emit(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
 
-    def name(self, stem: str) -> str:
+    def _name(self, stem: str) -> str:
         self.counter += 1
         return f"{stem}{self.counter}"
 
-    def take(self, code: str, target: str) -> None:
-        """A fixed value is due: it waits for its neighbours."""
+    def _take(self, code: str, target: str) -> None:
+        """Read a fixed value, together with its neighbours."""
         self.pending.append((code, target))
 
-    def flush(self) -> None:
-        """Reads what waits, in one call."""
+    def _flush(self) -> None:
+        """Emit the waiting values in one call."""
         if not self.pending:
             return
         codes = "".join(code for code, _ in self.pending)
         targets = ", ".join(target for _, target in self.pending)
         self.pending.clear()
         if codes == "B":
-            self.emit(f"{targets} = data[p]")
-            self.emit("p += 1")
+            self._emit(f"{targets} = data[p]")
+            self._emit("p += 1")
             return
         unpacker = struct.Struct(">" + codes)
         bound = "u_" + codes.replace("?", "t")
         self.scope[bound] = unpacker.unpack_from
-        self.emit(f"({targets},) = {bound}(data, p)")
-        self.emit(f"p += {unpacker.size}")
+        self._emit(f"({targets},) = {bound}(data, p)")
+        self._emit(f"p += {unpacker.size}")
 
-    def fail(self, path: tuple[str, ...], complaint: str) -> None:
+    def _fail(self, path: tuple[str, ...], complaint: str) -> None:
         sentence = f"{self.title}: {'.'.join(path)} {complaint}"
-        self.emit(f"raise WireError({sentence!r})")
+        self._emit(f"raise WireError({sentence!r})")
 
-    # The parts.
+    # Kinds of values.
 
-    def struct(self, plan: Plan, target: str, path: tuple[str, ...]) -> None:
+    def _struct(self, plan: Plan, target: str, path: tuple[str, ...]) -> None:
         bound = f"C_{plan.form.__name__}"
         self.scope[bound] = plan.form
-        self.emit(f"{target} = new({bound})")
+        self._emit(f"{target} = new({bound})")
         for place in plan.places:
             if not place.present or place.tag is not None:
-                self.default(plan, place, f"{target}.{place.name}")
+                self._default(plan, place, f"{target}.{place.name}")
         for place in plan.ordered:
-            self.value(plan, place, f"{target}.{place.name}", (*path, place.name))
+            self._value(plan, place, f"{target}.{place.name}", (*path, place.name))
         if plan.flexible:
-            self.tags(plan, target, path)
+            self._tags(plan, target, path)
 
-    def default(self, plan: Plan, place: Place, target: str) -> None:
+    def _default(self, plan: Plan, place: Place, target: str) -> None:
         value = place.field.default_value()
         if value is not UNSET:
-            self.emit(f"{target} = {value!r}")
+            self._emit(f"{target} = {value!r}")
         elif place.is_array:
-            self.emit(f"{target} = []")
+            self._emit(f"{target} = []")
         else:
-            maker = self.name("default")
+            maker = self._name("default")
             self.scope[maker] = lambda: default_of(plan.form, place.field)
-            self.emit(f"{target} = {maker}()")
+            self._emit(f"{target} = {maker}()")
 
-    def value(self, plan: Plan, place: Place, target: str, path: tuple[str, ...]) -> None:
+    def _value(self, plan: Plan, place: Place, target: str, path: tuple[str, ...]) -> None:
         if place.is_fixed:
-            self.take(FIXED[place.kind], target)
+            self._take(FIXED[place.kind], target)
         elif place.kind == "struct" and not place.is_array and not place.nullable:
-            inner = self.name("o")
-            self.struct(plan.inner(place), inner, path)
-            self.emit(f"{target} = {inner}")
+            inner = self._name("o")
+            self._struct(plan.inner(place), inner, path)
+            self._emit(f"{target} = {inner}")
         else:
-            self.sized(plan, place, target, path)
+            self._sized(plan, place, target, path)
 
-    def sized(self, plan: Plan, place: Place, target: str, path: tuple[str, ...]) -> None:
-        """A value behind a length, a count or the mark of a struct that may be null."""
-        size = self.name("n")
-        self.take(place.prefix, size)
-        self.flush()
+    def _sized(self, plan: Plan, place: Place, target: str, path: tuple[str, ...]) -> None:
+        """Read a value after its length, its count or the mark of a nullable struct."""
+        size = self._name("n")
+        self._take(place.prefix, size)
+        self._flush()
         if place.prefix == "B":
-            self.emit(f"if {size} > 127:")
-            self.emit(f"    {size}, p = finish_varint(data, p, {size})")
-        self.emit(f"if {size} {'== 0' if place.prefix == 'B' else '< 0'}:")
+            self._emit(f"if {size} > 127:")
+            self._emit(f"    {size}, p = finish_varint(data, p, {size})")
+        self._emit(f"if {size} {'== 0' if place.prefix == 'B' else '< 0'}:")
         self.depth += 1
         if place.nullable:
-            self.emit(f"{target} = None")
+            self._emit(f"{target} = None")
             self.depth -= 1
-            self.emit("else:")
+            self._emit("else:")
             self.depth += 1
-            self.body(plan, place, target, size, path)
-            self.flush()
+            self._body(plan, place, target, size, path)
+            self._flush()
             self.depth -= 1
         else:
-            self.fail(path, "is null, which it must not be")
+            self._fail(path, "is null, which it must not be")
             self.depth -= 1
-            self.body(plan, place, target, size, path)
+            self._body(plan, place, target, size, path)
 
-    def body(self, plan: Plan, place: Place, target: str, size: str, path: tuple[str, ...]) -> None:
+    def _body(
+        self, plan: Plan, place: Place, target: str, size: str, path: tuple[str, ...]
+    ) -> None:
         if place.is_array:
-            self.array(plan, place, target, size, path)
+            self._array(plan, place, target, size, path)
         elif place.kind == "struct":
-            inner = self.name("o")
-            self.struct(plan.inner(place), inner, path)
-            self.emit(f"{target} = {inner}")
+            inner = self._name("o")
+            self._struct(plan.inner(place), inner, path)
+            self._emit(f"{target} = {inner}")
         else:
-            self.text(place, target, size, path)
+            self._text(place, target, size, path)
 
-    def text(self, place: Place, target: str, size: str, path: tuple[str, ...]) -> None:
-        end = self.name("e")
-        self.emit(f"{end} = p + {size}" + (" - 1" if place.prefix == "B" else ""))
-        self.emit(f"if {end} > limit:")
+    def _text(self, place: Place, target: str, size: str, path: tuple[str, ...]) -> None:
+        end = self._name("e")
+        self._emit(f"{end} = p + {size}" + (" - 1" if place.prefix == "B" else ""))
+        self._emit(f"if {end} > limit:")
         self.depth += 1
-        self.fail(path, "is longer than the bytes that came")
+        self._fail(path, "is longer than the bytes that came")
         self.depth -= 1
         if place.kind == "string" and place.prefix == "B":
-            # A compact length may claim more than the plain one could: Kafka refuses that too.
-            self.emit(f"if {end} - p > {MAX_STRING_BYTES}:")
+            # A compact length may exceed what the plain one could express; Kafka refuses that too.
+            self._emit(f"if {end} - p > {MAX_STRING_BYTES}:")
             self.depth += 1
-            self.fail(path, "is longer than a string may be")
+            self._fail(path, "is longer than a string may be")
             self.depth -= 1
         piece = f"data[p:{end}]"
         if place.kind != "records" and self.from_view:
             piece += ".tobytes()"
         if place.kind == "string":
             piece += ".decode()"
-        self.emit(f"{target} = {piece}")
-        self.emit(f"p = {end}")
+        self._emit(f"{target} = {piece}")
+        self._emit(f"p = {end}")
 
-    def array(
+    def _array(
         self, plan: Plan, place: Place, target: str, size: str, path: tuple[str, ...]
     ) -> None:
         if place.prefix == "B":
-            self.emit(f"{size} -= 1")
+            self._emit(f"{size} -= 1")
         smallest = item_size(plan, place)
         fixed = place.kind in FIXED
         if not fixed:
-            self.emit(f"room -= {size}")
+            self._emit(f"room -= {size}")
         allowed = f"{size} > {MAX_ARRAY_ITEMS}" if fixed else "room < 0"
-        self.emit(f"if {size} * {smallest} > limit - p or {allowed}:")
+        self._emit(f"if {size} * {smallest} > limit - p or {allowed}:")
         self.depth += 1
-        self.fail(path, "claims more items than it can have")
+        self._fail(path, "claims more items than it can have")
         self.depth -= 1
         if fixed:
             runs = f"runs_{place.kind}"
             self.scope[runs] = _RUNS[place.kind]
-            self.emit(f"{target} = [*{runs}[{size}](data, p)]")
-            self.emit(f"p += {size} * {smallest}")
+            self._emit(f"{target} = [*{runs}[{size}](data, p)]")
+            self._emit(f"p += {size} * {smallest}")
             return
-        self.items(plan, place, target, size, path)
+        self._items(plan, place, target, size, path)
 
-    def items(
+    def _items(
         self, plan: Plan, place: Place, target: str, size: str, path: tuple[str, ...]
     ) -> None:
-        found, item = self.name("a"), self.name("o")
-        self.emit(f"{target} = {found} = []")
-        self.emit(f"for _ in range({size}):")
+        found, item = self._name("a"), self._name("o")
+        self._emit(f"{target} = {found} = []")
+        self._emit(f"for _ in range({size}):")
         self.depth += 1
         if place.kind == "struct":
-            self.struct(plan.inner(place), item, path)
+            self._struct(plan.inner(place), item, path)
         else:
             one = place._replace(is_array=False, nullable=False)
-            self.sized(plan, one, item, path)
-        self.flush()
-        self.emit(f"{found}.append({item})")
+            self._sized(plan, one, item, path)
+        self._flush()
+        self._emit(f"{found}.append({item})")
         self.depth -= 1
 
-    def tags(self, plan: Plan, target: str, path: tuple[str, ...]) -> None:
-        count = self.name("t")
-        self.take("B", count)
-        self.flush()
-        self.emit(f"if {count}:")
+    def _tags(self, plan: Plan, target: str, path: tuple[str, ...]) -> None:
+        count = self._name("t")
+        self._take("B", count)
+        self._flush()
+        self._emit(f"if {count}:")
         self.depth += 1
         if plan.tagged:
-            self.known_tags(plan, target, count, path)
+            self._known_tags(plan, target, count, path)
         else:
-            self.emit(f"p = skip_tags(data, p, {count}, limit)")
+            self._emit(f"p = skip_tags(data, p, {count}, limit)")
         self.depth -= 1
 
-    def known_tags(self, plan: Plan, target: str, count: str, path: tuple[str, ...]) -> None:
-        end, tag, size = self.name("e"), self.name("k"), self.name("n")
-        self.emit(f"if {count} > 127:")
-        self.emit(f"    {count}, p = finish_varint(data, p, {count})")
-        self.emit(f"for _ in range({count}):")
+    def _known_tags(self, plan: Plan, target: str, count: str, path: tuple[str, ...]) -> None:
+        end, tag, size = self._name("e"), self._name("k"), self._name("n")
+        self._emit(f"if {count} > 127:")
+        self._emit(f"    {count}, p = finish_varint(data, p, {count})")
+        self._emit(f"for _ in range({count}):")
         self.depth += 1
-        self.emit(f"{tag}, p = read_varint(data, p)")
-        self.emit(f"{size}, p = read_varint(data, p)")
-        self.emit(f"{end} = p + {size}")
-        self.emit(f"if {end} > limit:")
+        self._emit(f"{tag}, p = read_varint(data, p)")
+        self._emit(f"{size}, p = read_varint(data, p)")
+        self._emit(f"{end} = p + {size}")
+        self._emit(f"if {end} > limit:")
         self.depth += 1
-        self.fail((*path, "a tagged field"), "is longer than the bytes that came")
+        self._fail((*path, "a tagged field"), "is longer than the bytes that came")
         self.depth -= 1
         for branch, place in zip(["if", *["elif"] * 100], plan.tagged, strict=False):
-            self.emit(f"{branch} {tag} == {place.tag}:")
+            self._emit(f"{branch} {tag} == {place.tag}:")
             self.depth += 1
-            self.tagged_value(plan, place, f"{target}.{place.name}", end, (*path, place.name))
+            self._tagged_value(plan, place, f"{target}.{place.name}", end, (*path, place.name))
             self.depth -= 1
-        self.emit("else:")
-        self.emit(f"    p = {end}")
+        self._emit("else:")
+        self._emit(f"    p = {end}")
         self.depth -= 1
 
-    def tagged_value(
+    def _tagged_value(
         self, plan: Plan, place: Place, target: str, end: str, path: tuple[str, ...]
     ) -> None:
-        self.value(plan, place, target, path)
-        self.flush()
-        self.emit(f"if p != {end}:")
+        self._value(plan, place, target, path)
+        self._flush()
+        self._emit(f"if p != {end}:")
         self.depth += 1
-        self.fail(path, "has another size than its tag says")
+        self._fail(path, "has another size than its tag says")
         self.depth -= 1
 
 
 def refuse_version(form: type[Any], version: int) -> NoReturn:
-    """There is no such version of the message."""
+    """Raise WireError for a version that the message does not have."""
     raise WireError(f"{form.__name__} has no version {version} (it has {form.form_versions})")

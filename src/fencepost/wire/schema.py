@@ -11,10 +11,10 @@ same module, or `[]` and one of these. Version ranges are Kafka's: "3", "3-7", "
 
 A declared class has slots, is built by keywords (every field has a default), compares by value and
 prints the fields that differ from their defaults. Declaring must be cheap, because a broker imports
-forty modules of it at start: a range stays text and `__init__` stays unwritten until somebody asks.
+many of these modules: a range stays text and `__init__` is generated on first use.
 
-A tagged struct that is absent is None, and None is written as absent: Kafka's Java builds a struct
-of defaults there, which says the same and costs an object per partition.
+A tagged struct that is absent is None, and None is written as absent. Kafka's Java client builds a
+struct of defaults there, which means the same and costs an object per partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from fencepost.base.seams import Buffer
 T = TypeVar("T")
 
 Records = Buffer | Sequence[Buffer]
-"""What a `records` field may hold when it is written; a reader always gives one memoryview."""
+"""The values that a `records` field accepts when written; a reader always returns one
+memoryview."""
 
 FIXED: Final[Mapping[str, str]] = {
     "bool": "?",
@@ -62,7 +63,7 @@ class _Unset:
 
 
 UNSET: Final = _Unset()
-"""No value was given: the default of the kind is meant."""
+"""No value was given, so the default of the kind applies."""
 
 
 class Field:
@@ -91,20 +92,22 @@ class Field:
 
     @property
     def is_array(self) -> bool:
+        """Whether the field is an array."""
         return self.kind.startswith("[]")
 
     @property
     def item_kind(self) -> str:
-        """The kind of one item; of a field that is no array, its own."""
+        """The kind of one item; for a field that is not an array, its kind."""
         return self.kind[2:] if self.is_array else self.kind
 
     @property
     def is_struct(self) -> bool:
+        """Whether the items are structs."""
         kind = self.item_kind
         return kind not in FIXED and kind not in ("string", "bytes", "records")
 
     def default_value(self) -> Any:
-        """The declared default or that of the kind; UNSET where each form needs an object of its own."""
+        """The declared default or that of the kind; UNSET if each form needs a new object."""
         if self.default is not UNSET:
             return self.default
         if self.is_array:
@@ -124,7 +127,7 @@ def field(
     default: Any = UNSET,
     compact: bool = True,
 ) -> Any:
-    """Declares a field.
+    """Declare a field.
 
     `compact=False` keeps the old string layout even in flexible versions (client_id).
     """
@@ -132,7 +135,7 @@ def field(
 
 
 class Form:
-    """What every declared class becomes a child of."""
+    """The base class of all declared classes."""
 
     __slots__ = ()
     form_versions: ClassVar[str | None]
@@ -140,7 +143,7 @@ class Form:
     form_fields: ClassVar[tuple[Field, ...]]
 
     def __init__(self, **values: Any) -> None:
-        # The first construction writes the real __init__ and puts it in the place of this one.
+        # The first construction generates the real __init__, which replaces this one.
         cls = type(self)
         init = _make_init(cls)
         cls.__init__ = init  # type: ignore[method-assign]
@@ -164,7 +167,7 @@ class Form:
 
 @dataclass_transform(kw_only_default=True)
 def message(*, versions: str, flexible: str = "none") -> Callable[[type[T]], type[T]]:
-    """Declares a message, the outermost struct: what has versions."""
+    """Declare a message, the outermost struct, which has versions."""
 
     def declare(cls: type[T]) -> type[T]:
         return _declare(cls, versions, flexible)
@@ -174,7 +177,7 @@ def message(*, versions: str, flexible: str = "none") -> Callable[[type[T]], typ
 
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """Declares a struct within a message, whose versions it shares."""
+    """Declare a struct within a message, whose versions it shares."""
     return _declare(cls, None, "none")
 
 
@@ -196,7 +199,7 @@ def _declare(cls: type[T], versions: str | None, flexible: str) -> type[T]:
 
 @cache
 def version_range(text: str) -> range:
-    """The versions that a range like "3", "3-7", "3+" or "none" names."""
+    """The versions of a range such as "3", "3-7", "3+" or "none"."""
     if text == "none":
         return range(0)
     if text.endswith("+"):
@@ -206,7 +209,7 @@ def version_range(text: str) -> range:
 
 
 def versions_of(form: type[Any]) -> range:
-    """The versions in which a message exists."""
+    """The versions of a message."""
     assert form.form_versions is not None, f"{form.__name__} is a part of a message"
     return version_range(form.form_versions)
 
@@ -217,7 +220,7 @@ def is_flexible(form: type[Any], version: int) -> bool:
 
 
 def struct_class(owner: type[Any], kind: str) -> type[Any]:
-    """The class that a field's kind names: it stands in the module of the owner."""
+    """The class of a field's kind, in the module of its owner."""
     found = getattr(sys.modules[owner.__module__], kind, None)
     assert isinstance(found, type), f"{owner.__name__}: no {kind}"
     assert issubclass(found, Form), f"{owner.__name__}: {kind} is not declared as a struct"
@@ -230,7 +233,7 @@ def _plain_default(f: Field) -> Any:
 
 
 def _make_init(cls: type[Any]) -> Callable[..., None]:
-    """Writes an __init__ of keywords: one fast call instead of a loop over the fields."""
+    """Generate an __init__ of keywords: one fast call instead of a loop over the fields."""
     scope: dict[str, Any] = {"UNSET": UNSET}
     parameters, body = [], []
     for f in cls.form_fields:

@@ -1,8 +1,8 @@
-"""Where a message changed its shape: raising old ones to the newest and lowering new ones to what is asked for.
+"""Converts messages whose shape changed: raises old ones to the newest shape, lowers new ones.
 
-A form has the fields of all versions, and most differ only in what is absent, which reads as a
-default. Nine APIs moved something to another place or changed its meaning. Behind the codec
-everybody, broker and client, sees them in the newest shape:
+A form has the fields of all versions, and most versions differ only in absent fields, which read as
+defaults. Nine APIs moved a field or changed its meaning. Code beyond the codec, in the broker and
+in the client, sees them in the newest shape:
 
     FindCoordinator     0-3: one key                       4+: coordinator_keys, coordinators
     OffsetFetch         1-7: one group at the top          8+: groups
@@ -14,10 +14,10 @@ everybody, broker and client, sees them in the newest shape:
     JoinGroup           0: one timeout                     1+: rebalance_timeout_ms beside it
     ApiVersions         0-3: no feature that begins at 0   4+: all (KAFKA-17011)
 
-Raising works in the form, which was just read and belongs to nobody yet, and leaves the old fields
-at their defaults. Lowering makes a new form: the caller may send the same one to another broker at
-another version. Topic names against topic ids are no matter of shape: which one is filled in
-depends on the version, and who wants the other must ask the metadata.
+Raising modifies the form, which was just read, and leaves the old fields at their defaults.
+Lowering creates a new form: the caller may send the same one to another broker at another version.
+Topic names and topic ids are not a matter of shape: the version decides which is filled in, and the
+metadata has the other.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _changed(form: T, **values: Any) -> T:
 
 
 def _only(items: list[T], what: str) -> T:
-    """The one item that an old version has room for."""
+    """The single item that an old version has room for."""
     assert len(items) == 1, f"{what} holds {len(items)} where the version has room for one"
     return items[0]
 
@@ -78,7 +78,7 @@ def _only(items: list[T], what: str) -> T:
 # FindCoordinator
 
 
-def raise_find_coordinator_request(
+def _raise_find_coordinator_request(
     form: FindCoordinatorRequest, version: int
 ) -> FindCoordinatorRequest:
     if version < 4:
@@ -86,7 +86,7 @@ def raise_find_coordinator_request(
     return form
 
 
-def lower_find_coordinator_request(
+def _lower_find_coordinator_request(
     form: FindCoordinatorRequest, version: int
 ) -> FindCoordinatorRequest:
     if version >= 4:
@@ -95,10 +95,10 @@ def lower_find_coordinator_request(
     return FindCoordinatorRequest(key=key, key_type=form.key_type)
 
 
-def raise_find_coordinator_response(
+def _raise_find_coordinator_response(
     form: FindCoordinatorResponse, version: int
 ) -> FindCoordinatorResponse:
-    """An old answer does not repeat the key: the one who asked knows it."""
+    """An old response does not repeat the key; the caller has it."""
     if version >= 4:
         return form
     found = Coordinator(
@@ -111,7 +111,7 @@ def raise_find_coordinator_response(
     return FindCoordinatorResponse(throttle_time_ms=form.throttle_time_ms, coordinators=[found])
 
 
-def lower_find_coordinator_response(
+def _lower_find_coordinator_response(
     form: FindCoordinatorResponse, version: int
 ) -> FindCoordinatorResponse:
     if version >= 4:
@@ -130,7 +130,7 @@ def lower_find_coordinator_response(
 # OffsetFetch
 
 
-def raise_offset_fetch_request(form: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
+def _raise_offset_fetch_request(form: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
     if version >= 8:
         return form
     group = OffsetFetchRequestGroup(group_id=form.group_id, topics=None)
@@ -141,7 +141,7 @@ def raise_offset_fetch_request(form: OffsetFetchRequest, version: int) -> Offset
     return form
 
 
-def lower_offset_fetch_request(form: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
+def _lower_offset_fetch_request(form: OffsetFetchRequest, version: int) -> OffsetFetchRequest:
     if version >= 8:
         return form
     group = _only(form.groups, "groups")
@@ -153,8 +153,8 @@ def lower_offset_fetch_request(form: OffsetFetchRequest, version: int) -> Offset
     return lowered
 
 
-def raise_offset_fetch_response(form: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
-    """An old answer does not repeat the group: the one who asked knows it."""
+def _raise_offset_fetch_response(form: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
+    """An old response does not repeat the group; the caller has it."""
     if version >= 8:
         return form
     topics = [
@@ -169,10 +169,10 @@ def raise_offset_fetch_response(form: OffsetFetchResponse, version: int) -> Offs
     return form
 
 
-def lower_offset_fetch_response(form: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
-    """Version 1 has no error of the group: it goes into every partition that the answer lists.
+def _lower_offset_fetch_response(form: OffsetFetchResponse, version: int) -> OffsetFetchResponse:
+    """Version 1 has no error of the group: every partition in the response gets it.
 
-    So a handler that refuses a group must list the partitions it was asked for.
+    So a handler that refuses a group must list the requested partitions.
     """
     if version >= 8:
         return form
@@ -201,21 +201,21 @@ def _copied(form: Any, into: type[T]) -> T:
 # LeaveGroup
 
 
-def raise_leave_group_request(form: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
+def _raise_leave_group_request(form: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
     if version < 3:
         form.members, form.member_id = [MemberIdentity(member_id=form.member_id)], ""
     return form
 
 
-def lower_leave_group_request(form: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
+def _lower_leave_group_request(form: LeaveGroupRequest, version: int) -> LeaveGroupRequest:
     if version >= 3:
         return form
     member = _only(form.members, "members")
     return LeaveGroupRequest(group_id=form.group_id, member_id=member.member_id)
 
 
-def lower_leave_group_response(form: LeaveGroupResponse, version: int) -> LeaveGroupResponse:
-    """The one error of an old answer is that of the group or else that of the member."""
+def _lower_leave_group_response(form: LeaveGroupResponse, version: int) -> LeaveGroupResponse:
+    """The error of an old response is that of the group, or else that of the member."""
     if version >= 3:
         return form
     error = form.error_code
@@ -227,14 +227,14 @@ def lower_leave_group_response(form: LeaveGroupResponse, version: int) -> LeaveG
 # DeleteTopics
 
 
-def raise_delete_topics_request(form: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
+def _raise_delete_topics_request(form: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
     if version < 6:
         form.topics = [DeleteTopicState(name=name) for name in form.topic_names]
         form.topic_names = []
     return form
 
 
-def lower_delete_topics_request(form: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
+def _lower_delete_topics_request(form: DeleteTopicsRequest, version: int) -> DeleteTopicsRequest:
     if version >= 6:
         return form
     names = [topic.name for topic in form.topics if topic.name is not None]
@@ -245,7 +245,7 @@ def lower_delete_topics_request(form: DeleteTopicsRequest, version: int) -> Dele
 # AddPartitionsToTxn
 
 
-def raise_add_partitions_request(
+def _raise_add_partitions_request(
     form: AddPartitionsToTxnRequest, version: int
 ) -> AddPartitionsToTxnRequest:
     if version >= 4:
@@ -259,7 +259,7 @@ def raise_add_partitions_request(
     return AddPartitionsToTxnRequest(transactions=[transaction])
 
 
-def lower_add_partitions_request(
+def _lower_add_partitions_request(
     form: AddPartitionsToTxnRequest, version: int
 ) -> AddPartitionsToTxnRequest:
     if version >= 4:
@@ -274,20 +274,20 @@ def lower_add_partitions_request(
     )
 
 
-def raise_add_partitions_response(
+def _raise_add_partitions_response(
     form: AddPartitionsToTxnResponse, version: int
 ) -> AddPartitionsToTxnResponse:
-    """An old answer does not repeat the transactional id: the one who asked knows it."""
+    """An old response does not repeat the transactional id; the caller has it."""
     if version < 4:
         result = AddPartitionsToTxnResult(topic_results=form.results_by_topic_v3_and_below)
         form.results_by_transaction, form.results_by_topic_v3_and_below = [result], []
     return form
 
 
-def lower_add_partitions_response(
+def _lower_add_partitions_response(
     form: AddPartitionsToTxnResponse, version: int
 ) -> AddPartitionsToTxnResponse:
-    """An old answer has errors of partitions only; one of the whole request must stand in each of them."""
+    """An old response has errors of partitions only, so each must carry that of the request."""
     if version >= 4:
         return form
     assert form.error_code == ErrorCode.NONE, "there is no error of the whole before version 4"
@@ -300,13 +300,13 @@ def lower_add_partitions_response(
 # Fetch
 
 
-def raise_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
+def _raise_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
     if form.replica_id != -1:
         form.replica_state, form.replica_id = ReplicaState(replica_id=form.replica_id), -1
     return form
 
 
-def lower_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
+def _lower_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
     if version >= 15 or form.replica_state is None:
         return form
     return _changed(form, replica_id=form.replica_state.replica_id, replica_state=None)
@@ -315,13 +315,13 @@ def lower_fetch_request(form: FetchRequest, version: int) -> FetchRequest:
 # Metadata
 
 
-def raise_metadata_request(form: MetadataRequest, version: int) -> MetadataRequest:
+def _raise_metadata_request(form: MetadataRequest, version: int) -> MetadataRequest:
     if version == 0 and not form.topics:
         form.topics = None
     return form
 
 
-def lower_metadata_request(form: MetadataRequest, version: int) -> MetadataRequest:
+def _lower_metadata_request(form: MetadataRequest, version: int) -> MetadataRequest:
     if version > 0:
         return form
     assert form.topics != [], "version 0 cannot ask for no topic"
@@ -331,14 +331,14 @@ def lower_metadata_request(form: MetadataRequest, version: int) -> MetadataReque
 # JoinGroup
 
 
-def raise_join_group_request(form: JoinGroupRequest, version: int) -> JoinGroupRequest:
+def _raise_join_group_request(form: JoinGroupRequest, version: int) -> JoinGroupRequest:
     if version == 0:
         form.rebalance_timeout_ms = form.session_timeout_ms
     return form
 
 
-def lower_join_group_response(form: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """Before version 7 a protocol that was not chosen is an empty name."""
+def _lower_join_group_response(form: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    """Before version 7 the name of a missing protocol is empty."""
     if version >= 7 or form.protocol_name is not None:
         return form
     return _changed(form, protocol_name="")
@@ -347,7 +347,7 @@ def lower_join_group_response(form: JoinGroupResponse, version: int) -> JoinGrou
 # ApiVersions
 
 
-def lower_api_versions_response(form: ApiVersionsResponse, version: int) -> ApiVersionsResponse:
+def _lower_api_versions_response(form: ApiVersionsResponse, version: int) -> ApiVersionsResponse:
     """Old Java clients fail on a feature whose range begins at 0."""
     if version >= 4 or all(feature.min_version for feature in form.supported_features):
         return form
@@ -356,34 +356,34 @@ def lower_api_versions_response(form: ApiVersionsResponse, version: int) -> ApiV
 
 
 RAISE_REQUEST: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
-    ApiKey.FIND_COORDINATOR: raise_find_coordinator_request,
-    ApiKey.OFFSET_FETCH: raise_offset_fetch_request,
-    ApiKey.LEAVE_GROUP: raise_leave_group_request,
-    ApiKey.DELETE_TOPICS: raise_delete_topics_request,
-    ApiKey.ADD_PARTITIONS_TO_TXN: raise_add_partitions_request,
-    ApiKey.FETCH: raise_fetch_request,
-    ApiKey.METADATA: raise_metadata_request,
-    ApiKey.JOIN_GROUP: raise_join_group_request,
+    ApiKey.FIND_COORDINATOR: _raise_find_coordinator_request,
+    ApiKey.OFFSET_FETCH: _raise_offset_fetch_request,
+    ApiKey.LEAVE_GROUP: _raise_leave_group_request,
+    ApiKey.DELETE_TOPICS: _raise_delete_topics_request,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _raise_add_partitions_request,
+    ApiKey.FETCH: _raise_fetch_request,
+    ApiKey.METADATA: _raise_metadata_request,
+    ApiKey.JOIN_GROUP: _raise_join_group_request,
 }
 LOWER_REQUEST: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
-    ApiKey.FIND_COORDINATOR: lower_find_coordinator_request,
-    ApiKey.OFFSET_FETCH: lower_offset_fetch_request,
-    ApiKey.LEAVE_GROUP: lower_leave_group_request,
-    ApiKey.DELETE_TOPICS: lower_delete_topics_request,
-    ApiKey.ADD_PARTITIONS_TO_TXN: lower_add_partitions_request,
-    ApiKey.FETCH: lower_fetch_request,
-    ApiKey.METADATA: lower_metadata_request,
+    ApiKey.FIND_COORDINATOR: _lower_find_coordinator_request,
+    ApiKey.OFFSET_FETCH: _lower_offset_fetch_request,
+    ApiKey.LEAVE_GROUP: _lower_leave_group_request,
+    ApiKey.DELETE_TOPICS: _lower_delete_topics_request,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _lower_add_partitions_request,
+    ApiKey.FETCH: _lower_fetch_request,
+    ApiKey.METADATA: _lower_metadata_request,
 }
 RAISE_RESPONSE: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
-    ApiKey.FIND_COORDINATOR: raise_find_coordinator_response,
-    ApiKey.OFFSET_FETCH: raise_offset_fetch_response,
-    ApiKey.ADD_PARTITIONS_TO_TXN: raise_add_partitions_response,
+    ApiKey.FIND_COORDINATOR: _raise_find_coordinator_response,
+    ApiKey.OFFSET_FETCH: _raise_offset_fetch_response,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _raise_add_partitions_response,
 }
 LOWER_RESPONSE: Final[Mapping[ApiKey, Callable[[Any, int], Any]]] = {
-    ApiKey.FIND_COORDINATOR: lower_find_coordinator_response,
-    ApiKey.OFFSET_FETCH: lower_offset_fetch_response,
-    ApiKey.LEAVE_GROUP: lower_leave_group_response,
-    ApiKey.ADD_PARTITIONS_TO_TXN: lower_add_partitions_response,
-    ApiKey.JOIN_GROUP: lower_join_group_response,
-    ApiKey.API_VERSIONS: lower_api_versions_response,
+    ApiKey.FIND_COORDINATOR: _lower_find_coordinator_response,
+    ApiKey.OFFSET_FETCH: _lower_offset_fetch_response,
+    ApiKey.LEAVE_GROUP: _lower_leave_group_response,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _lower_add_partitions_response,
+    ApiKey.JOIN_GROUP: _lower_join_group_response,
+    ApiKey.API_VERSIONS: _lower_api_versions_response,
 }

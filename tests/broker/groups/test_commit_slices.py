@@ -22,8 +22,9 @@ from fencepost.wire.forms.offset_fetch import (
 )
 from tests.broker.node_stage import Stage
 from tests.broker.requests import create_topic
+from tests.transactions.protocol import TV1, TV2, Protocol
 from tests.transactions.requests import commit_offsets_request
-from tests.transactions.wire import TV1, TV2, Protocol, WireProducer
+from tests.transactions.wire import WireProducer
 
 WIDTHS = {"a": 8, "b": 2, "c": 7}
 GROUP = "g"
