@@ -1,4 +1,4 @@
-"""Makes `format("fencepost")` known to Spark: modules of this name are looked for by Spark itself."""
+"""Registers `format("fencepost")`: Spark loads modules named `pyspark_*` itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""When the compiled path is worth its start.
+"""When to load the compiled loops.
 
-A fresh Python worker pays about two seconds for numba with a warm cache. Spark keeps its workers,
-so a stream of large batches pays once; a stream of small ones never does.
+Loading numba costs a new Python worker about two seconds, even with a warm cache. Spark reuses its
+workers, so a stream of large batches pays once; a stream of small ones never does.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from typing import Final
 _MODULE: Final = "fencepost.records.columns"
 
 COLD_ROWS: Final = 20_000
-"""Rows that make the start of numba worthwhile: the plain path takes about a tenth of a second for
-them."""
+"""From this many rows on numba is loaded: the plain path needs about 0.1 s for them."""
 
 WARM_ROWS: Final = 100
-"""Below this the plain path is faster, even where the compiled one is loaded."""
+"""Below this the plain path is faster, even if numba is loaded."""
 
 
 def compiled_columns(rows: int, expected: int = 0) -> ModuleType | None:
-    """`records.columns` if it is worthwhile for so many rows, and there is a numba; None otherwise.
+    """`records.columns` if it pays for this many rows and numba is installed; None otherwise.
 
-    `expected` is how many rows will come in all: they come in portions, none of which would be
-    worth a start.
+    `expected` is the number of rows in total: they come in portions, none of which would justify
+    loading numba.
     """
     is_warm = _MODULE in sys.modules
     if (rows < WARM_ROWS) if is_warm else (max(rows, expected) < COLD_ROWS):
@@ -39,12 +38,12 @@ def compiled_columns(rows: int, expected: int = 0) -> ModuleType | None:
 
 
 @cache
-def spare_the_collector() -> None:
-    """Takes what is loaded by now out of the garbage collector's sight; for a task that ends, and once in a process.
+def freeze_loaded_objects() -> None:
+    """Freezes all objects loaded so far (`gc.freeze`), once per process, at the end of a task.
 
-    Spark lets its workers collect after every task, and that goes through all that numba, Arrow and
-    we have loaded, just when the driver needs a processor to end the batch. Two workers that write
-    a gigabyte took 1.44 s of processor time with this, and 1.72 s without.
+    Spark's workers run the garbage collector after every task. It would walk everything that numba,
+    Arrow and fencepost loaded, just when the driver needs the processor to end the batch. Two
+    workers that write a gigabyte used 1.44 s of processor time with this, and 1.72 s without.
     """
     gc.collect()
     gc.freeze()

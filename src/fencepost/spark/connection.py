@@ -1,8 +1,8 @@
 """One client per process and cluster.
 
-Spark keeps its Python workers from one batch to the next, so a connection that stays open saves the
-greeting and the search for leaders in every batch but the first. A client is bound to the process
-that made it: workers are forked.
+Spark reuses its Python workers from batch to batch, so an open connection saves the handshake and
+the search for leaders in every batch but the first. A client belongs to the process that created
+it: workers are forked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def partition_count(options: ClientOptions, topic: str) -> int:
 
 
 def begin_partition_count(options: ClientOptions, topic: str) -> Callable[[], int]:
-    """The same in two steps: the question is on its way, and what is returned must be called for the answer."""
+    """Sends the request and returns a function that waits for the answer."""
     begun = cluster_of(options).begin_metadata([topic])
     return lambda: _heard_count(begun, topic)
 

@@ -1,4 +1,4 @@
-"""What the Spark room raises; every sentence says what was not done and what to change."""
+"""The exceptions of the Spark room; each message says what was not done and what to change."""
 
 # Named for what happened, as in the client room.
 # ruff: noqa: N818
@@ -13,11 +13,11 @@ from fencepost.base.failures import FencepostError
 
 
 class SinkRefused(FencepostError):
-    """The sink will not write this batch, because the promise of exactly-once could not be kept."""
+    """The sink refuses to write this batch, because it could not guarantee exactly-once."""
 
 
 class SinkFenced(SinkRefused):
-    """The transactional id is not ours any more, so we must not touch it again."""
+    """Another producer has taken over the transactional id: this sink must not use it again."""
 
 
 class RowRefused(FencepostError):
@@ -32,7 +32,7 @@ class RowRefused(FencepostError):
 
 
 class BatchTooLarge(FencepostError):
-    """A topic has refused a batch because of its size: the attempt is given up and repeated with smaller ones."""
+    """A topic refused a batch for its size: the attempt is aborted and repeated with smaller ones."""
 
     def __init__(self, topic: str, records: int, size_bytes: int) -> None:
         super().__init__(
@@ -47,21 +47,21 @@ class BatchTooLarge(FencepostError):
 
     @classmethod
     def found_in(cls, text: str) -> BatchTooLarge | None:
-        """The one that a task has raised, out of what Spark makes of it."""
+        """The refusal that a task raised, from the text of Spark's exception."""
         found = _TOO_LARGE.search(text)
         return None if found is None else cls(found[1], int(found[2]), int(found[3]))
 
 
 class SinkStopped(FencepostError):
-    """Somebody has stopped the query in the middle of a batch. The transaction was aborted."""
+    """The query was stopped in the middle of a batch. The transaction was aborted."""
 
 
 class CountsDisagree(FencepostError):
-    """The tasks did not report what they were given: the transaction is aborted."""
+    """The reports of the tasks do not add up: the transaction is aborted."""
 
 
 class SourceReplaced(FencepostError):
-    """A topic that the batch was read from is another one by now: the transaction is aborted, and the batch tried again."""
+    """A source topic was deleted and created again: the attempt is aborted and repeated."""
 
     def __init__(self, topics: Collection[str]) -> None:
         super().__init__(
@@ -72,19 +72,19 @@ class SourceReplaced(FencepostError):
 
 
 class SinkFailed(FencepostError):
-    """The job of a batch failed, and trying again did not help. The transaction was aborted."""
+    """The job of a batch failed, retries included. The transaction was aborted."""
 
 
-class NeighbourLost(FencepostError):
-    """Another task of the write stage cannot be reached any more: the transaction is aborted."""
+class PeerLost(FencepostError):
+    """Another task of the write stage, or the driver, cannot be reached: the job fails."""
 
 
 class EntryUnreadable(FencepostError):
-    """A record of the ledger that this version cannot read."""
+    """This version cannot read a record of the ledger."""
 
 
 class DataLost(FencepostError):
-    """Records that the query has not read yet are gone (failOnDataLoss)."""
+    """Records were deleted before the query read them (failOnDataLoss)."""
 
 
 _TOO_LARGE: Final = re.compile(

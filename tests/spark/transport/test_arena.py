@@ -1,4 +1,4 @@
-"""Memory of one worker that a neighbour looks into: what is seen, what is refused, and who gets it next."""
+"""Memory of one worker that a peer looks into: what is seen, what is refused, and who gets it next."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ pytest.importorskip("pyarrow", reason="the spark extra is not installed")
 pytest.importorskip("numba", reason="the spark extra is not installed")
 
 from fencepost.base.ids import TopicPartition
-from fencepost.spark.failures import NeighbourLost
+from fencepost.spark.failures import PeerLost
 from fencepost.spark.transport import arena as arenas
-from fencepost.spark.transport.arena import Arena, leave_arena, look_into, take_arena
+from fencepost.spark.transport.arena import Arena, keep_arena, map_arena, take_arena
 from fencepost.spark.transport.exchange import Outgoing
 from fencepost.spark.transport.packing import PackedBatch
 from fencepost.spark.transport.regions import Regions
@@ -34,8 +34,8 @@ ACCEPTED = struct.pack(">q", -1)
 
 NEIGHBOUR = """
 import sys
-from fencepost.spark.transport.arena import look_into
-memory = look_into(bytes.fromhex(sys.argv[1]))
+from fencepost.spark.transport.arena import map_arena
+memory = map_arena(bytes.fromhex(sys.argv[1]))
 assert memory is not None
 print(bytes(memory[10:14]).decode())
 memory[20:24] = b"back"
@@ -43,19 +43,19 @@ memory[20:24] = b"back"
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arenas, "_left", [])
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arenas, "_kept", [])
 
 
-def introduction_of(arena: Arena) -> bytes:
-    assert arena.introduction is not None
-    return arena.introduction
+def handle_of(arena: Arena) -> bytes:
+    assert arena.handle is not None
+    return arena.handle
 
 
 def test_another_process_reads_and_writes_the_same_bytes() -> None:
     arena = Arena(4096)
     arena.memory[10:14] = list(b"here")
-    command = [sys.executable, "-c", NEIGHBOUR, introduction_of(arena).hex()]
+    command = [sys.executable, "-c", NEIGHBOUR, handle_of(arena).hex()]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "here\n"
     assert arena.memory[20:24].tobytes() == b"back"
@@ -63,23 +63,23 @@ def test_another_process_reads_and_writes_the_same_bytes() -> None:
 
 def test_memory_that_is_not_the_one_that_was_meant_is_not_looked_into() -> None:
     arena, other = Arena(4096), Arena(4096)
-    introduction = introduction_of(arena)
-    assert look_into(introduction) is not None
+    handle = handle_of(arena)
+    assert map_arena(handle) is not None
     # As if the same numbers meant something else, which they do on another machine.
-    assert look_into(introduction[:-1] + bytes([introduction[-1] ^ 1])) is None
-    assert look_into(introduction[:24] + introduction_of(other)[24:]) is None
+    assert map_arena(handle[:-1] + bytes([handle[-1] ^ 1])) is None
+    assert map_arena(handle[:24] + handle_of(other)[24:]) is None
     with open("/dev/null") as null:
         numbers = struct.pack(">QQ", arena.process_id, null.fileno())
-        assert look_into(numbers + introduction[16:]) is None
+        assert map_arena(numbers + handle[16:]) is None
     no_such_process = struct.pack(">Q", 2**40)
-    assert look_into(no_such_process + introduction[8:]) is None
+    assert map_arena(no_such_process + handle[8:]) is None
 
 
 def test_memory_of_a_process_that_is_done_with_it_is_not_looked_into() -> None:
     arena = Arena(4096)
-    introduction = introduction_of(arena)
+    handle = handle_of(arena)
     del arena
-    assert look_into(introduction) is None
+    assert map_arena(handle) is None
 
 
 def test_where_such_memory_is_forbidden_it_is_plain_and_nobody_is_introduced(
@@ -92,32 +92,32 @@ def test_where_such_memory_is_forbidden_it_is_plain_and_nobody_is_introduced(
     arena = take_arena(100)
     arena.memory[:4] = list(b"here")
     assert arena.memory[:4].tobytes() == b"here"
-    assert arena.introduction is None
+    assert arena.handle is None
 
 
 def test_the_next_task_gets_the_memory_of_the_last_one() -> None:
     first = take_arena(100)
-    leave_arena(first)
+    keep_arena(first)
     assert take_arena(100) is first
     assert take_arena(100) is not first
 
 
 def test_memory_that_is_too_small_or_of_another_process_is_not_taken_over() -> None:
     first = take_arena(100)
-    leave_arena(first)
+    keep_arena(first)
     assert len(take_arena(len(first.memory) + 1).memory) > len(first.memory)
     first.process_id += 1
-    leave_arena(first)
+    keep_arena(first)
     assert take_arena(100) is not first
 
 
 def test_memory_of_which_something_is_still_out_is_not_left_to_the_next_task() -> None:
     regions = Regions(1000, 4)
     region = regions.take()
-    regions.leave()
+    regions.release()
     assert Regions(1000, 4).arena is not regions.arena
     regions.give_back(region)
-    regions.leave()
+    regions.release()
     assert Regions(1000, 4).arena is regions.arena
 
 
@@ -126,12 +126,12 @@ class Lender:
 
     def __init__(self, end: socket.socket) -> None:
         self.arena = Arena(4096)
-        self.losses: list[NeighbourLost] = []
+        self.losses: list[PeerLost] = []
         self.is_lost = threading.Event()
         self.done: list[int] = []
         self.outgoing = Outgoing(3, end, self._lose)
 
-    def _lose(self, problem: NeighbourLost) -> None:
+    def _lose(self, problem: PeerLost) -> None:
         self.losses.append(problem)
         self.is_lost.set()
 
@@ -157,15 +157,15 @@ def ends() -> Iterator[tuple[Lender, Any]]:
 def test_what_is_lent_is_done_with_when_the_neighbour_says_so(
     ends: tuple[Lender, socket.socket],
 ) -> None:
-    lender, neighbour = ends
+    lender, peer = ends
     lender.send(0)
     assert lender.done == [0], "sent, because nobody has accepted the memory yet"
-    neighbour.sendall(ACCEPTED)
+    peer.sendall(ACCEPTED)
     lender.until_accepted()
     lender.send(100)
     lender.send(200)
     assert lender.done == [0]
-    neighbour.sendall(struct.pack(">qq", 200, 100))
+    peer.sendall(struct.pack(">qq", 200, 100))
     lender.outgoing.await_lent()
     assert lender.done == [0, 200, 100]
     assert lender.losses == []
@@ -174,15 +174,15 @@ def test_what_is_lent_is_done_with_when_the_neighbour_says_so(
 def test_a_neighbour_that_is_lost_with_what_was_lent_ends_the_waiting(
     ends: tuple[Lender, socket.socket],
 ) -> None:
-    lender, neighbour = ends
+    lender, peer = ends
     lender.send(0)
-    neighbour.sendall(ACCEPTED)
+    peer.sendall(ACCEPTED)
     lender.until_accepted()
     lender.send(100)
-    neighbour.shutdown(socket.SHUT_WR)
+    peer.shutdown(socket.SHUT_WR)
     assert lender.is_lost.wait(SECONDS)
-    with pytest.raises(NeighbourLost, match="task 3 of the write stage has hung up"):
+    with pytest.raises(PeerLost, match="task 3 of the write stage has hung up"):
         lender.outgoing.await_lent()
-    with pytest.raises(NeighbourLost, match="task 3"):
+    with pytest.raises(PeerLost, match="task 3"):
         lender.send(200)
     assert lender.done == [0]

@@ -21,7 +21,7 @@ from fencepost.client.transactions import ProducerIdentity  # noqa: E402
 from fencepost.spark.connection import cluster_of  # noqa: E402
 from fencepost.spark.failures import (  # noqa: E402
     CountsDisagree,
-    NeighbourLost,
+    PeerLost,
     RowRefused,
 )
 from fencepost.spark.sink.ledger.record import sealed_record  # noqa: E402
@@ -43,7 +43,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     found = packing if request.param != "plain" else None
     monkeypatch.setattr(packing, "compiled_columns", lambda *_: found)
     if request.param == "compiled, far apart":
-        monkeypatch.setattr(exchange, "look_into", lambda _: None)
+        monkeypatch.setattr(exchange, "map_arena", lambda _: None)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_neighbours_on_one_machine_lend_their_batches(
     monkeypatch.setattr(exchange, "_give_back", noted)
 
     def until_lent() -> Iterator[Any]:
-        """Batches are lent as soon as the neighbour has looked into the memory, whenever that is."""
+        """Batches are lent as soon as the peer has looked into the memory, whenever that is."""
         while not is_lent.is_set():
             yield rows_of(0, 200)
 
@@ -174,7 +174,7 @@ def test_when_one_task_fails_the_others_do_not_wait_for_it(
     first, second = stage.run([failing(), iter([rows_of(1, 100)])])
     with pytest.raises(ZeroDivisionError):
         first.result(SECONDS)
-    with pytest.raises(NeighbourLost):
+    with pytest.raises(PeerLost):
         second.result(SECONDS)
     cluster.end_txn(stage.identity, commit=False)
 
@@ -204,7 +204,7 @@ def test_tasks_are_told_when_the_job_is_over_before_they_met(rendezvous: Rendezv
         while not short.callers:
             pass
         short.close()
-        with pytest.raises(NeighbourLost):
+        with pytest.raises(PeerLost):
             meeting.result(SECONDS)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     def __init__(self, wanted: OffsetRange) -> None:
         super().__init__(wanted)
@@ -26,7 +26,7 @@ class RangePartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads from the starting to the ending offsets."""
+    """Reads topics from the starting to the ending offsets."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -43,17 +43,17 @@ class BatchReader(DataSourceReader):
         return as_partitions(self._options, ranges)
 
     def _report_backwards(self, wanted: OffsetRange) -> None:
-        """A start behind the end: of the options' own making, or because records are gone."""
+        """A start behind the end: a mistake in the options, or records are gone."""
         sentence = f"{wanted.partition} would be read from {wanted.start} and ends at {wanted.end}"
         starting, ending = self._options.starting, self._options.ending
-        # Two sets of offsets were compared when the options were read; the end has been cut since.
+        # Two sets of offsets were compared when the options were read; the end was lowered since.
         is_cut = starting.offsets is not None and ending.offsets is not None
         if ending.word is None and not is_cut:
             raise ConfigError(f"{sentence}: correct the starting or the ending offsets or times")
         report_loss(self._options, sentence)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there is nothing to read, Spark makes up a partition of its own.
+        # If there is nothing to read, Spark creates a partition itself.
         if not isinstance(partition, RangePartition):
             return iter(())
         return read_range(self._options, partition.wanted)

@@ -1,4 +1,4 @@
-"""The columns of the source, and records into them."""
+"""The columns of the source, and records into columns one by one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestampType": pa.int32(),
-    # Spark names the items of a list "element" and checks that we do.
+    # Spark calls the items of a list "element" and checks the name.
     "headers": pa.list_(pa.field("element", _HEADER)),
 }
 
@@ -52,7 +52,7 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 def plain_columns(
     place: TopicPartition, batch: SealedBatch, columns: Sequence[str], start: int, end: int
 ) -> pa.RecordBatch | None:
-    """One batch opened record by record: the path for small batches, and where numba is missing."""
+    """One batch, opened record by record: for small batches, and without numba."""
     records = [r for r in open_batch(batch, name_errors="replace") if start <= r.offset < end]
     if not records:
         return None
@@ -85,11 +85,11 @@ def _values(
 def _microseconds(place: TopicPartition, records: list[Record]) -> list[int]:
     for record in records:
         if not -MAX_TIMESTAMP_MS <= record.timestamp_ms <= MAX_TIMESTAMP_MS:
-            raise no_time(place, record.offset, record.timestamp_ms)
+            raise timestamp_out_of_range(place, record.offset, record.timestamp_ms)
     return [record.timestamp_ms * 1000 for record in records]
 
 
-def no_time(place: TopicPartition, offset: int, timestamp_ms: int) -> RowRefused:
+def timestamp_out_of_range(place: TopicPartition, offset: int, timestamp_ms: int) -> RowRefused:
     """The error for a record whose time Spark cannot hold: producers may write any number."""
     return RowRefused(
         f"the record at offset {offset} of {place} has the timestamp {timestamp_ms}, which "

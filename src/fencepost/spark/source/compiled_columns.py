@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from fencepost.records.columns import DecodedColumns, Ints, decode_batches
-from fencepost.spark.source.columns import MAX_TIMESTAMP_MS, no_time, schema_of
+from fencepost.spark.source.columns import MAX_TIMESTAMP_MS, schema_of, timestamp_out_of_range
 
 if TYPE_CHECKING:
     from fencepost.base.ids import TopicPartition
     from fencepost.records.batch import SealedBatch
 
 GROUP_BYTES: Final = 16 * 1024 * 1024
-"""What is opened into one Arrow batch, roughly."""
+"""The approximate size of one Arrow batch."""
 
 
 def decoded_columns(
@@ -27,7 +27,7 @@ def decoded_columns(
     end: int,
     group_bytes: int = GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows as `arrow.plain_columns`, for many batches at once."""
+    """The same rows as `columns.plain_columns`, for many batches at once."""
     schema = schema_of(columns)
     for decoded in decode_batches(
         batches,
@@ -69,5 +69,5 @@ def _microseconds(place: TopicPartition, decoded: DecodedColumns) -> Ints:
     outside = (times < -MAX_TIMESTAMP_MS) | (times > MAX_TIMESTAMP_MS)
     if outside.any():
         row = int(outside.argmax())
-        raise no_time(place, int(decoded.offsets[row]), int(times[row]))
+        raise timestamp_out_of_range(place, int(decoded.offsets[row]), int(times[row]))
     return times * 1000

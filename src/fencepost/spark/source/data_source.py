@@ -1,4 +1,4 @@
-"""`format("fencepost")`, as Spark knows it."""
+"""`format("fencepost")`: the data source that Spark loads."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ class FencepostSource(DataSource):
         return "fencepost"
 
     def schema(self) -> str:
-        # Spark asks for the schema before it says whether this is a stream; the columns are the
-        # same.
+        # Spark calls this before it says whether this is a stream; the columns are the same.
         return ddl_of(read_source_options(_without_limits(self.options), streaming=True).columns)
 
     def reader(self, schema: StructType) -> BatchReader:
@@ -60,7 +59,7 @@ class FencepostSource(DataSource):
 
 
 def _require_own_schema(options: SourceOptions, given: StructType) -> None:
-    """Spark takes a schema of the user's for ours, and would find out in the middle of the query, or never."""
+    """Refuses a user's schema: Spark would notice in the middle of the query, or never."""
     wanted = [
         (name, DDL[name].replace(" ", "").replace("long", "bigint")) for name in options.columns
     ]
@@ -73,7 +72,7 @@ def _require_own_schema(options: SourceOptions, given: StructType) -> None:
 
 
 def _without_limits(options: Mapping[str, str]) -> dict[str, str]:
-    """Options without those that only one of the two kinds of reading has."""
+    """Options without those that only `spark.read` has."""
     return {
         name: value
         for name, value in dict(options).items()

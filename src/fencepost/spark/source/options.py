@@ -1,10 +1,10 @@
 """The options of `format("fencepost")`: those of Spark's `kafka` format, under the same names.
 
 Names are case-insensitive. What Spark rejects is rejected here, before anything is read; what Spark
-only warns of (a limit per trigger where there are no triggers) is a warning here; what neither
-knows is rejected too, with the nearest name that exists. Differences: isolation is read_committed
-unless told otherwise, `startingOffsets` may be "committed" (of the group `kafka.group.id`), and
-`columns` names the columns to read.
+only warns of (a limit per trigger where there are no triggers) is a warning here; unknown names are
+rejected too, with the nearest name that exists. Differences: the default isolation is
+read_committed, `startingOffsets` may be "committed" (of the group `kafka.group.id`), and `columns`
+names the columns to read.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ COMMITTED: Final = "committed"
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
-"""What stands for the two words where offsets are given as JSON."""
+"""The two words in offsets that are given as JSON."""
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 OPTIONS: Final = (
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp",
-    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp",
-    "endingOffsetsByTimestamp", "failOnDataLoss", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns", "groupIdPrefix",
+    "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets",
+    "endingTimestamp", "endingOffsetsByTimestamp", "failOnDataLoss", "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns", "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     "kafka.partition.metadata.cache.ttl.ms", "partition.metadata.cache.ttl.ms",
 )  # fmt: skip
@@ -58,13 +58,13 @@ _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTrigg
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
 _FETCH_BYTES: Final = 8 * 1024 * 1024
-"""max.partition.fetch.bytes unless told otherwise: a task reads one partition, and few large
-answers cost less."""
+"""The default of max.partition.fetch.bytes: a task reads one partition, and few large answers cost
+less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading begins or ends: one of a word, offsets, one time for all, or a time per partition."""
+    """Where reading begins or ends: a word, offsets, one time, or a time per partition."""
 
     word: str | None = None
     offsets: PartitionOffsets | None = None
@@ -73,7 +73,7 @@ class Bound:
 
     @property
     def stays(self) -> bool:
-        """Whether it means the same whenever it is asked for, as long as nothing is deleted."""
+        """Whether it resolves to the same offsets every time, as long as nothing is deleted."""
         if self.offsets is not None:
             return LATEST_OFFSET not in self.offsets.values()
         return self.word in (None, EARLIEST)
@@ -81,7 +81,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Everything that a reader is told."""
+    """All options of a reader."""
 
     client: ClientOptions
     topics: tuple[str, ...] | None
@@ -104,12 +104,12 @@ class SourceOptions:
 
     @property
     def start_stays(self) -> bool:
-        """Whether the start is the same whenever it is asked for."""
+        """Whether the start resolves to the same offsets every time."""
         return self.starting.stays and not self.latest_if_no_time_matches
 
 
 def read_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """ConfigError names the option and what would do."""
+    """Reads the options; ConfigError names the wrong one and what to write instead."""
     values = _own_options(given, streaming)
     client = _client_options(given)
     includes_headers = _boolean(values, "includeHeaders", False)
@@ -228,7 +228,7 @@ def _json(name: str, text: str) -> Any:
 
 
 def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
-    """A time for all wins over a time per partition, and that over offsets, as in Spark."""
+    """As in Spark, one time wins over times per partition, and those over offsets."""
     if (text := values.get(f"{which}Timestamp")) is not None:
         time_ms = parse_whole(f"{which}Timestamp", text, least=0, most=INT64_MAX)
         return Bound(timestamp_ms=time_ms)
@@ -247,8 +247,8 @@ def _bound(values: Mapping[str, str], which: str, default: str) -> Bound:
         raise ConfigError(f"{name} must be {', '.join(words)} or JSON, not {text!r}")
     offsets = _layout(name, text)
     for tp, offset in offsets.items():
-        # Below that are stand-ins of ListOffsets (-3 is the newest record by its time), which no
-        # offset is.
+        # Numbers below that have other meanings in ListOffsets (-3: the record with the largest
+        # timestamp).
         _require_between(
             f"{name} of {tp}",
             offset,
@@ -264,7 +264,7 @@ def _require_between(what: str, number: int, meant: str, least: int) -> None:
 
 
 def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
-    """What cannot be a range, whatever the topics hold."""
+    """Rejects bounds that cannot be a range, whatever the topics hold."""
     first, last = starting.offsets or {}, ending.offsets or {}
     if starting.word == LATEST or LATEST_OFFSET in first.values():
         raise ConfigError("startingOffsets cannot be latest in spark.read: there would be no rows")
@@ -277,7 +277,7 @@ def _check_batch_bounds(starting: Bound, ending: Bound) -> None:
 
 
 def _check_pairs(name: str, first: PartitionOffsets, last: PartitionOffsets) -> None:
-    """Both ends speak of the same partitions, and the end is not before the start."""
+    """Both bounds must name the same partitions, and the end must not be before the start."""
     if unpaired := sorted(first.keys() ^ last.keys()):
         raise ConfigError(
             f"{unpaired[0]} is in only one of starting{name} and ending{name}: name it in both"

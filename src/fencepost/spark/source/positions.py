@@ -1,4 +1,4 @@
-"""Where partitions begin and end now, asked of the cluster, as the options want it."""
+"""Where partitions begin and end now, and which offsets the options mean."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """What the options speak of and exists now."""
+    """The partitions that the options name and that exist now."""
 
     partitions: list[TopicPartition]
     topic_ids: dict[str, bytes]
-    """Without topics that have none: brokers before Kafka 2.8 do not give ids."""
+    """Without topics that have no id: brokers before Kafka 2.8 have none."""
     missing: frozenset[str] = frozenset()
-    """Topics that the options name and that do not exist."""
+    """Topics that the options name but that do not exist."""
 
     def range_of(self, tp: TopicPartition, start: int, end: int) -> OffsetRange:
         """A range of offsets of the topic that has this name now."""
@@ -47,7 +47,7 @@ class Subscribed:
 
 
 class Positions:
-    """Asks the cluster on behalf of one reader."""
+    """Requests offsets from the cluster for one reader."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -59,10 +59,10 @@ class Positions:
     def subscribed(
         self, known: Collection[str] = (), known_missing: Collection[str] = ()
     ) -> Subscribed:
-        """The partitions that the options speak of and that exist now.
+        """The partitions that the options name and that exist now.
 
-        `known` are topics that were read before: one of those that is missing is lost data, and
-        whoever plans a batch without it says so. `known_missing` are topics that were found missing
+        `known` are topics that were read before: if one of those is missing, data is lost, and the
+        planning of a batch without it reports that. `known_missing` are topics that were missing
         before, which need no second warning.
         """
         options = self._options
@@ -84,16 +84,13 @@ class Positions:
         return Subscribed(sorted(found), ids, missing)
 
     def _matching(self, pattern: str) -> list[TopicView]:
-        """All topics but the cluster's own and the ledger's.
-
-        A pattern may match a part of a name.
-        """
+        """All topics that match, even in part, but internal ones and the ledger's."""
         matches = re.compile(pattern).search
         views = self.cluster.metadata().topics.values()
         return [
             view
             for view in views
-            # A query that read the record of each of its batches would never come to an end.
+            # A query that reads its own ledger would never end: each batch adds a record.
             if matches(view.name) and not view.is_internal and view.name != LEDGER_TOPIC
         ]
 
@@ -112,7 +109,7 @@ class Positions:
         known: Collection[str] = (),
         known_missing: Collection[str] = (),
     ) -> tuple[Subscribed, T]:
-        """What exists, and what `ask` finds out about it; asks again where a topic was deleted meanwhile."""
+        """What exists, and the result of `ask` for it; repeated if a topic was deleted meanwhile."""
         found = self.subscribed(known, known_missing)
         while True:
             try:
@@ -127,23 +124,23 @@ class Positions:
         return self._at(dict.fromkeys(partitions, reading.EARLIEST))
 
     def latest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
-        """The end as this isolation sees it: with read_committed, the last stable offset."""
+        """The end for this isolation level: with read_committed, the last stable offset."""
         return self._at(dict.fromkeys(partitions, reading.LATEST))
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:
-        """The end of everything, whether its transactions are decided or not."""
+        """The end of the log, open transactions included."""
         times = dict.fromkeys(partitions, reading.LATEST)
         found = self.cluster.list_offsets(times, isolation="read_uncommitted") if times else {}
         return {tp: listed.offset for tp, listed in found.items()}
 
     def starting(self, found: Subscribed) -> PartitionOffsets:
-        """Where the options want to begin."""
+        """Where the options begin."""
         for absent in sorted(set(self._options.assigned or ()) - set(found.partitions)):
             log.warning("assign names %s, which does not exist: it is not read", absent)
         return self._resolve(self._options.starting, found, "startingOffsets")
 
     def ending(self, found: Subscribed) -> PartitionOffsets:
-        """Where the options want to end, which must be there: nobody waits for it."""
+        """Where the options end; records up to there must exist already."""
         wanted = self._resolve(self._options.ending, found, "endingOffsets")
         if self._options.ending.offsets is None:
             return wanted
@@ -194,7 +191,7 @@ class Positions:
                 return self.latest(partitions)
 
     def _by_offsets(self, wanted: PartitionOffsets) -> PartitionOffsets:
-        """Offsets as they are; -2 and -1 stand for earliest and latest."""
+        """These offsets, with -2 and -1 resolved to earliest and latest."""
         special = self._at({tp: offset for tp, offset in wanted.items() if offset < 0})
         return {tp: special.get(tp, offset) for tp, offset in wanted.items()}
 
@@ -222,15 +219,15 @@ class Positions:
                 "(fencepost-<transactional id> for the offsets that a TransactionalSink commits)"
             )
         committed = self.cluster.offset_fetch(group, partitions)
-        # An old ledger is an offset of the same group, and stands for a batch and not for a record.
+        # A legacy ledger is an offset of the same group, and means a batch, not a record.
         found = source_offsets(committed)
         return found | self.earliest([tp for tp in partitions if tp not in found])
 
 
 def _require_all(given: Mapping[TopicPartition, int], found: Subscribed, name: str) -> None:
-    """JSON must speak of exactly the partitions that are read: a forgotten one would be a silent hole.
+    """JSON must name exactly the partitions that are read: a forgotten one would be a silent gap.
 
-    Topics that are missing, and left out with a warning, may be in it.
+    It may name missing topics, which are left out with a warning.
     """
     missing = sorted(set(found.partitions) - given.keys())
     unknown = sorted(
@@ -249,7 +246,7 @@ def _require_all(given: Mapping[TopicPartition, int], found: Subscribed, name: s
 
 @contextmanager
 def explaining() -> Iterator[None]:
-    """Turns a broker's refusal to let us read into what is to be granted."""
+    """Turns a broker's refusal to let us read into a message that says what to grant."""
     try:
         yield
     except Refused as problem:
@@ -261,7 +258,7 @@ def explaining() -> Iterator[None]:
 
 
 def _report_missing(options: SourceOptions, topic: str) -> None:
-    """A topic that was never there: a wrong name most likely."""
+    """Reports a topic that never existed: most likely a wrong name."""
     if options.fail_on_data_loss:
         raise ConfigError(
             f"the cluster has no topic {topic!r}: create it, or correct the name. With "
@@ -274,12 +271,12 @@ def _report_missing(options: SourceOptions, topic: str) -> None:
 
 
 def report_loss(options: SourceOptions, sentence: str) -> None:
-    """Records that should have been read are gone: an error, or a warning where failOnDataLoss is false."""
+    """Reports lost records: raises, or only warns if failOnDataLoss is false."""
     if not options.fail_on_data_loss:
         log.warning("%s; going on, because failOnDataLoss is false", sentence)
         return
     raise DataLost(
         f"{sentence}. Some data may have been lost: they were deleted by the topic's retention "
-        "or the topic was made anew "
+        "or the topic was created again "
         "before the query could read them. To go on without them, set failOnDataLoss to false"
     )

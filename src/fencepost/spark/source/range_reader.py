@@ -1,4 +1,4 @@
-"""A range of offsets into Arrow: what a task of the source does."""
+"""What a task of the source does: a range of offsets into Arrow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fencepost.client.failures import OffsetOutOfRange, UnknownTopicOrPartition
-from fencepost.spark.compiled import compiled_columns, spare_the_collector
+from fencepost.spark.compiled import compiled_columns, freeze_loaded_objects
 from fencepost.spark.connection import cluster_of
 from fencepost.spark.source.columns import plain_columns
 from fencepost.spark.source.options import SourceOptions
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The visible records of a range, batch by batch.
 
-    The end was asked for beforehand, so what lies before it is there and decided: an answer without
-    a single batch means that something is wrong, or slow.
+    The end was fetched before, so everything up to it exists and is decided: an answer without a
+    single batch means that something is wrong, or slow.
     """
     position = wanted.start
     deadline = _deadline(options)
@@ -59,7 +59,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[pa.Recor
 def arrow_batches(
     wanted: OffsetRange, columns: Sequence[str], batches: Sequence[SealedBatch], position: int
 ) -> Iterator[pa.RecordBatch]:
-    """These batches as Arrow: in compiled loops where it is worthwhile, else record by record."""
+    """These batches as Arrow: in compiled loops where that pays, else record by record."""
     count = sum(batch.record_count for batch in batches)
     if compiled_columns(count, expected=wanted.end - position) is None:
         for batch in batches:
@@ -70,7 +70,7 @@ def arrow_batches(
     from fencepost.spark.source.compiled_columns import decoded_columns
 
     yield from decoded_columns(wanted.partition, batches, columns, position, wanted.end)
-    spare_the_collector()
+    freeze_loaded_objects()
 
 
 def _deadline(options: SourceOptions) -> float:
@@ -78,7 +78,7 @@ def _deadline(options: SourceOptions) -> float:
 
 
 def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> FetchedPartition:
-    """One answer."""
+    """The answer to one Fetch."""
     topic_ids = None if wanted.topic_id is None else {wanted.partition.topic: wanted.topic_id}
     with explaining():
         found = cluster_of(options.client).fetch({wanted.partition: position}, topic_ids=topic_ids)
@@ -86,7 +86,7 @@ def _fetch(options: SourceOptions, wanted: OffsetRange, position: int) -> Fetche
 
 
 def _skip_lost(options: SourceOptions, wanted: OffsetRange, position: int) -> int:
-    """Where to go on behind a hole: the first record that is left, or the end."""
+    """Where to continue after lost records: the first one that exists, or the end."""
     try:
         earliest = Positions(options).earliest([wanted.partition])[wanted.partition]
     except UnknownTopicOrPartition:

@@ -1,7 +1,4 @@
-"""Arithmetic of offsets: how much to take, and how to cut it into tasks.
-
-As Spark's own source does it.
-"""
+"""Offset arithmetic, as in Spark's own source: how much to read, and how to split it into tasks."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ from fencepost.spark.offsets import PartitionOffsets
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets of one partition, from the first to before the last."""
+    """Offsets of one partition; `end` is exclusive."""
 
     partition: TopicPartition
     start: int
     end: int
     topic_id: bytes | None = None
-    """Which topic of that name is meant; None where the broker gives topics no id."""
+    """The id of the topic; None if the broker has no topic ids."""
 
     @property
     def size(self) -> int:
@@ -32,7 +29,7 @@ class OffsetRange:
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> PartitionOffsets:
-    """So many offsets in all, shared out by how much each partition has; each one that has some gets at least one."""
+    """At most about `limit` offsets, in proportion to what each partition has, at least one each."""
     sizes = {tp: end[tp] - start.get(tp, 0) for tp in end}
     total = sum(size for size in sizes.values() if size > 0)
     if total <= limit:
@@ -48,7 +45,7 @@ def limit_offsets(
 def split_ranges(
     ranges: Iterable[OffsetRange], *, max_records: int | None, min_partitions: int | None
 ) -> list[OffsetRange]:
-    """The tasks of a batch: one per partition, or more where the options ask for it."""
+    """The tasks of a batch: one per partition, or more if the options say so."""
     parts = [
         part for whole in ranges if whole.size > 0 for part in _split_by_size(whole, max_records)
     ]
@@ -62,7 +59,7 @@ def _split_by_size(whole: OffsetRange, max_records: int | None) -> list[OffsetRa
 
 
 def _split_to(parts: list[OffsetRange], wanted: int) -> list[OffsetRange]:
-    """About so many tasks: small ranges stay whole, and the larger ones share what is left of the number."""
+    """About `wanted` tasks: small ranges stay whole, and the larger ones share the rest."""
     total = sum(part.size for part in parts)
     small = [part for part in parts if _share(part.size, total, wanted) == 1]
     whole = {part.partition for part in small}
@@ -82,7 +79,7 @@ def _share(size: int, total: int, wanted: int) -> int:
 
 
 def _split(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """So many parts, the larger ones last."""
+    """Splits into `count` parts, the larger ones last."""
     count = min(count, whole.size)
     cuts = [whole.start]
     for left in range(count, 0, -1):

@@ -1,9 +1,8 @@
-"""Why a query of committed data stands still: somebody's transaction is open, and we say whose.
+"""Warns when an open transaction stops a query of committed data, and says whose it is.
 
-A reader of committed data sees nothing behind the first open transaction of a partition, however
-much is written there. Spark shows a query without input, and nothing more. So when the end of a
-partition has not moved for a while, we ask whether records wait behind it, and the partition for
-its oldest open transaction.
+A reader of committed data sees nothing behind the first open transaction of a partition. Spark
+shows a query without input, and no reason. So when the end of a partition has not moved for a while,
+we check whether records wait behind it, and look up the oldest open transaction of the partition.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ PATIENCE_SECONDS: Final = 10.0
 """Transactions of a healthy producer are shorter than this."""
 
 REPEAT_SECONDS: Final = 60.0
-"""What was said is not said again sooner."""
+"""A warning is not repeated sooner."""
 
 
 class Standstill:
-    """Watches the ends that a reader finds."""
+    """Watches the end offsets that a reader finds."""
 
     def __init__(
         self, options: SourceOptions, seconds: Callable[[], float] = time.monotonic
@@ -42,9 +41,10 @@ class Standstill:
         self._silent_until = 0.0
 
     def look(self, end: PartitionOffsets, *, is_only_look: bool = False) -> str | None:
-        """Called with every new end; warns where one has not moved for a while, and returns what it said.
+        """Warns about ends that have not moved for a while, and returns the warning.
 
-        The only look of a run that finds nothing to read has no patience: nobody would ask again.
+        Called with every new end. A run that looks only once and finds nothing to read is warned at
+        once.
         """
         if self._options.client.isolation_level != "read_committed":
             return None
@@ -61,7 +61,7 @@ class Standstill:
         return sentence
 
     def _seen(self, tp: TopicPartition, offset: int, now: float) -> tuple[int, float]:
-        """Since when the end is where it is."""
+        """The end, and since when it has not moved."""
         known = self._since.get(tp)
         return known if known is not None and known[0] == offset else (offset, now)
 
@@ -69,15 +69,15 @@ class Standstill:
         try:
             return explain(Positions(self._options), end)
         except FencepostError as problem:
-            log.debug("why the query stands still could not be found out: %s", problem)
+            log.debug("cannot find out why the query does not advance: %s", problem)
             return None
 
 
 def explain(positions: Positions, end: Mapping[TopicPartition, int]) -> str | None:
-    """A sentence about the oldest open transaction that hides records; None when nothing is hidden."""
+    """Describes the oldest open transaction that hides records; None if none does."""
     highest = positions.high_watermarks(list(end))
     stable = positions.latest(list(end))
-    # Asked in this order, what came to be stable meanwhile is not taken for hidden.
+    # In this order, records that became stable in between do not count as hidden.
     hidden = {
         tp: highest[tp] - offset
         for tp, offset in end.items()
@@ -101,7 +101,7 @@ def explain(positions: Positions, end: Mapping[TopicPartition, int]) -> str | No
 
 
 def _who(cluster: Cluster, producer: ActiveProducer) -> str:
-    """The producer by its transactional id where a coordinator knows it, with the time that it has."""
+    """The producer, with its transactional id and timeout if a coordinator has them."""
     number = f"producer {producer.producer_id} (epoch {producer.producer_epoch})"
     names = [
         t.transactional_id for t in cluster.list_transactions(producer_ids=[producer.producer_id])

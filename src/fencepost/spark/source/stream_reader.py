@@ -1,26 +1,26 @@
 """`spark.readStream.format("fencepost")`: topics as they grow.
 
-Theory of operation. Spark keeps the end offsets of every batch in its checkpoint before it runs the
-batch, and asks us only for plans: from here to there. Two things are peculiar:
+Theory of operation. Spark stores the end offsets of every batch in its checkpoint before it runs the
+batch, and only calls us to plan it. Two things are special:
 
-- For the first batch there is no earlier end, so Spark asks `initialOffset`; and after a crash it
-  asks again, when "latest" may have moved. So the end offsets of the first batch carry their start
-  ("@start"), and whoever plans that batch again uses it. A start that comes from `initialOffset` is
-  marked ("@initial") to be recognised.
-- Spark compares offsets as text. Where nothing has changed, the very same mapping is returned.
+- For the first batch there is no earlier end, so Spark calls `initialOffset`. After a crash it calls
+  it again, when "latest" may have moved. So the end offsets of the first batch contain their start
+  ("@start"), and a second plan of that batch uses it. A start that comes from `initialOffset` is
+  marked ("@initial").
+- Spark compares offsets as text. If nothing has changed, the very same mapping is returned.
 
 From the second batch on, Spark's own source can continue a checkpoint of ours, and ours one of its.
 In the first batch that source stores its start in a file that Python sources cannot read.
 
-Topics come and go by name, and offsets mean nothing in another topic of the same name. So the
-offsets carry the ids of their topics (see `offsets.py`), and the tasks fetch by id. A topic with
-another id is a loss: its new records are read from the first one on, where failOnDataLoss is false.
-What was read and is not there now, or is not named by the options any more, stays in the offsets as
-"gone": should it come back with the same id, because a broker did not know it for a while or the
-options name it again, nothing is read twice.
+A topic may be deleted and another created with its name, where the offsets mean nothing. So the
+offsets contain topic ids (see `offsets.py`), and the tasks fetch by id. A topic with another id is
+lost data; with failOnDataLoss=false its new records are read from the first one on. A partition
+that was read and is missing now, or that the options no longer name, stays in the offsets as "gone".
+If it comes back with the same id, because a broker did not have it for a while or the options name
+it again, nothing is read twice.
 
-The reader lives in a Python process of its own as long as the query runs; `read` is called in other
-processes, on a copy that was made at the beginning and knows nothing of what happened since.
+The reader runs in a separate Python process for the whole query. `read` runs in other processes, on
+a copy that was made at the start and never updated.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger: float | None = None
         self._standstill = Standstill(options)
 
-    # What Spark asks while it plans.
+    # Planning.
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most, least = self._options.max_offsets, self._options.min_offsets
@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The end that is found first is the end of the run: what comes later is for the next one."""
+        """Makes the first end that is found the end of the run: later records are for the next one."""
         self._is_available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_only_look = self._is_available_now and self._target is None
         end = self._latest = self._find_end(known)
         if self._options.fail_on_data_loss:
-            # Before Spark writes the new offsets to the checkpoint, which would fail for ever.
+            # Before Spark writes the new offsets to the checkpoint, where every restart would fail.
             self._report_gone(known, end)
             self._report_short(_continued(known, end), end, is_first=INITIAL in start)
         is_same = _is_same(known, end)
@@ -113,14 +113,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if is_same else end.layout()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """What there is to read, limits aside: for the progress that Spark shows."""
+        """The end without limits, for the progress that Spark shows."""
         return None if self._latest is None else dict(to_layout(self._latest.offsets))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint remembers; the sink commits offsets where they belong to a transaction."""
+        """Does nothing: Spark has its checkpoint, and the sink commits offsets in its transaction."""
 
     def _find_end(self, known: SourceOffsets) -> SourceOffsets:
-        """The end of every partition now, or of the run; asked again where less is there than is known (KAFKA-7703)."""
+        """The end of every partition, or of the run; retried if it went backwards (KAFKA-7703)."""
         if self._target is not None:
             return self._target
         for attempt in range(self._options.retries):
@@ -128,8 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 time.sleep(self._options.retry_pause_ms / 1000)
             end = self._ask_end(known)
             recreated = known.recreated(end.topic_ids)
-            # A broker that lags behind may also not know a topic yet that a pattern has found
-            # before.
+            # A lagging broker may also lack a topic that a pattern matched before.
             if all(
                 end.offsets.get(tp, -1 if tp in known.offsets else offset) >= offset
                 for tp, offset in known.reached.items()
@@ -159,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return SourceOffsets(offsets, found.topic_ids | ids, gone)
 
     def _begin(self, known: SourceOffsets, end: SourceOffsets) -> PartitionOffsets:
-        """Where each partition goes on; one that is new, or whose topic is, goes on from its beginning."""
+        """Where each partition continues; a new one, or one of a new topic, from its beginning."""
         begin = _continued(known, end)
         new = [tp for tp in end.offsets if tp not in begin]
         try:
@@ -167,14 +166,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except UnknownTopicOrPartition:
             if self._options.fail_on_data_loss:
                 raise
-            # Deleted a moment ago, as the next look will find: there is nothing to read in it.
+            # Just deleted, as the next call will find: there is nothing to read in it.
             return begin | {tp: end.offsets[tp] for tp in new}
 
     def _waits_for_more(self, known: SourceOffsets, end: SourceOffsets, limit: ReadLimit) -> bool:
         """minOffsetsPerTrigger: wait until there are enough, but not longer than maxTriggerDelay."""
         least = self._options.min_offsets
-        # The engine asks for everything where it means everything, and a run that ends must not
-        # leave a rest behind.
+        # ReadAllAvailable means everything, and a run that ends must not leave records behind.
         if least is None or self._is_available_now or isinstance(limit, ReadAllAvailable):
             return False
         now = time.monotonic()
@@ -188,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger = now
         return False
 
-    # What Spark asks to run.
+    # Running.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         known, until = self._begin_of(start, end), parse_offsets(end)
@@ -203,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_partitions(self._options, ranges)
 
     def _begin_of(self, start: dict[str, Any], end: dict[str, Any]) -> SourceOffsets:
-        """Where a batch begins, first time or again."""
+        """Where a batch begins, in its first run or a later one."""
         if START in end:
             return parse_offsets(end[START])
         if INITIAL in start and not self._options.start_stays:
@@ -220,7 +218,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(self._options, partition.wanted)
 
     def _report_gone(self, known: SourceOffsets, until: SourceOffsets) -> None:
-        """Partitions that were read before this batch and are not in it any more."""
+        """Reports partitions that were read before and are not in this batch."""
         recreated = known.recreated(until.topic_ids)
         if recreated:
             report_loss(self._options, _recreated_sentence(recreated))
@@ -234,7 +232,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _report_short(
         self, begin: PartitionOffsets, until: SourceOffsets, *, is_first: bool
     ) -> None:
-        """Partitions that end before the batch begins."""
+        """Reports partitions that end before the batch begins."""
         for tp, stop in sorted(until.offsets.items()):
             first = begin.get(tp, stop)
             if stop < first:
@@ -244,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin_new(
         self, known: SourceOffsets, until: SourceOffsets, new: list[TopicPartition]
     ) -> PartitionOffsets:
-        """New partitions are read from their first record, which must be the first there ever was."""
+        """New partitions are read from their first record, which must be at offset 0."""
         try:
             earliest = Positions(self._options).earliest(new)
         except UnknownTopicOrPartition as problem:
@@ -258,7 +256,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _continued(known: SourceOffsets, end: SourceOffsets) -> PartitionOffsets:
-    """Where partitions of `end` go on that were read before; those of a topic that is another now do not."""
+    """Where the partitions of `end` continue that were read before, in topics with the same id."""
     recreated = known.recreated(end.topic_ids)
     return {
         tp: offset
@@ -268,7 +266,7 @@ def _continued(known: SourceOffsets, end: SourceOffsets) -> PartitionOffsets:
 
 
 def _is_same(known: SourceOffsets, end: SourceOffsets) -> bool:
-    """Whether nothing has happened. Ids that are learned only now are no reason for a batch."""
+    """Whether nothing has changed. Newly learned topic ids are no reason for a batch."""
     return (
         end.offsets == known.offsets
         and end.gone == known.gone

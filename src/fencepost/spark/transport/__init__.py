@@ -1,4 +1,4 @@
-"""Rows to the one writer of their partition, and from there to the brokers.
+"""Moves rows to the only writer of their partition, and from there to the brokers.
 
 There are three routes. `fencepost.spark.sink.job` chooses one per batch:
 

@@ -1,4 +1,4 @@
-"""The driver's check before it commits: what went in is what was acknowledged, once each."""
+"""The driver's check before it commits: every row was acknowledged exactly once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Account:
     rows: int
     partitions: Mapping[TopicPartition, PartitionReport]
     opened_ms: int = 0
-    """When the first task began to write; 0 when none did."""
+    """When the first task began to write; 0 if none did."""
 
     @property
     def records(self) -> int:
@@ -37,7 +37,7 @@ class Account:
 
 
 def sum_accounts(accounts: Iterable[Account]) -> Account:
-    """All parts of a batch together; CountsDisagree when two of them wrote to one partition."""
+    """All parts of a batch together; CountsDisagree if two wrote to the same partition."""
     rows, opened = 0, []
     partitions: dict[TopicPartition, PartitionReport] = {}
     for account in accounts:
@@ -50,7 +50,7 @@ def sum_accounts(accounts: Iterable[Account]) -> Account:
 
 
 def settle_accounts(reports: Iterable[Mapping[str, Any]]) -> Account:
-    """Reads the reports of all tasks; CountsDisagree unless they add up."""
+    """Adds up the reports of all tasks; CountsDisagree unless rows, batches and acknowledgements match."""
     partitions: dict[TopicPartition, PartitionReport] = {}
     packed: dict[TopicPartition, int] = {}
     maps: set[int] = set()

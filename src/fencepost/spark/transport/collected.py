@@ -81,7 +81,8 @@ class RowCollector:
     def _find_casts(self, df: DataFrame) -> Any:
         if are_ready(df.schema, self._topic):
             return None
-        return df._jseq(cast_expressions(df.schema, self._topic))  # type: ignore[operator]  # noqa: SLF001
+        java: Any = df
+        return java._jseq(cast_expressions(df.schema, self._topic))  # noqa: SLF001
 
 
 @contextmanager

@@ -1,15 +1,15 @@
-"""Batches to brokers: what the writer of a partition does, on whatever way the batches came to it.
+"""Batches to brokers: what the writer of a partition does, on every route.
 
 Theory of operation. The stage that writes is a barrier stage whose result is collected: Spark runs
 every task of it exactly once or fails the job. Each topic-partition belongs to one task
-(`packing.slot_of`), so each has one writer. A task takes the identity that the driver got for this
-attempt of the job, numbers the batches of each partition from sequence 0, seals them, and returns
+(`packing.slot_of`), so each has one writer. A task uses the identity that the driver got for this
+attempt of the job, numbers the batches of each partition from sequence 0, seals them, and reports
 what was acknowledged.
 
 The length of a partition's first batch is different for every attempt of a task (`first_length`). A
-broker takes a batch for a repetition only when its first and last sequence are those of a batch it
-has; so if a second writer of one identity ever appeared, in spite of all the above, it would get
-OUT_OF_ORDER_SEQUENCE, and not be mixed with the first.
+broker treats a batch as a duplicate only if its first and last sequence match a batch it has. So if
+a second writer with the same identity ever appeared, it would get OUT_OF_ORDER_SEQUENCE instead of
+being mixed with the first.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _REPORT: Final = pa.schema(
 )
 
 FIRST_LENGTHS: Final = 509
-"""Different lengths of a first batch. Attempts of one job have ids closer together than this."""
+"""How many lengths a first batch may have; attempts of one job have ids closer than this."""
 
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_AT: Final = 43
@@ -68,7 +68,7 @@ class Attempt:
     task_attempt_id: int
 
     def refuse_second(self) -> None:
-        """A barrier stage never runs a task again; if it did, the first one may have written already."""
+        """Raises on a second run of the task: the first run may have written already."""
         if self.attempt_number:
             raise CountsDisagree(
                 "Spark runs a task of the write stage for a second time, which a barrier stage "
@@ -83,12 +83,12 @@ def first_length(task_attempt_id: int) -> int:
 
 
 class Delivery:
-    """The batches of one task on their way."""
+    """Seals and sends the batches of one task."""
 
     def __init__(self, writer: TransactionalWriter) -> None:
         self._writer = writer
         self.opened_ms = 0
-        """When this task began to write, and so the transaction at the latest."""
+        """When this task began to write: the transaction is open since then or longer."""
 
     def write(
         self,
@@ -101,7 +101,7 @@ class Delivery:
         self._writer.write(place, batch, done)
 
     def put(self, place: TopicPartition, batch: bytearray | memoryview) -> None:
-        """Seals the batch, which then waits for others to travel with: until the next `write`, or the writer's flush."""
+        """Seals the batch and holds it back until the next `write`, or the writer's flush."""
         self._seal(place, batch)
         self._writer.put(place, batch)
 
@@ -113,7 +113,7 @@ class Delivery:
 def stamp_producer(
     batch: bytearray | memoryview, identity: ProducerIdentity, base_sequence: int
 ) -> None:
-    """Writes who sends the batch into its header, and the CRC."""
+    """Writes the producer's identity, the sequence and the CRC into the header of a batch."""
     _PRODUCER.pack_into(
         batch, _PRODUCER_AT, identity.producer_id, identity.producer_epoch, base_sequence
     )
@@ -127,7 +127,7 @@ def report(
     written: dict[TopicPartition, Written],
     manifests: Iterable[str],
 ) -> pa.RecordBatch:
-    """What a task tells the driver."""
+    """The report of a task to the driver."""
     return pa.RecordBatch.from_pylist(
         report_rows(attempt, opened_ms, written, manifests), schema=_REPORT
     )
@@ -139,7 +139,7 @@ def report_rows(
     written: dict[TopicPartition, Written],
     manifests: Iterable[str],
 ) -> list[dict[str, Any]]:
-    """The same where nothing has to pass through Spark."""
+    """The rows of a report."""
     nothing: dict[str, Any] = dict.fromkeys(_REPORT.names)
     rows = [
         {

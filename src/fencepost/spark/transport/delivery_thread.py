@@ -1,4 +1,4 @@
-"""The thread of a task that speaks with the brokers, and the line of batches before it."""
+"""The thread of a task that writes to the brokers, and its queue of batches."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from fencepost.client.blocking import TransactionalWriter
 
 INBOX_BYTES: Final = 16 * 1024 * 1024
-"""What may wait for the deliverer. Its sources wait when there is more."""
+"""The most that may wait in the queue. Beyond it, `put` waits."""
 
 LISTEN_SECONDS: Final = 0.002
-"""How long a deliverer without work waits before it looks for answers of the brokers."""
+"""How long a thread without work waits before it polls for answers of the brokers."""
 
 GIVE_UP_SECONDS: Final = 5.0
-"""How long a task that fails waits for its deliverer, which may itself wait for a broker."""
+"""How long a failing task waits for this thread, which may be waiting for a broker."""
 
 
-class Parcel(NamedTuple):
-    """A batch for the deliverer."""
+class QueuedBatch(NamedTuple):
+    """A batch in the queue."""
 
     place: TopicPartition
     data: bytearray | memoryview
     done: Callable[[], None] | None = None
 
 
-class Deliverer:
-    """The thread that writes to the brokers. It ends when all sources of batches have ended."""
+class DeliveryThread:
+    """Writes to the brokers. It ends when all sources of batches have ended."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Deliverer:
         self._sources = sources
         self._on_failure = on_failure
         self._changed = threading.Condition()
-        self._waiting: deque[Parcel] = deque()
+        self._waiting: deque[QueuedBatch] = deque()
         self._waiting_bytes = 0
         self._is_closed = False
         self._failure: BaseException | None = None
@@ -70,35 +70,32 @@ class Deliverer:
 
     # For the sources.
 
-    def put(self, parcel: Parcel) -> None:
-        """Takes a batch; waits while too many wait.
-
-        Raises what has gone wrong on the way to the brokers.
-        """
+    def put(self, queued: QueuedBatch) -> None:
+        """Queues a batch; waits while the queue is full. Raises the failure of the delivery."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._failure or self._is_closed or self._waiting_bytes < INBOX_BYTES
             )
             self._raise_failure()
-            self._waiting.append(parcel)
-            self._waiting_bytes += len(parcel.data)
+            self._waiting.append(queued)
+            self._waiting_bytes += len(queued.data)
             self._changed.notify_all()
 
     def end(self) -> None:
-        """One source has no more."""
+        """Notes that one source has no more batches."""
         with self._changed:
             self._sources -= 1
             self._changed.notify_all()
 
     def fail(self, problem: BaseException) -> None:
-        """One source has failed, and with it the task."""
+        """Notes that one source has failed, and with it the task."""
         with self._changed:
             self._failure = self._failure or problem
             self._changed.notify_all()
         self._on_failure(problem)
 
     def finish(self) -> dict[TopicPartition, Written]:
-        """Waits until everything of all sources is acknowledged."""
+        """Waits until all batches of all sources are acknowledged."""
         self._thread.join()
         self._raise_failure()
         return self._written
@@ -113,15 +110,15 @@ class Deliverer:
         try:
             with cluster_of(self._options).writer(self._identity) as writer:
                 delivery = Delivery(writer)
-                while (parcel := self._next(writer)) is not None:
-                    delivery.write(*parcel)
+                while (queued := self._next(writer)) is not None:
+                    delivery.write(*queued)
                 self._written = writer.flush()
                 self.opened_ms = delivery.opened_ms
-        except BaseException as problem:  # noqa: BLE001 - raised again by `finish`, in the task's own thread.
+        except BaseException as problem:  # noqa: BLE001 - raised again by `finish`.
             self.fail(problem)
 
-    def _next(self, writer: TransactionalWriter) -> Parcel | None:
-        """The next batch; while there is none, answers of the brokers are taken in."""
+    def _next(self, writer: TransactionalWriter) -> QueuedBatch | None:
+        """The next batch; polls for answers of the brokers while there is none."""
         while True:
             with self._changed:
                 if self._waiting or self._wait(writer.unacknowledged_bytes):
@@ -129,16 +126,16 @@ class Deliverer:
             writer.poll()
 
     def _wait(self, unacknowledged_bytes: int) -> bool:
-        """Waits for work or the end; False when brokers should be listened to meanwhile."""
+        """Waits for work or the end; False if it is time to poll the brokers."""
         return self._changed.wait_for(
             lambda: bool(self._waiting or not self._sources or self._is_closed or self._failure),
             LISTEN_SECONDS if unacknowledged_bytes else None,
         )
 
-    def _pop(self) -> Parcel | None:
+    def _pop(self) -> QueuedBatch | None:
         if self._failure is not None or self._is_closed or not self._waiting:
             return None
-        parcel = self._waiting.popleft()
-        self._waiting_bytes -= len(parcel.data)
+        queued = self._waiting.popleft()
+        self._waiting_bytes -= len(queued.data)
         self._changed.notify_all()
-        return parcel
+        return queued

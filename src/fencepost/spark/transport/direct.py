@@ -1,22 +1,21 @@
-"""The way of batches from task to task, without Spark's shuffle: one stage that packs, exchanges and writes.
+"""The direct route, from task to task without Spark's shuffle: one stage packs, exchanges, writes.
 
     rows -> pack -> own partition?  yes -> deliver
                                     no  -> over a socket, or lent, to the task that writes it -> deliver
 
-It needs all tasks to run at once, which is what a barrier stage is: so the rows must come in no
-more partitions than there are slots. Against the shuffle it saves a stage, and two of three times
-that every byte passes between the JVM and Python. What must hold is the same: one writer per
-topic-partition, and counts that the driver compares.
+All tasks must run at once, as a barrier stage. So the rows must have no more partitions than there
+are slots. Compared with the shuffle this saves a stage, and two of the three times that every byte
+passes between the JVM and Python. The rules are the same: one writer per topic-partition, and counts
+that the driver compares.
 
-Threads share the work of a task. The one that Spark calls reads rows, packs, and sends to other
-tasks. Others (`exchange.py`) take in what other tasks send, and hear what they are done with. One
-(`delivery_thread.py`) alone speaks with the brokers. Nobody waits in a circle: sending waits for a
-neighbour's deliverer, so does the memory that a neighbour of the same machine was lent
-(`arena.py`), and a deliverer waits for brokers only.
+Several threads share the work of a task. Spark's thread reads rows, packs them, and sends batches to
+other tasks. The threads of `exchange.py` receive batches and acknowledgements from other tasks. Only
+the thread of `delivery_thread.py` talks to the brokers. Waiting is never circular: sending, and
+memory lent to a peer (`arena.py`), wait for the peer's delivery thread, and a delivery thread waits
+for brokers only.
 
-The first batch of a partition has a length that is its writer's own (`delivery.py`). Since any task
-may be the one whose batch comes first, each one cuts its first batch for a partition to that
-length.
+The length of a partition's first batch depends on its writer (`delivery.py`). Any task's batch may
+arrive first, so each task cuts its first batch for a partition to that length.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING
 from fencepost.base.ids import TopicPartition
 from fencepost.client.transactions import ProducerIdentity
 from fencepost.spark.transport.delivery import Attempt, first_length, report
-from fencepost.spark.transport.delivery_thread import Deliverer, Parcel
+from fencepost.spark.transport.delivery_thread import DeliveryThread, QueuedBatch
 from fencepost.spark.transport.exchange import Exchange
 from fencepost.spark.transport.packing import PackedBatch, Packer, PackingPlan, slot_of
 
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DirectPlan:
-    """What the driver tells the tasks."""
+    """What the driver passes to the tasks."""
 
     packing: PackingPlan
     identity: ProducerIdentity
     rendezvous: tuple[str, int]
-    """Where the driver introduces the tasks to each other."""
+    """The address at which the tasks find each other (`rendezvous.py`)."""
     secret: bytes
-    """Known to the tasks of this attempt only: whoever connects must say it."""
+    """Sent first on every connection; only the tasks of this attempt have it."""
 
 
 def write_directly(
@@ -62,7 +61,7 @@ def write_directly(
     packer = Packer(plan.packing, me, longest_first)
     sources = tasks if me < slots else 1
     with (
-        Deliverer(plan.packing.options, plan.identity, sources, packer.give_up) as deliverer,
+        DeliveryThread(plan.packing.options, plan.identity, sources, packer.give_up) as deliverer,
         Exchange(plan.rendezvous, plan.secret, attempt, tasks, slots, deliverer) as exchange,
     ):
         for batch in batches:
@@ -70,19 +69,19 @@ def write_directly(
                 _route(packed, slots, me, deliverer, exchange)
         for packed in packer.finish():
             _route(packed, slots, me, deliverer, exchange)
-        exchange.say_end()
+        exchange.send_end()
         deliverer.end()
         written = deliverer.finish()
         exchange.await_lent()
-    packer.leave()
+    packer.release()
     yield report(attempt, deliverer.opened_ms, written, [packer.manifest()])
 
 
 def _route(
-    packed: PackedBatch, slots: int, me: int, deliverer: Deliverer, exchange: Exchange
+    packed: PackedBatch, slots: int, me: int, deliverer: DeliveryThread, exchange: Exchange
 ) -> None:
     owner = slot_of(packed.place, slots)
     if owner == me:
-        deliverer.put(Parcel(packed.place, packed.data, packed.done))
+        deliverer.put(QueuedBatch(packed.place, packed.data, packed.done))
     else:
         exchange.send(owner, packed)

@@ -1,20 +1,20 @@
-"""Between the tasks of one barrier stage: batches go over plain sockets to the task that writes their partition.
+"""Batches between the tasks of one barrier stage, over plain sockets, to their partition's writer.
 
-Every task learns where the others listen and which attempt they are (`rendezvous.py`), and connects
-to every task that writes. A connection begins with a secret that only this attempt of the job
-knows, and then carries frames:
+Every task gets the addresses and attempts of the others (`rendezvous.py`), and connects to every
+task that writes. A connection begins with a secret that only this attempt of the job has, and then
+carries frames:
 
     [kind][u32 size][i32 partition][u16 size of the topic's name][u64 place in the arena] name,
     content
 
     BATCH   the content is a batch
-    ARENA   the content introduces the sender's memory (`arena.py`): batches may be lent from now on, if the other says so
-    LENT    the batch lies in that memory; there is no content
-    END     there is nothing more to come
+    ARENA   the content is the handle of the sender's arena (`arena.py`), which the receiver may accept
+    LENT    the batch is in that arena; there is no content
+    END     the last frame
 
-A task of the same machine can look into the memory of its neighbour, so that nothing but LENT has
-to travel: half of all bytes of two tasks, which otherwise cost as much as sending them to a broker.
-The other way go eight bytes each: ACCEPTED, or the place of a batch that is done with.
+A task of the same machine can map the arena of its peer. Then only LENT frames travel. With two
+tasks that saves half of all bytes, which would cost as much as sending them to a broker. Answers are
+eight bytes each: ACCEPTED, or the position of a batch that is no longer needed.
 
 A connection that breaks before its end fails the task, and with it the job.
 """
@@ -30,23 +30,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from fencepost.base.ids import TopicPartition
-from fencepost.spark.failures import NeighbourLost
-from fencepost.spark.transport.arena import look_into
+from fencepost.spark.failures import PeerLost
+from fencepost.spark.transport.arena import map_arena
 from fencepost.spark.transport.delivery import Attempt
-from fencepost.spark.transport.delivery_thread import Parcel
+from fencepost.spark.transport.delivery_thread import QueuedBatch
 from fencepost.spark.transport.rendezvous import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.spark.transport.arena import Arena
-    from fencepost.spark.transport.delivery_thread import Deliverer
+    from fencepost.spark.transport.delivery_thread import DeliveryThread
     from fencepost.spark.transport.packing import PackedBatch
 
 CONNECT_SECONDS: Final = 30.0
 MAX_TASKS: Final = 32
-"""Each task has a connection to and from every other: beyond this, the shuffle is the better
-way."""
+"""Each task has a connection to and from every other: beyond this, the shuffle is better."""
 
 _FRAME: Final = struct.Struct(">BIiHQ")
 _END, _BATCH, _ARENA, _LENT = range(4)
@@ -57,27 +56,24 @@ _ACCEPTED: Final = -1
 
 
 class Outgoing:
-    """The connection to one task that writes.
-
-    One thread sends; another one hears what comes back.
-    """
+    """The connection to one task that writes: one thread sends, another reads the answers."""
 
     def __init__(
-        self, owner: int, connection: socket.socket, on_loss: Callable[[NeighbourLost], None]
+        self, owner: int, connection: socket.socket, on_loss: Callable[[PeerLost], None]
     ) -> None:
-        """`on_loss` is told, from another thread, when the connection ends and a batch is not back."""
+        """`on_loss` is called, in another thread, if the connection ends while a batch is lent."""
         self._owner = owner
         self._connection = connection
         self._on_loss = on_loss
         self._offered: Arena | None = None
         self._is_accepted = False
         self._lent: dict[int, Callable[[], None]] = {}
-        """What to do when a batch is back, by its place."""
+        """What to call when a batch is given back, by its position in the arena."""
         self._changed = threading.Condition()
         self._is_over = False
 
     def send(self, packed: PackedBatch) -> None:
-        """Lends the batch if that is possible, else sends it; waits while the neighbour has too much to do."""
+        """Lends the batch if possible, else sends it; waits while the peer's queue is full."""
         if packed.arena is not None and self._offered is None:
             self._offer(packed.arena)
         if self._is_accepted and packed.arena is self._offered:
@@ -90,11 +86,11 @@ class Outgoing:
             self._send(_BATCH, packed.place, len(packed.data), content=packed.data)
             packed.done()
 
-    def say_end(self) -> None:
+    def send_end(self) -> None:
         self._send(_END, _NOWHERE)
 
     def await_lent(self) -> None:
-        """Waits until everything that was lent is back."""
+        """Waits until all lent batches are given back."""
         with self._changed:
             self._changed.wait_for(lambda: not self._lent or self._is_over)
             if self._lent:
@@ -105,9 +101,9 @@ class Outgoing:
 
     def _offer(self, arena: Arena) -> None:
         self._offered = arena
-        if arena.introduction is None:
+        if arena.handle is None:
             return
-        self._send(_ARENA, _NOWHERE, len(arena.introduction), content=arena.introduction)
+        self._send(_ARENA, _NOWHERE, len(arena.handle), content=arena.handle)
         threading.Thread(target=self._hear, name="exchange", daemon=True).start()
 
     def _send(
@@ -127,11 +123,11 @@ class Outgoing:
         except OSError as problem:
             raise self._lost(f"is gone: {problem}") from None
 
-    def _lost(self, how: str) -> NeighbourLost:
-        return NeighbourLost(f"task {self._owner} of the write stage {how}")
+    def _lost(self, how: str) -> PeerLost:
+        return PeerLost(f"task {self._owner} of the write stage {how}")
 
     def _hear(self) -> None:
-        with suppress(OSError, NeighbourLost):
+        with suppress(OSError, PeerLost):
             while True:
                 (answer,) = _ANSWER.unpack(_read(self._connection, _ANSWER.size))
                 if answer == _ACCEPTED:
@@ -158,7 +154,7 @@ class Exchange:
         attempt: Attempt,
         tasks: int,
         slots: int,
-        deliverer: Deliverer,
+        deliverer: DeliveryThread,
     ) -> None:
         self._me = attempt.partition_id
         self._slots = slots
@@ -168,11 +164,10 @@ class Exchange:
         self._outgoing: dict[int, Outgoing] = {}
         self._incoming: list[socket.socket] = []
         self._spare: list[bytearray] = []
-        """Memory of batches that have been acknowledged; several threads take from it and add to
-        it."""
+        """Buffers of acknowledged batches, for reuse by several threads."""
         self._is_closed = False
         self.attempts = [attempt.task_attempt_id]
-        """The attempt of every task, by which the lengths of first batches differ."""
+        """The attempt of every task, which sets the length of its first batches."""
         if tasks > 1:
             self._meet(Call(address, secret), attempt, tasks)
 
@@ -188,28 +183,28 @@ class Exchange:
                 _close(connection)
 
     def send(self, owner: int, packed: PackedBatch) -> None:
-        """Brings a batch to the task that writes its partition."""
+        """Sends a batch to the task that writes its partition."""
         self._outgoing[owner].send(packed)
 
-    def say_end(self) -> None:
-        """This task will send nothing more."""
-        for neighbour in self._outgoing.values():
-            neighbour.say_end()
+    def send_end(self) -> None:
+        """Tells all peers that this task will send nothing more."""
+        for peer in self._outgoing.values():
+            peer.send_end()
 
     def await_lent(self) -> None:
-        """Waits until nobody looks into this task's memory any more."""
-        for neighbour in self._outgoing.values():
-            neighbour.await_lent()
+        """Waits until no peer uses this task's arena any more."""
+        for peer in self._outgoing.values():
+            peer.await_lent()
 
-    # How it begins.
+    # Connecting.
 
     def _meet(self, call: Call, attempt: Attempt, tasks: int) -> None:
         port = self._listen(call.local_host) if self._me < self._slots else 0
-        neighbours = call.meet(self._me, tasks, port, attempt.task_attempt_id)
-        self.attempts = [neighbour.task_attempt_id for neighbour in neighbours]
-        for owner, neighbour in enumerate(neighbours[: self._slots]):
+        peers = call.meet(self._me, tasks, port, attempt.task_attempt_id)
+        self.attempts = [peer.task_attempt_id for peer in peers]
+        for owner, peer in enumerate(peers[: self._slots]):
             if owner != self._me:
-                connection = self._connect(owner, neighbour.host, neighbour.port)
+                connection = self._connect(owner, peer.host, peer.port)
                 self._outgoing[owner] = Outgoing(owner, connection, self._fail)
 
     def _listen(self, host: str) -> int:
@@ -224,12 +219,12 @@ class Exchange:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(self._secret)
         except OSError as problem:
-            raise NeighbourLost(
+            raise PeerLost(
                 f"task {owner} of the write stage cannot be reached at {host}:{port}: {problem}"
             ) from None
         return connection
 
-    # What the others send.
+    # Receiving.
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -240,25 +235,25 @@ class Exchange:
                 return
             self._incoming.append(connection)
             threading.Thread(
-                target=self._take_in, args=(connection,), name="exchange", daemon=True
+                target=self._receive, args=(connection,), name="exchange", daemon=True
             ).start()
 
-    def _take_in(self, connection: socket.socket) -> None:
-        """Everything that one neighbour sends. The connection stays open for what it has lent."""
-        if not self._knows_secret(connection):
+    def _receive(self, connection: socket.socket) -> None:
+        """Receives all batches of one peer; the connection stays open for the lent ones."""
+        if not self._has_secret(connection):
             connection.close()
             return
         try:
-            self._take_parcels(connection)
+            self._receive_batches(connection)
             self._deliverer.end()
-        except BaseException as problem:  # noqa: BLE001 - raised again in the task's own thread.
+        except BaseException as problem:  # noqa: BLE001 - raised again in the task's thread.
             self._fail(problem)
 
     def _fail(self, problem: BaseException) -> None:
         if not self._is_closed:
             self._deliverer.fail(problem)
 
-    def _take_parcels(self, connection: socket.socket) -> None:
+    def _receive_batches(self, connection: socket.socket) -> None:
         arena: memoryview | None = None
         while True:
             kind, size, partition, name_size, at = _FRAME.unpack(_read(connection, _FRAME.size))
@@ -268,29 +263,31 @@ class Exchange:
             elif kind == _LENT:
                 assert arena is not None, "lent before it was accepted"
                 done = partial(_give_back, connection, at)
-                self._deliverer.put(Parcel(place, arena[at : at + size], done))
+                self._deliverer.put(QueuedBatch(place, arena[at : at + size], done))
             elif kind == _ARENA:
-                arena = look_into(_read(connection, size))
+                arena = map_arena(_read(connection, size))
                 if arena is not None:
                     connection.sendall(_ANSWER.pack(_ACCEPTED))
             else:
                 return
 
-    def _knows_secret(self, connection: socket.socket) -> bool:
-        """Whether it is a neighbour: on a port of ours anybody may call."""
+    def _has_secret(self, connection: socket.socket) -> bool:
+        """Whether the caller is a peer: anyone may connect to the port."""
         try:
             return hmac.compare_digest(_read(connection, len(self._secret)), self._secret)
-        except (OSError, NeighbourLost):
+        except (OSError, PeerLost):
             return False
 
-    def _read_batch(self, connection: socket.socket, place: TopicPartition, size: int) -> Parcel:
+    def _read_batch(
+        self, connection: socket.socket, place: TopicPartition, size: int
+    ) -> QueuedBatch:
         room = self._room(size)
         data = memoryview(room)[:size]
         _fill(connection, data)
-        return Parcel(place, data, lambda: self._spare.append(room))
+        return QueuedBatch(place, data, lambda: self._spare.append(room))
 
     def _room(self, size: int) -> bytearray:
-        """Memory that was used before, if there is some: fresh memory costs more than the copying."""
+        """A used buffer if there is one: fresh memory costs more than copying."""
         try:
             room = self._spare.pop()
         except IndexError:
@@ -299,7 +296,7 @@ class Exchange:
 
 
 def _give_back(connection: socket.socket, at: int) -> None:
-    # Who has lent it may be gone; then the job fails for that reason.
+    # The lender may be gone; then the job fails for that reason.
     with suppress(OSError):
         connection.sendall(_ANSWER.pack(at))
 
@@ -320,5 +317,5 @@ def _fill(connection: socket.socket, room: memoryview) -> None:
     while room:
         count = connection.recv_into(room, len(room), socket.MSG_WAITALL)
         if not count:
-            raise NeighbourLost("a task of the write stage has hung up before its end")
+            raise PeerLost("a task of the write stage has hung up before its end")
         room = room[count:]

@@ -1,11 +1,11 @@
-"""Rows into batches: what every task that has rows does first.
+"""Rows into batches: the first step of every task that has rows.
 
 Theory of operation. A task decides for each row its topic and partition, and builds record batches
 of one partition each: finished but for the producer's identity, the sequence and the CRC, which the
-writer of that partition puts into the header. So what has to travel to the writer is a few large
-pieces, and not every record by itself, and encoding and compression happen on all cores.
+writer of that partition puts into the header. So a few large pieces travel to the writer instead of
+single records, and encoding and compression use all cores.
 
-There are two ways to pack, with the same result: `packing_by_record.py` record by record,
+Two implementations give the same result: `packing_by_record.py` works record by record,
 `packing_by_column.py` in compiled loops over whole columns. Both keep the order of rows within a
 partition.
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from fencepost.base.ids import TopicPartition
 from fencepost.client.options import ClientOptions
-from fencepost.spark.compiled import WARM_ROWS, compiled_columns, spare_the_collector
+from fencepost.spark.compiled import WARM_ROWS, compiled_columns, freeze_loaded_objects
 from fencepost.spark.transport.packing_by_record import pack_plain
 from fencepost.spark.transport.placement import Placement
 
@@ -36,15 +36,14 @@ if TYPE_CHECKING:
 ANY_LENGTH: Final = 2**31 - 1
 
 BYTES_LIKE_A_ROW: Final = 5_500
-"""To pack a row of a hundred bytes plainly takes as long as to copy so many bytes more of a larger
-one."""
+"""Packing a row of 100 bytes record by record takes as long as copying this many more bytes."""
 
 
 class PlainWork:
-    """What this process has packed record by record, in all its tasks, in rows of a hundred bytes.
+    """How much this process has packed record by record, in rows of 100 bytes.
 
-    A worker that Spark keeps does little in each batch, and in the end more than the start of the
-    compiled way costs.
+    A worker that Spark reuses packs little in each batch, but over time enough to justify loading
+    the compiled loops.
     """
 
     def __init__(self) -> None:
@@ -59,7 +58,7 @@ _plain_work: Final = PlainWork()
 
 @dataclass(frozen=True, slots=True)
 class PackingPlan:
-    """What the driver tells the tasks that pack."""
+    """What the driver passes to the tasks that pack."""
 
     batch_id: int
     slots: int
@@ -78,15 +77,15 @@ def _nothing() -> None:
 
 
 class PackedBatch(NamedTuple):
-    """Records of one partition, without a producer and unsealed."""
+    """Records of one partition; producer, sequence and CRC are still missing."""
 
     place: TopicPartition
     record_count: int
     data: bytearray | memoryview
     done: Callable[[], None] = _nothing
-    """To be called when the bytes are not needed any more."""
+    """Called when the bytes are no longer needed."""
     arena: Arena | None = None
-    """What the bytes are a view of, if they are not their own."""
+    """The arena that the bytes are a view of, if any."""
     at: int = 0
     """Where in the arena they begin."""
 
@@ -97,7 +96,7 @@ def slot_of(place: TopicPartition, slots: int) -> int:
 
 
 class Packer:
-    """What one task has packed so far."""
+    """Packs the rows of one task."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class Packer:
         map_id: int,
         first_length: Callable[[TopicPartition], int] = lambda _: ANY_LENGTH,
     ) -> None:
-        """`first_length` tells the most records of this task's first batch for a partition."""
+        """`first_length` limits the records of this task's first batch for a partition."""
         self._plan = plan
         self._map_id = map_id
         self._first = first_length
@@ -115,19 +114,19 @@ class Packer:
         self._columnwise: ColumnPacker | None = None
 
     def give_up(self, problem: BaseException) -> None:
-        """Ends the waiting for memory that will not come back. Called by other threads."""
+        """Makes a wait for memory raise this. Called by other threads."""
         if self._columnwise is not None:
             self._columnwise.regions.fail(problem)
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
-        """Takes rows in; gives out the batches that are full."""
+        """Adds rows; yields the batches that are full."""
         self._rows += batch.num_rows
         if not batch.num_rows:
             return
         yield from map(self._counted, self._batches(batch))
 
     def pack_rows(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[PackedBatch]:
-        """The same for rows that are objects already."""
+        """The batches of these rows, which are Python objects already."""
         self._rows += len(rows)
         batches = pack_plain(self._plan, self._placement, rows, self._first_length)
         return map(self._counted, batches)
@@ -137,11 +136,11 @@ class Packer:
         if self._columnwise is not None:
             yield from map(self._counted, self._columnwise.close_all())
 
-    def leave(self) -> None:
-        """Nothing more comes, and everything that was packed is done with."""
+    def release(self) -> None:
+        """Releases the memory, when no packed batch is in use any more."""
         if self._columnwise is not None:
-            self._columnwise.regions.leave()
-            spare_the_collector()
+            self._columnwise.regions.release()
+            freeze_loaded_objects()
 
     def manifest(self) -> str:
         """What was packed, for the driver's check."""
@@ -151,7 +150,7 @@ class Packer:
     def _batches(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
         if _has_headers(batch) or not self._is_compiled():
             _plain_work.add(batch)
-            # What is open came before these rows, and must stay before them.
+            # The rows of open batches came first, and must stay first.
             yield from self.finish()
             yield from pack_plain(
                 self._plan, self._placement, batch.to_pylist(), self._first_length
@@ -161,7 +160,7 @@ class Packer:
             yield from self._columnwise.pack(batch)
 
     def _is_compiled(self) -> bool:
-        """Whether the compiled path is worthwhile by now; from then on it stays."""
+        """Whether to use the compiled loops; once chosen, they stay."""
         if self._columnwise is None and compiled_columns(self._rows, self._expected()) is not None:
             from fencepost.spark.transport.packing_by_column import ColumnPacker
 
@@ -169,7 +168,7 @@ class Packer:
         return self._columnwise is not None
 
     def _expected(self) -> int:
-        """How much a start of the compiled way would be good for, to judge by the past."""
+        """How many rows the compiled loops may save, judging by the past."""
         return _plain_work.rows if self._rows >= WARM_ROWS else 0
 
     def _first_length(self, place: TopicPartition) -> int:

@@ -30,7 +30,7 @@ _NONE: Ints = np.zeros(0, np.int64)
 
 
 class ColumnPacker:
-    """The open batches of one task. Rows have no headers here."""
+    """The open batches of one task, for rows without headers."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ColumnPacker:
         )
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[PackedBatch]:
-        """Takes these rows in; gives out the batches that are full."""
+        """Adds these rows; yields the batches that are full."""
         keys, values = (
             column_of(_column(batch, name), batch.num_rows) for name in ("key", "value")
         )
@@ -97,13 +97,12 @@ class ColumnPacker:
 
     def _check_sizes(self, keys: Column, values: Column) -> None:
         sizes = np.diff(keys.offsets) + np.diff(values.offsets)
-        # Not argmax at once: it lets the interpreter's lock go, however few the numbers, and waits
-        # to get it back.
+        # max and not argmax, which releases the GIL even for a few numbers and waits to get it back.
         largest = int(sizes.max()) + RECORD_OVERHEAD_BYTES
         self._placement.check_size(largest, lambda: _key(keys, int(sizes.argmax())))
 
     def _topics_of(self, batch: pa.RecordBatch, keys: Column) -> Ints:
-        """Which topic each row goes to, as a number; nothing where there is only one."""
+        """The number of each row's topic; empty if the sink has one topic."""
         if self._plan.topic is not None:
             self._number(self._plan.topic)
             return _NONE
@@ -141,7 +140,7 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _chosen(batch: pa.RecordBatch) -> Ints:
-    """The partition column as numbers; nothing where no row has chosen."""
+    """The partition column as numbers; empty if no row chooses a partition."""
     column = _column(batch, "partition")
     if column is None or column.null_count == len(column):
         return _NONE

@@ -1,4 +1,4 @@
-"""Packing record by record: for small batches, for headers, and where numba is missing."""
+"""Packing record by record: for small batches, for headers, and without numba."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pack_plain(
     rows: Iterable[Mapping[str, Any]],
     first_length: Callable[[TopicPartition], int],
 ) -> Iterator[PackedBatch]:
-    """Batches of these rows; the first one of a partition has no more records than it is allowed."""
+    """Batches of these rows; `first_length` limits the first batch of each partition."""
     from fencepost.spark.transport.packing import PackedBatch
 
     lanes: dict[TopicPartition, list[Record]] = {}
@@ -52,7 +52,7 @@ def _place(
 
 
 def _headers(key: bytes | None, row: Mapping[str, Any]) -> Iterator[tuple[str, bytes | None]]:
-    """A value may be null on the wire, a name may not."""
+    """The headers of a row: a value may be null on the wire, a name may not."""
     for header in row.get("headers") or ():
         if header is None or header["key"] is None:
             raise RowRefused(
@@ -68,7 +68,7 @@ def _size(record: Record) -> int:
 
 
 def _parts(records: list[Record], batch_bytes: int, most: int) -> Iterator[list[Record]]:
-    """Runs of records that make batches of about the wanted size; the first of them of so many records at most."""
+    """Records in runs of about `batch_bytes`; the first run has at most `most` records."""
     part: list[Record] = []
     size = 0
     for record in records:

@@ -1,11 +1,9 @@
-"""Where a row goes.
+"""The partition of a row, chosen as Kafka's producer does: the partition column, or murmur2 of the key.
 
-Placement is Kafka's: the partition column if there is one, else murmur2 of the key.
-
-Rows without a key have no place of their own. They stay together in runs, as Kafka's producer does
-it, and the runs take turns: a small batch should not touch every partition, because each partition
-costs a marker at the end of the transaction. Batches and tasks begin at different partitions, so
-that small ones do not all meet in the first.
+Rows without a key stay together in runs, as in Kafka's producer, and the runs rotate over the
+partitions. A small batch should not touch every partition, because each one costs a marker at the
+end of the transaction. Batches and tasks begin at different partitions, so that small ones do not
+all go to the first.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ RUN_BYTES: Final = 16 * 1024
 """Rows without a key stay together up to this size; it is Kafka's batch.size."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""What a record needs beyond its key and value, at most, without headers."""
+"""The most that a record without headers needs beyond its key and value."""
 
 
 class Placement:
-    """The topics and turns of one task."""
+    """Places the rows of one task."""
 
     def __init__(self, plan: PackingPlan, map_id: int) -> None:
         self._plan = plan
@@ -38,7 +36,7 @@ class Placement:
         self.keyless_bytes = 0
 
     def count(self, topic: str) -> int:
-        """How many partitions a topic has; asked once per task."""
+        """How many partitions a topic has; requested once per task."""
         found = self._counts.get(topic)
         if found is None:
             if (reason := self._plan.reserved.get(topic)) is not None:
@@ -62,7 +60,7 @@ class Placement:
         return turn % count
 
     def check_size(self, size: int, key: Callable[[], bytes | None]) -> None:
-        """RowRefused for a record that no broker would take. `key` finds the key of that row."""
+        """RowRefused for a record that is too large. `key` returns the key of that row."""
         if size > self._plan.max_record_bytes:
             raise RowRefused(
                 f"a row with key {shown(key())} is {size} bytes as a record, and "
@@ -73,7 +71,7 @@ class Placement:
 
 
 def no_such_partition(topic: str, wanted: int, count: int) -> RowRefused:
-    """The error for a partition column that points nowhere."""
+    """The error for a partition column that names no partition of the topic."""
     return RowRefused(
         f"a row wants partition {wanted} of topic {topic!r}, which has {count} partitions: "
         "correct the partition "
@@ -82,7 +80,7 @@ def no_such_partition(topic: str, wanted: int, count: int) -> RowRefused:
 
 
 def no_topic(key: bytes | None) -> RowRefused:
-    """The error for a row that does not say where it goes."""
+    """The error for a row without a topic."""
     return RowRefused(
         f"a row with key {shown(key)} has no topic: fill the topic column, or pass topic= to "
         "the sink"
@@ -90,5 +88,5 @@ def no_topic(key: bytes | None) -> RowRefused:
 
 
 def shown(key: bytes | None) -> str:
-    """The beginning of a key, for people."""
+    """The start of a key, for messages."""
     return "null" if key is None else repr(bytes(key[:40]))

@@ -1,10 +1,9 @@
-"""The memory in which a task builds its batches: one arena, cut into regions that go round.
+"""The memory in which a task builds its batches: one arena, cut into regions that are reused.
 
     take -> a batch grows, is sealed, travels, is acknowledged -> give back
 
-Taking waits while all regions are on their way, so that a task that packs faster than brokers write
-needs no more memory than this. Regions are given back by another thread; one that fails ends the
-waiting.
+`take` waits while all regions are in flight. So a task that packs faster than brokers write needs
+no more memory. Another thread gives regions back; if it fails, `take` raises its failure.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from typing import Final
 
 from fencepost.records.batch import HEADER_BYTES
 from fencepost.records.columns import Bytes
-from fencepost.spark.transport.arena import ARENA_BYTES, leave_arena, take_arena
+from fencepost.spark.transport.arena import ARENA_BYTES, keep_arena, take_arena
 
 LEAST_REGION_BYTES: Final = 16 * 1024 + HEADER_BYTES
-"""Smaller batches are not worth their header, however many partitions there are."""
+"""Smaller batches are not worth their header, even with many partitions."""
 
 MAX_REGIONS: Final = 4096
-"""Enough, however small they are."""
+"""Enough, even for the smallest regions."""
 
 LANES: Final = 64
-"""Partitions that a task is thought to write to where nobody knows."""
+"""The assumed number of partitions that a task writes to, if it is unknown."""
 
 
 class Regions:
@@ -45,10 +44,7 @@ class Regions:
         return self.arena.memory[: self._count * self.region_bytes]
 
     def take(self) -> int:
-        """A region that nobody uses; waits for one.
-
-        Those given back last, whose memory is warm, come first.
-        """
+        """A free region; waits for one. The last one given back, whose memory is warm, comes first."""
         with self._changed:
             self._changed.wait_for(lambda: self._free or self._failure)
             if self._failure is not None:
@@ -56,21 +52,19 @@ class Regions:
             return self._free.pop()
 
     def give_back(self, region: int) -> None:
+        """Frees a region."""
         with self._changed:
             self._free.append(region)
             self._changed.notify()
 
-    def leave(self) -> None:
-        """The task has ended.
-
-        The next one gets the memory, unless somebody still has some of it.
-        """
+    def release(self) -> None:
+        """Passes the memory on to the next task, unless a region is still in use."""
         with self._changed:
             if self._failure is None and len(self._free) == self._count:
-                leave_arena(self.arena)
+                keep_arena(self.arena)
 
     def fail(self, problem: BaseException) -> None:
-        """Nothing will be given back any more."""
+        """Makes `take` raise: no more regions will be given back."""
         with self._changed:
             self._failure = problem
             self._changed.notify_all()

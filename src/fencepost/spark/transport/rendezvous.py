@@ -1,12 +1,12 @@
-"""How the tasks of a barrier stage find each other: the driver introduces them.
+"""How the tasks of a barrier stage find each other, through the driver.
 
-Every task calls the driver, says where it listens and which attempt it is, and is told the same of
-all others as soon as all have called. Spark's own `allGather` does this too, but answers a second
-late. A task that calls for the second time is turned away: there must never be two attempts of one
+Every task connects to the driver and sends its port and its attempt. When all have connected, each
+receives the addresses and attempts of all. Spark's own `allGather` does this too, but answers a
+second late. A task that connects a second time is refused: there must never be two attempts of one
 task.
 
     task   -> driver   the secret of this attempt of the job, then one line: [task, port, attempt]
-    driver -> task     one line: [[host, port, attempt], ...], or a sentence
+    driver -> task     one line: [[host, port, attempt], ...], or an error message
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import threading
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
-from fencepost.spark.failures import CountsDisagree, NeighbourLost
+from fencepost.spark.failures import CountsDisagree, PeerLost
 
 CALL_SECONDS: Final = 30.0
 _MAX_LINE_BYTES: Final = 64 * 1024
 
 
-class Neighbour(NamedTuple):
+class Peer(NamedTuple):
     """A task of the stage: where it listens (port 0: nowhere), and which attempt it is."""
 
     host: str
@@ -33,14 +33,14 @@ class Neighbour(NamedTuple):
 
 
 class Rendezvous:
-    """The driver's part: lives as long as the job."""
+    """The driver's side, for the duration of the job."""
 
     def __init__(self, host: str, bind_host: str, secret: bytes) -> None:
         """`host` is how tasks reach the driver; `bind_host`, where it listens."""
         self._secret = secret
         self._listener = socket.create_server((bind_host, 0), backlog=64)
         self.address: tuple[str, int] = (host, self._listener.getsockname()[1])
-        self.callers: dict[int, tuple[Neighbour, socket.socket]] = {}
+        self.callers: dict[int, tuple[Peer, socket.socket]] = {}
         self._thread = threading.Thread(target=self._serve, name="rendezvous", daemon=True)
 
     def __enter__(self) -> Self:
@@ -51,7 +51,7 @@ class Rendezvous:
         self.close()
 
     def close(self) -> None:
-        """Sends home who is still waiting."""
+        """Disconnects the tasks that are still waiting."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -67,8 +67,8 @@ class Rendezvous:
                 caller, (host, *_) = self._listener.accept()
             except OSError:
                 return
-            # Whoever is no task of ours, or is gone already, is none of our business.
-            with suppress(OSError, ValueError, NeighbourLost):
+            # A caller that is not a task of ours, or is gone already.
+            with suppress(OSError, ValueError, PeerLost):
                 self._welcome(caller, host)
 
     def _welcome(self, caller: socket.socket, host: str) -> None:
@@ -82,42 +82,42 @@ class Rendezvous:
             caller.sendall(_line(f"task {task} of the write stage runs for a second time"))
             caller.close()
             return
-        self.callers[task] = (Neighbour(host, port, attempt), caller)
+        self.callers[task] = (Peer(host, port, attempt), caller)
         if len(self.callers) == tasks:
             self._introduce()
 
     def _introduce(self) -> None:
-        everybody = _line([neighbour for _, (neighbour, _) in sorted(self.callers.items())])
+        everybody = _line([peer for _, (peer, _) in sorted(self.callers.items())])
         for _, caller in self.callers.values():
             with suppress(OSError):
                 caller.sendall(everybody)
 
 
 class Call:
-    """A task's part."""
+    """A task's side."""
 
     def __init__(self, address: tuple[str, int], secret: bytes) -> None:
         try:
             self._socket = socket.create_connection(address, CALL_SECONDS)
             self._socket.sendall(secret)
         except OSError as problem:
-            raise NeighbourLost(f"the driver cannot be reached at {address}: {problem}") from None
+            raise PeerLost(f"the driver cannot be reached at {address}: {problem}") from None
         self.local_host: str = self._socket.getsockname()[0]
-        """The address by which this machine is known to the driver, and so to the others."""
+        """The address of this machine as the driver, and so the other tasks, see it."""
 
-    def meet(self, task: int, tasks: int, port: int, task_attempt_id: int) -> list[Neighbour]:
-        """All tasks, in their order; waits until all have called."""
+    def meet(self, task: int, tasks: int, port: int, task_attempt_id: int) -> list[Peer]:
+        """All tasks, in order; waits until all have connected."""
         with self._socket, self._socket.makefile("rb") as stream:
             self._socket.sendall(_line([task, tasks, port, task_attempt_id]))
-            # The others may have to wait for a free slot; Spark ends us if they never come.
+            # The others may wait for a free slot; Spark kills this task if they never come.
             self._socket.settimeout(None)
             answer = stream.readline(_MAX_LINE_BYTES)
         if not answer:
-            raise NeighbourLost("the driver has hung up before all tasks were there")
+            raise PeerLost("the driver has hung up before all tasks were there")
         found: Any = json.loads(answer)
         if isinstance(found, str):
             raise CountsDisagree(found)
-        return [Neighbour(*one) for one in found]
+        return [Peer(*one) for one in found]
 
 
 def _line(content: object) -> bytes:

@@ -1,10 +1,9 @@
-"""The way of batches through Spark's shuffle: for any plan, however many partitions its rows come in.
+"""The route through Spark's shuffle: for any plan, with any number of partitions.
 
-    rows -> pack --repartitionById--> the one task that writes this partition -> deliver
+    rows -> pack --repartitionById--> the task that writes this partition -> deliver
 
-Each row between the two stages is one batch: `slot` says which task will write it, `map_id` and
-`ordinal` in which order. Every packing task ends with its manifest, which travels to the first
-slot.
+Each row between the two stages is one batch: `slot` is the task that will write it, `map_id` and
+`ordinal` are its order. Every packing task ends with its manifest, which goes to the first slot.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ _PACKED: Final = pa.schema(
 )
 
 EMIT_BYTES: Final = 4 * 1024 * 1024
-"""Batches that are handed to Spark at once."""
+"""How much is passed to Spark at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPlan:
-    """What the driver tells the tasks of the second stage."""
+    """What the driver passes to the tasks of the second stage."""
 
     identity: ProducerIdentity
     slots: int
@@ -63,21 +62,21 @@ def pack(
 ) -> Iterator[pa.RecordBatch]:
     """The whole stage for one task."""
     packer = Packer(plan, map_id)
-    crate = _Crate(plan, map_id)
+    waiting = _PackedRows(plan, map_id)
     for batch in batches:
         for packed in packer.pack(batch):
-            crate.add(packed)
-            if crate.size_bytes >= EMIT_BYTES:
-                yield crate.emit()
+            waiting.add(packed)
+            if waiting.size_bytes >= EMIT_BYTES:
+                yield waiting.emit()
     for packed in packer.finish():
-        crate.add(packed)
-    crate.add_manifest(packer.manifest())
-    yield crate.emit()
-    packer.leave()
+        waiting.add(packed)
+    waiting.add_manifest(packer.manifest())
+    yield waiting.emit()
+    packer.release()
 
 
-class _Crate:
-    """Batches that wait to be handed to Spark."""
+class _PackedRows:
+    """Batches that wait to be passed to Spark."""
 
     def __init__(self, plan: PackingPlan, map_id: int) -> None:
         self._plan = plan
@@ -104,7 +103,7 @@ class _Crate:
         self.size_bytes += len(payload)
 
     def emit(self) -> pa.RecordBatch:
-        """All that is here; the bytes are copied, so whoever lent them has them back."""
+        """All waiting batches; their bytes are copied, so their memory is free again."""
         columns = zip(*self._rows, strict=True)
         arrays = [pa.array(column, t) for column, t in zip(columns, _PACKED.types, strict=True)]
         for done in self._done:
@@ -161,7 +160,7 @@ def _check_slot(row: _Row, plan: DeliveryPlan, attempt: Attempt) -> None:
 
 
 def _parts(row: _Row, opened: set[TopicPartition], attempt: Attempt) -> list[bytearray]:
-    """The batch, writable; the first one of a partition in two, because its length is this attempt's own."""
+    """The batch, writable; a partition's first one is split to the length of this attempt."""
     assert row.topic is not None
     place = TopicPartition(row.topic, row.partition)
     if place in opened:
@@ -171,7 +170,7 @@ def _parts(row: _Row, opened: set[TopicPartition], attempt: Attempt) -> list[byt
 
 
 def split_batch(data: Buffer, length: int) -> list[bytearray]:
-    """A batch in two, the first with so many records; or as it is, when it has no more than that."""
+    """Splits a batch after `length` records, if it has more."""
     batch = read_header(data)
     if batch.record_count <= length:
         return [bytearray(data)]
