@@ -1,4 +1,4 @@
-"""The rules by which Kafka's DumpLogSegments judges a folder, for folders that were closed cleanly."""
+"""The checks of Kafka's DumpLogSegments, for folders that were closed cleanly."""
 
 from __future__ import annotations
 

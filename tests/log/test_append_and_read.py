@@ -10,7 +10,7 @@ import pytest
 from fencepost.base.seams import Disk
 from fencepost.base.system import SystemDisk
 from fencepost.log import Log, LogConfig, OpenSegments
-from fencepost.records.batch import read_header, split_batches
+from fencepost.records.batch import SealedBatch, read_header, split_batches
 from fencepost.records.entry import Entry
 from fencepost.simulation.disk import UnsyncedDisk
 from tests.log.batches import (
@@ -162,8 +162,10 @@ def test_random_reads_agree_with_a_list_however_few_segments_are_open(
         assert 0 < len(shared) <= limit + 1, "the growing segment has a file too"
 
 
-def expected(log: Log, model: list, offset: int, max_bytes: int, upper: int) -> list[int]:  # type: ignore[type-arg]
-    """What the reader deserves: whole batches of one segment, below `upper`, the first one always."""
+def expected(
+    log: Log, model: list[SealedBatch], offset: int, max_bytes: int, upper: int
+) -> list[int]:
+    """The expected read: whole batches of one segment below `upper`, and always the first."""
     segment = next(s for s in reversed(log.segments) if s.base_offset <= offset)
     batches = [b for b in model if b.last_offset >= offset and b.base_offset < segment.next_offset]
     found: list[int] = []

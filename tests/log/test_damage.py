@@ -1,4 +1,4 @@
-"""Bytes that rot: what lies around them stays, whatever was hit and wherever; only a torn tail is cut.
+"""Damaged bytes: everything around them stays readable; only a torn tail is cut.
 
 Method: a log of several segments is written, one byte is changed, and the log is opened again as
 after a crash. Whatever the byte was, no file is shorter than before, every other record can be

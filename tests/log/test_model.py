@@ -106,7 +106,7 @@ class LogMachine(RuleBasedStateMachine):
         assert (found.offset if found else None) == expected
 
     def _cut(self, end: int) -> None:
-        """What reaches `end` is gone; and so is everything if nothing reaches the start any more."""
+        """Drops batches that reach `end`; drops all if none reaches the start."""
         self.written = [b for b in self.written if b.next_offset <= end]
         if self.end == self.start and self.written and self.written[-1].next_offset < self.start:
             self.written = []

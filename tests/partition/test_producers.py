@@ -147,7 +147,7 @@ def test_case_56_a_plain_batch_inside_an_open_transaction_is_an_invalid_state() 
 
 
 def test_case_56_a_plain_batch_of_a_higher_epoch_does_not_pass_an_open_transaction() -> None:
-    """It would shut the coordinator out: the marker has the lower epoch, and the transaction would hang."""
+    """Otherwise the marker, of the lower epoch, would be refused, and the transaction hang."""
     producers = Producers()
     producers.apply_batch(numbered(0, transactional=True))
     assert error_of(producers, numbered(1, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

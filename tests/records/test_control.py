@@ -1,4 +1,4 @@
-"""Markers: the bytes of the protocol notes, and readers that are patient with what they do not know."""
+"""Markers: their bytes, and readers that accept later versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our batches beside those of kafka-python and aiokafka: both ways, and byte for byte where nothing is compressed."""
+"""Our batches against those of kafka-python and aiokafka, read and written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zigzag varints against an independent reader (aiokafka's) and against every way of being wrong."""
+"""Zigzag varints against aiokafka's reader, and wrong bytes of all kinds."""
 
 from __future__ import annotations
 

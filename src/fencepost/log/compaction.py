@@ -14,12 +14,12 @@ The swap survives a crash at any point:
     2. rename each to .swap, the log last; sync the folder. From here on the new segment counts.
     3. remove the replaced segments, rename each .swap to its final name, the log last
 
-A crash before the end of step 2 leaves the old segments and temporary files. A crash after it leaves
-a `.log.swap`; the next open finishes the swap (`recovery.finish_swap`).
+A crash before the end of step 2 leaves the old segments and temporary files. A crash after it
+leaves a `.log.swap`; the next open finishes the swap (`recovery.finish_swap`).
 
-`compaction` is a generator that yields after some milliseconds of work, so that the broker can serve
-its clients. It yields None, or a sync that must run before it continues. A change of the log (a
-segment deleted, the log closed) ends the round without harm.
+`compaction` is a generator that yields after some milliseconds of work, so that the broker can
+serve its clients. It yields None, or a sync that must run before it continues. A change of the log
+(a segment deleted, the log closed) ends the round without harm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bytes of a segment that fail their check: a torn tail, or damage.
 
-A crash leaves a *torn tail*: an append that was cut short or, after a loss of power, pages that were
-never written and read as zeros. It was not acknowledged, and it is cut off. Everything else is
+A crash leaves a *torn tail*: an append that was cut short or, after a loss of power, pages that
+were never written and read as zeros. It was not acknowledged, and it is cut off. Everything else is
 *damage*: a flipped bit, an edited file. Acknowledged records may follow it. So damage stays in the
 file: readers of its offsets get an error, and the batches after it are read normally.
 
@@ -15,8 +15,8 @@ Above the recovery point the two are told apart like this (below it everything i
 3. Nothing follows, and the batch is not complete: torn.
 
 The CRC of a batch does not cover its base offset, length and leader epoch. A batch with a damaged
-offset looks like a gap from compaction. It is found when the next batch does not fit; then the batch
-before it is the damaged one.
+offset looks like a gap from compaction. It is found when the next batch does not fit; then the
+batch before it is the damaged one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A sync as a value that another thread may run.
 
-`Log.prepare_sync` lists the files that must reach the disk. `PendingSync.run` waits for the disk and
-touches nothing else. `Log.complete_sync` moves the recovery point. Files are opened again by name,
-so a segment may be sealed, compacted or deleted meanwhile: a deleted file needs no sync, and a
-compacted one was synced before its swap.
+`Log.prepare_sync` lists the files that must reach the disk. `PendingSync.run` waits for the disk
+and touches nothing else. `Log.complete_sync` moves the recovery point. Files are opened again by
+name, so a segment may be sealed, compacted or deleted meanwhile: a deleted file needs no sync, and
+a compacted one was synced before its swap.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class LeaderEpochs:
         return True
 
     def cut_start(self, start_offset: int) -> bool:
-        """Moves the epoch of `start_offset` to begin there, drops older ones; False if no change."""
+        """Makes the epoch of `start_offset` begin there, drops older ones; False if unchanged."""
         before = [entry for entry in self.entries if entry.start_offset <= start_offset]
         if not before or before[-1].start_offset == start_offset:
             return False

@@ -107,11 +107,11 @@ class Log:
     ) -> Log:
         """Opens or creates the log of a folder.
 
-        `clean` means that the owner closed the log with `close(clean=True)`, and nothing came after.
-        Otherwise the segments from the one with `recovery_point` on are checked and cut, and their
-        transaction indexes are emptied: the partition scans these segments to rebuild its producers
-        and the indexes. `lost_power` says whether bytes that were never synced may be missing. If
-        not, only the last append can be torn.
+        `clean` means that the owner closed the log with `close(clean=True)`, and nothing came
+        after. Otherwise the segments from the one with `recovery_point` on are checked and cut, and
+        their transaction indexes are emptied: the partition scans these segments to rebuild its
+        producers and the indexes. `lost_power` says whether bytes that were never synced may be
+        missing. If not, only the last append can be torn.
         """
         shared = OpenSegments() if open_segments is None else open_segments
         try:
@@ -236,7 +236,7 @@ class Log:
     # --- appending -----------------------------------------------------------------------------
 
     def append(self, batch: SealedBatch) -> None:
-        """Writes one batch whose offsets were assigned; after a StorageError nothing has changed."""
+        """Writes a batch whose offsets were assigned; a StorageError changes nothing."""
         assert batch.base_offset == self.log_end_offset, "offsets are consecutive"
         assert len(batch.data) == batch.size_bytes, "a batch is appended as a whole"
         if self._is_torn or self._failure is not None:
@@ -560,8 +560,8 @@ class Log:
         """The recovery point for the checkpoint file.
 
         The indexes of a segment that was sealed after the sync are not synced, even if the segment
-        ends at the recovery point. So a point inside the active segment is written down as one less,
-        which is never the end of that segment.
+        ends at the recovery point. So a point inside the active segment is written down as one
+        less, which is never the end of that segment.
         """
         point = self.recovery_point
         if self.log_end_offset < self._lost_end:

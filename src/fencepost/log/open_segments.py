@@ -24,9 +24,11 @@ class Closable(Protocol):
 
     was_used: bool
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """Closes the file and drops the index."""
 
-    def release_file(self) -> None: ...
+    def release_file(self) -> None:
+        """Closes the file."""
 
 
 class OpenSegments:

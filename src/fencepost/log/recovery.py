@@ -249,8 +249,9 @@ def finish_swap(disk: Disk, folder: str, base: int, end_offset: int | None = Non
 
     A caller that passes `end_offset` saves the reading, and syncs the names later itself.
 
-    All four files exist with `.swap` before the first is renamed, so a missing one was renamed by an
-    earlier attempt. The log is renamed last: as long as `.log.swap` exists, the swap is repeated.
+    All four files exist with `.swap` before the first is renamed, so a missing one was renamed by
+    an earlier attempt. The log is renamed last: as long as `.log.swap` exists, the swap is
+    repeated.
     """
     path = f"{folder}/{file_name(base, '')}"
     is_recovery = end_offset is None

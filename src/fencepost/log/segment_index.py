@@ -58,7 +58,7 @@ class SegmentIndex:
         return self.positions[entry - 1] if entry else 0
 
     def boundary(self, upper_offset: int, start: int, limit: int) -> int:
-        """The last indexed position in [start, limit] with only offsets below `upper_offset` before."""
+        """The last indexed position in [start, limit] that `upper_offset` is not before."""
         entry = min(bisect_left(self.offsets, upper_offset), bisect_right(self.positions, limit))
         return max(start, self.positions[entry - 1]) if entry else start
 

@@ -20,5 +20,6 @@ Rules:
 3. last stable offset <= high watermark <= log end offset. No fetch reads above its bound.
 4. A batch stays sealed. Its records are read only where Kafka reads them: keys on compacted topics,
    and a codec that the topic's config forces.
-5. No clock, no randomness, no thread, no socket: `now_ms` is an argument, and the log owns the disk.
+5. No clock, no randomness, no thread, no socket: `now_ms` is an argument, and the log owns the
+   disk.
 """

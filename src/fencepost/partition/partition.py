@@ -172,7 +172,7 @@ class Partition:
         guard: Guard | None = None,
         opening: Opening | None = None,
     ) -> Appended | Refusal:
-        """Checks and appends one batch of a producer; `opening` if its topic must read the records."""
+        """Checks and appends one batch of a producer; `opening` if its topic must read it."""
         config = self.log.config
         if opening is None and must_open(batch, config):
             opening = Opening(batch, config)
@@ -434,7 +434,7 @@ class Partition:
         self.log.config = config
 
     def check_leader_epoch(self, epoch: int) -> ErrorCode | None:
-        """The error for a client with an older or newer leader epoch; -1 means that it sent none."""
+        """The error for a client with an older or newer leader epoch; -1 if it sent none."""
         if epoch in (-1, self.leader_epoch):
             return None
         if epoch < self.leader_epoch:

@@ -193,8 +193,8 @@ class Producers:
             return Refusal(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Producer {batch.producer_id} has an open transaction on this partition since "
-                f"offset {state.txn_first_offset}; a batch outside of it cannot be written until it "
-                "ends.",
+                f"offset {state.txn_first_offset}; a batch outside of it cannot be written until "
+                "it ends.",
             )
         return None
 

@@ -91,7 +91,8 @@ class ProducerSnapshots:
             open_txns = producers.restore(entries)
             if offset < first:
                 # Batches between the snapshot and the log are missing, maybe markers too. A
-                # transaction that was open then has no batch in the log, or one that opens it again.
+                # transaction that was open then has no batch in the log, or one that opens it
+                # again.
                 producers.forget_txns()
                 open_txns = []
             self.saved_at = offset

@@ -1,14 +1,13 @@
-"""The bytes of Kafka: record batches, markers, indexes, snapshots and checkpoints.
+"""Kafka's formats: record batches, markers, indexes, snapshots and checkpoints.
 
 Everything here is pure: bytes in, values out, and back. Nothing reads a file or a clock.
 
-A batch has two lives. *Sealed* (`batch.py`) it is a 61-byte header over bytes that nobody looks
-into: that is how it travels from the socket to the disk and back. *Opened* (`opened.py`) it is a
-list of records: only compaction, the coordinators at load and the tools need that, and they pay for
-it.
+A *sealed* batch (`batch.py`) is a 61-byte header over opaque bytes: it goes from the socket to the
+disk and back unread. An *opened* batch (`opened.py`) is a list of records: compaction, the load of
+a coordinator and the tools need it.
 
-Rule 1: bytes of strangers raise `BatchError` and nothing else, whatever they contain.
-Rule 2: a length that a stranger wrote is compared with the bytes that are there before it is believed,
-        and nothing is decompressed into a buffer that could grow past `limits.MAX_DECOMPRESSED_BYTES`.
-Rule 3: numbers stay numbers. Times are milliseconds, offsets are ints, ids of producers are ints.
+Rule 1: untrusted record bytes raise `BatchError` and nothing else, whatever they contain.
+Rule 2: an untrusted length is compared with the bytes that are left before it is used, and no
+        buffer grows past `limits.MAX_DECOMPRESSED_BYTES` in decompression.
+Rule 3: numbers stay numbers: times are milliseconds, offsets and producer ids are ints.
 """

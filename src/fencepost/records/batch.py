@@ -1,4 +1,4 @@
-"""A record batch as Kafka's brokers see it: a header of 61 bytes and a sealed rest.
+"""A record batch as a broker handles it: a header of 61 bytes and opaque records.
 
     offset  size  field                     who writes it
     0       8     baseOffset                broker (outside the CRC)
@@ -19,12 +19,11 @@
 Attributes: bits 0-2 codec, 3 timestamp type (1 = append time), 4 transactional, 5 control, 6 the
 base timestamp is the delete horizon of a compacted batch (KIP-534).
 
-What the broker must write lies before the CRC's range, so a batch is given its offsets in place, in
-the very buffer that the socket filled, and goes to the disk without a copy.
+The broker writes fields outside the CRC, so it assigns offsets in place, in the buffer that the
+socket filled, and writes the batch to the disk without a copy.
 
-Compaction keeps the first and the last offset of a batch, so `record_count` may be less than the
-range of offsets, down to zero; only a client's batch must have one record per offset (see
-`produced.py`).
+Compaction keeps the first and the last offset of a batch, so `record_count` may be smaller than the
+range of offsets, down to zero. A client's batch must have one record per offset (`produced.py`).
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from fencepost.base.seams import Buffer
 
 HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12
-"""baseOffset and length: what `length` itself does not count."""
+"""baseOffset and length, which `length` does not count."""
 MAGIC: Final = 2
 CRC_START: Final = 21
 MIN_RECORD_BYTES: Final = 7
-"""Length, attributes, two deltas, two lengths of null and no headers: no record is shorter."""
+"""The shortest record: length, attributes, two deltas, null key, null value, no headers."""
 
 CODEC_MASK: Final = 0x07
 APPEND_TIME_FLAG: Final = 0x08
@@ -58,8 +57,7 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 assert HEADER.size == HEADER_BYTES
 PLACE_FIELDS: Final = struct.Struct(">qiibI")
 SEALED_FIELDS: Final = struct.Struct(">hiqqqhii")
-"""The header's two parts: what gives the batch its place, and from `CRC_START` on what the CRC
-covers."""
+"""The header in two parts: before `CRC_START`, and the part that the CRC covers."""
 assert PLACE_FIELDS.size == CRC_START
 
 _unpack_header = HEADER.unpack_from
@@ -79,14 +77,14 @@ class BatchError(FencepostError):
 
     @property
     def refusal(self) -> Refusal:
-        """What a producer that sent these bytes is answered with."""
+        """The reply to a producer that sent these bytes."""
         return Refusal(self.error_code, str(self))
 
 
 class SealedBatch:
-    """The header of a batch, read once, and the bytes it stands for.
+    """The header of a batch, and its bytes.
 
-    `data` is a view of exactly this batch, or of less where only the header was read from the disk.
+    `data` is a view of exactly this batch, or of less if only the header was read from the disk.
     """
 
     __slots__ = (
@@ -148,52 +146,59 @@ class SealedBatch:
 
     @property
     def last_offset(self) -> int:
+        """The last offset of the batch's range."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; after 2^31-1 comes 0 (KAFKA-7692)."""
+        """The sequence of the last record; 2^31-1 is followed by 0 (KAFKA-7692)."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
     @property
     def codec(self) -> int:
+        """The number of the compression codec."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_append_time(self) -> bool:
+        """Whether the broker has set the timestamp."""
         return self.attributes & APPEND_TIME_FLAG != 0
 
     @property
     def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
         return self.attributes & TRANSACTIONAL_FLAG != 0
 
     @property
     def is_control(self) -> bool:
+        """Whether the batch holds control records."""
         return self.attributes & CONTROL_FLAG != 0
 
     @property
     def has_producer_id(self) -> bool:
+        """Whether an idempotent or transactional producer has sent the batch."""
         return self.producer_id != NO_PRODUCER_ID
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers in this batch may go; None before compaction has set it."""
+        """When compaction may remove tombstones and markers of this batch; None if not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
     def is_sound(self) -> bool:
-        """Whether all of its bytes are there and match the CRC."""
+        """Whether the batch is complete and its CRC matches."""
         data = self.data
         return len(data) == self.size_bytes and crc32c(memoryview(data)[CRC_START:]) == self.crc
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
-        """Gives the batch its place in the log, in its own (writable) buffer; the CRC does not cover it."""
+        """Writes offset and leader epoch into the (writable) buffer, outside of the CRC."""
         data = self.data
         _pack_base_offset(data, 0, base_offset)
         _pack_leader_epoch(data, 12, leader_epoch)
@@ -201,9 +206,9 @@ class SealedBatch:
         self.leader_epoch = leader_epoch
 
     def stamp_append_time(self, now_ms: int) -> None:
-        """Makes `now_ms` the time of every record (LogAppendTime) and renews the CRC.
+        """Sets `now_ms` as the time of every record (LogAppendTime) and updates the CRC.
 
-        The times inside stay as they are: readers take the header's when the flag is set.
+        The times of the records stay: readers use the header's time if the flag is set.
         """
         data = self.data
         self.attributes |= APPEND_TIME_FLAG
@@ -215,9 +220,9 @@ class SealedBatch:
 
 
 def read_header(data: Buffer, position: int = 0) -> SealedBatch:
-    """The batch that begins at `position`; its bytes are not looked at beyond the header.
+    """Reads the header of the batch at `position`, and nothing after it.
 
-    Where `data` ends before the batch does, the view is short: `seal_check` refuses such a batch.
+    If `data` ends before the batch, the view is short: `seal_check` refuses such a batch.
     """
     try:
         (
@@ -244,7 +249,7 @@ def read_header(data: Buffer, position: int = 0) -> SealedBatch:
     end = position + length + LOG_OVERHEAD_BYTES
     if position or end != len(data):
         data = memoryview(data)[position:end]
-    # One by one: with *fields the compiled constructor would be called the slow way.
+    # One by one: a call with *fields is slower in compiled code.
     return SealedBatch(
         data,
         base_offset,
@@ -273,7 +278,7 @@ def _wrong_magic(magic: int) -> BatchError:
 
 
 def seal_check(batch: SealedBatch) -> None:
-    """The batch is whole, its CRC is right and its counts are possible; no record is opened."""
+    """Checks size, CRC and counts of a batch; opens no record."""
     data = batch.data
     if len(data) != batch.size_bytes:
         raise BatchError(
@@ -300,7 +305,7 @@ def seal_check(batch: SealedBatch) -> None:
 
 
 def split_batches(data: Buffer) -> list[SealedBatch]:
-    """The batches of a records field, one after the other, headers only; the last must be whole."""
+    """Splits a records field into its batches; the last one must be complete."""
     batches: list[SealedBatch] = []
     position = 0
     while position < len(data):

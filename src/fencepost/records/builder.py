@@ -1,7 +1,7 @@
-"""Batches that the broker and the tools write themselves.
+"""Builds batches, for the broker and the tools.
 
-`build_batch` gives the n-th record the offset `base_offset + n`. Compaction, which must keep the
-offsets and the range of the batch it thins out, uses `rebuild_batch`.
+`build_batch` gives the n-th record the offset `base_offset + n`. Compaction uses `rebuild_batch`,
+which keeps the offsets and the range of the original batch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytearray:
-    """A batch of consecutive records, in a writable buffer; a record without a time gets `timestamp_ms`."""
+    """Builds a batch in a writable buffer; records without a time get `timestamp_ms`."""
     assert records, "a batch that is built has at least one record"
     times = [timestamp_ms if r.timestamp_ms == NO_TIMESTAMP else r.timestamp_ms for r in records]
     payload = b"".join(
@@ -82,7 +82,7 @@ def build_pairs(
     transactional: bool = False,
     control: bool = False,
 ) -> SealedBatch:
-    """Keys and values of one time: what coordinators append for every transition, so nothing is read back."""
+    """Builds a batch of keys and values with one time, as coordinators append it."""
     assert pairs, "a batch that is built has at least one record"
     return _seal(
         base_offset,
@@ -104,11 +104,10 @@ def build_pairs(
 def rebuild_batch(
     batch: SealedBatch, records: Sequence[Record], *, delete_horizon_ms: int | None
 ) -> bytearray:
-    """The batch with only some of its records (even none): same offsets, producer, sequences and codec.
+    """Rebuilds a batch with some of its records, or none; offsets, producer and codec stay.
 
-    A delete horizon takes the place of the base timestamp, and the deltas count from it (KIP-534).
-    A batch without records keeps its newest time in the header and is not compressed, as Kafka
-    writes it.
+    A delete horizon replaces the base timestamp, and the deltas count from it (KIP-534). A batch
+    without records keeps its largest time in the header and is not compressed, as in Kafka.
     """
     attributes = batch.attributes & ~DELETE_HORIZON_FLAG
     base_timestamp = records[0].timestamp_ms if records else NO_TIMESTAMP
@@ -144,7 +143,7 @@ def rebuild_batch(
 
 
 def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
-    """A batch without records that covers offsets which nobody can read any more."""
+    """Builds a batch without records for a range of lost offsets."""
     filler = _seal(
         base_offset,
         leader_epoch,
@@ -162,7 +161,7 @@ def empty_batch(base_offset: int, end_offset: int, leader_epoch: int) -> bytes:
 
 
 def reseal(batch: SealedBatch, codec: int, payload: Buffer) -> SealedBatch:
-    """The batch in another codec, with everything else as it was; `payload` is its decompressed part."""
+    """Changes the codec of a batch; `payload` is its decompressed part."""
     sealed = _seal(
         batch.base_offset,
         batch.leader_epoch,
@@ -210,7 +209,7 @@ def _seal(
     )
     length = len(sealed) + CRC_START - LOG_OVERHEAD_BYTES
     crc = crc32c(sealed)
-    # One by one here too: see `read_header`.
+    # One by one, as in `read_header`.
     return SealedBatch(
         PLACE_FIELDS.pack(base_offset, length, leader_epoch, MAGIC, crc) + sealed,
         base_offset,
@@ -232,7 +231,7 @@ def _seal(
 def _encode_pair(offset_delta: int, key: bytes | None, value: bytes | None) -> bytes:
     body = b"".join(
         (
-            b"\x00\x00",  # Attributes, and no time of its own.
+            b"\x00\x00",  # Attributes, and timestamp delta 0.
             write_varint(offset_delta),
             _NULL if key is None else write_varint(len(key)),
             key or b"",

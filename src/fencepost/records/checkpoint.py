@@ -2,8 +2,8 @@
 
 A checkpoint is a version, a count and that many lines. `leader-epoch-checkpoint` has lines of
 "epoch startOffset"; `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and their
-like have "topic partition offset". All raise ValueError for what they cannot read: the caller knows
-the file's name.
+like have "topic partition offset". Unreadable content raises ValueError; the caller adds the file's
+name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _VERSION: Final = 0
 
 
 class EpochEntry(NamedTuple):
-    """A leader epoch and the first offset that was written in it."""
+    """A leader epoch and its first offset."""
 
     epoch: int
     start_offset: int
@@ -30,7 +30,7 @@ def _encode_lines(lines: list[str]) -> bytes:
 def _decode_lines(data: bytes) -> list[str]:
     lines = data.decode("utf-8").splitlines()
     if not lines:
-        return []  # Kafka takes a file that was created and never written for an empty one.
+        return []  # As in Kafka: the file was created and never written.
     if int(lines[0]) != _VERSION:
         raise ValueError(f"a checkpoint of version {lines[0]}")
     if len(lines) < 2:
@@ -55,7 +55,7 @@ def decode_epochs(data: bytes) -> list[EpochEntry]:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The content of a checkpoint of one offset per partition."""
+    """The content of a checkpoint with one offset per partition."""
     return _encode_lines(
         [f"{name.topic} {name.partition} {offset}" for name, offset in sorted(offsets.items())]
     )
@@ -84,7 +84,7 @@ def decode_partition_metadata(data: bytes) -> TopicId:
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The content of `meta.properties`, without the comment of a date that Java puts above it."""
+    """The content of `meta.properties`, without the date that Java writes above it."""
     return "".join(f"{name}={value}\n" for name, value in properties.items()).encode("utf-8")
 
 

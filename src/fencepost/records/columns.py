@@ -1,19 +1,17 @@
-"""Arrow columns into record batches and back, without a Python object per record.
+"""Reads record batches into Arrow columns, without a Python object per record.
 
-The loops here are compiled by numba. Importing this module costs about two seconds once the
-compiled code is cached, and more the first time, so it is imported only where there is enough to do
-(`spark/transport/packing.py`, `spark/source/range_reader.py`); small batches, and places without
-numba, take the plain path of `builder.py` and `opened.py`. Both paths give the same bytes and
-refuse the same bytes; a test holds them equal.
+Numba compiles the loops here. The import takes about two seconds with cached code, and more the
+first time, so it happens only where it pays (`spark/transport/packing.py`,
+`spark/source/range_reader.py`). Small batches, and installations without numba, use `builder.py`
+and `opened.py`. Both paths give the same bytes and refuse the same bytes; a test compares them.
 
-Compiled code does not check the index of an array. So every read of strangers' bytes is bounded by
-hand: `_read_varint` never passes the end that it is given, and a length is compared with what is
-left before anything is taken. A kernel that finds damage returns a negative number, one of the
-reasons below, and its caller raises BatchError.
+Compiled code does not check array indexes. So every read of untrusted bytes is bounded by hand:
+`_read_varint` never passes its `end`, and a length is compared with the bytes that are left before
+it is used. A kernel that finds damage returns a negative number, one of the reasons below, and its
+caller raises BatchError.
 
-Here are columns and their reading: `decode_batches` opens sealed batches into columns. Their
-writing is in `filling.py`; records with headers are written by the plain path, because headers are
-rare and small.
+`decode_batches` opens sealed batches into columns. `filling.py` writes them. Records with headers
+are written by `builder.py`: headers are rare and small.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _MAX_SHIFT_32: Final = 28
 _MAX_SHIFT_64: Final = 63
 
 _REASONS: Final = {
-    -1: "a length or number reaches beyond the bytes that are there",
+    -1: "a length or number reaches beyond the end of the bytes",
     -2: "a record claims an impossible length",
     -3: "an offset delta is not in order",
     -4: "a key or value claims an impossible length",
@@ -54,16 +52,16 @@ _REASONS: Final = {
 
 
 def compiled(function: F) -> F:
-    """Numba's decorator, which has no types of its own. Kernels release the interpreter's lock."""
+    """Numba's decorator, with types; kernels release the interpreter's lock."""
     return cast(F, numba.njit(cache=True, nogil=True)(function))
 
 
 @compiled
 def copy_bytes(out: Bytes, position: int, data: Bytes, start: int, size: int) -> None:
-    """data[start : start + size] to out[position:]; the caller has checked both.
+    """Copies data[start : start + size] to out[position:]; the caller has checked both.
 
-    The numbers are unsigned because numba otherwise looks at each of them whether it counts from
-    the end: that makes the loop fifty times slower.
+    The indexes are unsigned: otherwise numba checks each for a negative one, which makes the loop
+    fifty times slower.
     """
     to, source = np.uintp(position), np.uintp(start)
     for i in range(np.uintp(size)):
@@ -71,7 +69,7 @@ def copy_bytes(out: Bytes, position: int, data: Bytes, start: int, size: int) ->
 
 
 class Column(NamedTuple):
-    """A binary column as three plain arrays: bytes, where each value begins, and which ones are null."""
+    """A binary column as three arrays: bytes, start of each value, and null flags."""
 
     data: Bytes
     offsets: Ints
@@ -79,14 +77,14 @@ class Column(NamedTuple):
 
 
 def _frozen(array: Any) -> Any:
-    """Read-only, as what comes from Arrow is: numba compiles a kernel anew for every kind of array it is given."""
+    """A read-only view, like Arrow's: numba compiles a kernel again for every kind of array."""
     array = array.view()
     array.flags.writeable = False
     return array
 
 
 def column_of(array: pa.Array | None, count: int) -> Column:
-    """A binary or string array as a column; no array at all is a column of nulls."""
+    """A binary or string array as a column; None is a column of nulls."""
     if array is None or pa.types.is_null(array.type):
         absent = (np.zeros(0, np.uint8), np.zeros(count + 1, np.int64), np.ones(count, np.uint8))
         return Column(*map(_frozen, absent))
@@ -111,7 +109,7 @@ def _is_large(kind: pa.DataType) -> bool:
 
 @compiled
 def _read_varint(data: Bytes, position: int, end: int, max_shift: int) -> tuple[Any, int]:
-    """A zigzag number and the position behind it; -1 for the position when it does not end in time."""
+    """A zigzag number and the position after it; position -1 if it does not end before `end`."""
     value = np.uint64(0)
     shift = 0
     while position < end:
@@ -130,7 +128,7 @@ def _read_varint(data: Bytes, position: int, end: int, max_shift: int) -> tuple[
 
 @compiled
 def _read_span(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
-    """Where a nullable field begins, its length (-1 is null), and what follows; -1 for what follows is damage."""
+    """Start, length (-1 is null) and end of a nullable field; end -1 for damage."""
     length, position = _read_varint(data, position, end, 28)
     if position < 0 or length < -1 or length > end - position:
         return 0, 0, -1
@@ -141,7 +139,7 @@ def _read_span(data: Bytes, position: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def _skip_headers(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """How many headers there are, and the position behind them; -1 for damage."""
+    """The number of headers and the position after them; position -1 for damage."""
     count, position = _read_varint(data, position, end, 28)
     if position < 0 or count < 0 or count * 2 > end - position:
         return 0, -1
@@ -159,7 +157,7 @@ def _skip_headers(data: Bytes, position: int, end: int) -> tuple[int, int]:
 def _read_record(
     data: Bytes, position: int, size: int, previous: int, last_delta: int, found: Any
 ) -> int:
-    """Fills `found` with one record; the position behind it, or the reason why it is none."""
+    """Fills `found` with one record; returns the position after it, or a negative reason."""
     length, position = _read_varint(data, position, size, 28)
     if position < 0:
         return -1
@@ -189,7 +187,7 @@ def _read_record(
 
 @compiled
 def _scan(data: Bytes, count: int, last_delta: int, found: Any) -> int:
-    """Fills a row of `found` per record; 0, or the reason why this is not a batch."""
+    """Fills a row of `found` per record; returns 0, or a negative reason."""
     position = 0
     previous = -1
     for i in range(count):
@@ -202,7 +200,7 @@ def _scan(data: Bytes, count: int, last_delta: int, found: Any) -> int:
 
 @compiled
 def _gather(data: Bytes, starts: Ints, lengths: Ints, out: Bytes, ends: Any, position: int) -> int:
-    """Copies the spans behind each other; a null (-1) has no bytes."""
+    """Copies the spans one after the other; a null (-1) has no bytes."""
     for i in range(len(starts)):
         if lengths[i] > 0:
             copy_bytes(out, position, data, starts[i], lengths[i])
@@ -238,10 +236,9 @@ def decode_batches(
     values: bool = True,
     headers: bool = False,
 ) -> Iterator[DecodedColumns]:
-    """The records of [start, end) in these batches; BatchError when one does not hold what its header says.
+    """The records of [start, end) in these batches; BatchError for a damaged batch.
 
-    So many batches become one set of columns as open to `group_bytes`. The size is known when a
-    batch is open and not before: a few compressed bytes may be a great many.
+    Batches are grouped into columns of about `group_bytes`, by their decompressed size.
     """
     group: list[_Opened] = []
     size = 0
@@ -307,7 +304,7 @@ def _timestamps(opened: _Opened) -> Ints:
 
 
 def _binary(opened: list[_Opened], column: int) -> pa.Array:
-    """One field of all records as an Arrow array; column + 1 holds the lengths."""
+    """One field of all records as an Arrow array; column + 1 has the lengths."""
     count = sum(len(o.found) for o in opened)
     size = sum(int(np.maximum(o.found[:, column + 1], 0).sum()) for o in opened)
     data = np.empty(size, np.uint8)
@@ -333,7 +330,7 @@ def _headers(opened: _Opened) -> Iterator[list[dict[str, Any]] | None]:
 
 
 def _read_headers(payload: memoryview, start: int, count: int) -> list[dict[str, Any]]:
-    """Headers of a record that the scan has found to be sound; their count is skipped."""
+    """The headers of a record that the scan has checked; skips their count."""
     position = start
     while payload[position] >= 128:
         position += 1
@@ -343,7 +340,6 @@ def _read_headers(payload: memoryview, start: int, count: int) -> list[dict[str,
         name, position = read_nullable_bytes(payload, position, len(payload))
         value, position = read_nullable_bytes(payload, position, len(payload))
         assert name is not None, "the scan refuses a header without a name"
-        # No broker looks at names, so some are not UTF-8. Kafka's Java client reads on, and so do
-        # we.
+        # Brokers do not check names, so some are not UTF-8. Kafka's Java client accepts them too.
         headers.append({"key": name.decode("utf-8", "replace"), "value": value})
     return headers

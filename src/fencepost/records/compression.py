@@ -1,12 +1,11 @@
-"""The five codecs of a batch, and the promise that none of them can fill the memory.
+"""The five codecs of a batch, with bounded memory.
 
-Decompression writes into a buffer of known size and starts again with a larger one when that is
-full, up to `limits.MAX_DECOMPRESSED_BYTES`: a few bytes of zstd can claim to be terabytes.
+Decompression writes into a buffer of known size, and repeats with a larger one if that is full, up
+to `limits.MAX_DECOMPRESSED_BYTES`: a few bytes of zstd can unpack to terabytes.
 
-- gzip: one or more members. Kafka reads all of them.
-- snappy: Java's stream, a header of 16 bytes and then blocks of [i32 size][raw snappy], as
-  snappy-java writes it; clients outside Java sometimes send one raw block without any of that, and
-  Kafka reads it too.
+- gzip: one or more members, as in Kafka.
+- snappy: the stream of snappy-java, a header of 16 bytes and blocks of [i32 size][raw snappy]. Some
+  clients send one raw block instead; Kafka reads it too.
 - lz4: the LZ4 frame with independent blocks (Kafka's reader refuses linked ones, KIP-57).
 - zstd: one frame.
 """
@@ -50,12 +49,12 @@ _FIRST_GUESS_BYTES: Final = 64 * 1024
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """The records part of a batch, as Kafka's Java client would accept it."""
+    """Compresses the records of a batch so that Kafka's Java client can read them."""
     return _COMPRESS[codec](data)
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
-    """What `compress` was given; BatchError for damage, an unknown codec, or more than `max_bytes`."""
+    """Decompresses; BatchError for damage, an unknown codec, or more than `max_bytes`."""
     reader = _DECOMPRESS.get(codec)
     if reader is None:
         raise BatchError(
@@ -77,7 +76,7 @@ def _compress_lz4(data: Buffer) -> bytes:
     compressor = cramjam.lz4.Compressor(
         level=_LZ4_LEVEL, content_checksum=False, block_linked=False
     )
-    # It takes nothing but bytes; of bytes this makes no copy.
+    # It accepts only bytes; bytes() of bytes is no copy.
     compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
@@ -159,12 +158,12 @@ def _decompress_raw_snappy(data: memoryview, max_bytes: int) -> Buffer:
 def _bounded(
     codec: str, decompress_into: Callable[[Buffer, bytearray | mmap.mmap], int]
 ) -> _Reader:
-    """A reader that tries ever larger buffers: cramjam says only that the output did not fit."""
+    """A reader that retries with larger buffers: cramjam only reports that one was too small."""
 
     def read(data: Buffer, max_bytes: int) -> Buffer:
         size = min(max_bytes, max(_FIRST_GUESS_BYTES, 4 * len(data)))
         while True:
-            # A bytearray is filled with zeros first, for a tenth of a second if it is large.
+            # A large bytearray takes a tenth of a second to fill with zeros.
             out = bytearray(size) if size <= _FIRST_GUESS_BYTES else mmap.mmap(-1, size)
             try:
                 written = decompress_into(data, out)

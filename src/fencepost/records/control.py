@@ -1,11 +1,11 @@
-"""End-of-transaction markers: control batches of one record that commit or abort what came before.
+"""Transaction markers: control batches of one record that commit or abort a transaction.
 
 Key:   int16 version 0, int16 type (0 ABORT, 1 COMMIT; 2 to 6 belong to KRaft)
 Value: int16 version 0, int32 coordinatorEpoch (leader epoch of the partition of
        __transaction_state)
 
-A reader takes a higher version for 0, as Kafka does, and refuses a negative one. A type that is
-neither commit nor abort is no marker: readers step over it.
+A reader treats a higher version as 0, as Kafka does, and refuses a negative one. A type that is
+neither commit nor abort is no marker: readers skip it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VALUE: Final = struct.Struct(">hi")
 ABORT_TYPE: Final = 0
 COMMIT_TYPE: Final = 1
 _PLAIN: Final = struct.Struct(">5shhbhib")
-"""A marker's one record as every broker writes it: no deltas, version 0, no headers."""
+"""The record of a marker as every broker writes it: no deltas, version 0, no headers."""
 _PLAIN_BATCH_BYTES: Final = HEADER_BYTES + _PLAIN.size
 _PLAIN_START: Final = b"\x20\x00\x00\x00\x08"
 _PLAIN_VALUE_LENGTH: Final = 12  # zigzag of 6
@@ -33,7 +33,7 @@ _MARKER_KEYS: Final = {False: _KEY.pack(0, ABORT_TYPE), True: _KEY.pack(0, COMMI
 
 @dataclass(slots=True, init=False)
 class Marker:
-    """How a producer's open transaction in this partition ended, and on whose word."""
+    """The result of a transaction, and the epoch of the coordinator that wrote it."""
 
     commit: bool
     coordinator_epoch: int
@@ -52,7 +52,7 @@ def build_marker(
     base_offset: int = 0,
     leader_epoch: int = 0,
 ) -> SealedBatch:
-    """A batch of 78 bytes."""
+    """Builds the control batch of a marker, 78 bytes."""
     return build_pairs(
         [(_MARKER_KEYS[marker.commit], _VALUE.pack(0, marker.coordinator_epoch))],
         timestamp_ms=timestamp_ms,
@@ -66,7 +66,7 @@ def build_marker(
 
 
 def read_marker(batch: SealedBatch) -> Marker | None:
-    """The marker of a control batch; None for data, for an emptied batch and for KRaft's control records."""
+    """The marker of a control batch; None for data, emptied batches and other control types."""
     if not batch.is_control or batch.record_count == 0:
         return None
     if len(batch.data) == _PLAIN_BATCH_BYTES and batch.codec == 0:
@@ -81,7 +81,7 @@ def read_marker(batch: SealedBatch) -> Marker | None:
 
 
 def marker_of(record: Record) -> Marker | None:
-    """The marker that one record of a control batch stands for."""
+    """The marker in a record of a control batch; None for another control type."""
     if record.key is None or len(record.key) < _KEY.size:
         raise BatchError(ErrorCode.INVALID_RECORD, "a control record without a type")
     version, kind = _KEY.unpack_from(record.key)

@@ -1,11 +1,11 @@
-"""The state of a coordinator at one offset of its log, so that what is before it need not be read again.
+"""The checkpoint of a coordinator: its state at one offset of its log.
 
     int16 version 0, u32 CRC-32C of everything after byte 6, int64 offset, int32 count,
     then per key: int32 length and bytes of the key, int32 length and bytes of the value
 
-The pairs are those that a perfectly compacted log would hold up to the offset, in its own bytes.
-The file is ours, and Kafka's tools pass it by. One that is damaged in any way is worth nothing: the
-log has it all.
+The pairs are those of a fully compacted log up to the offset, byte for byte. The load reads the log
+only after the offset. Kafka has no such file, and its tools ignore it. A damaged checkpoint is
+ignored: the log has everything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSION: Final = 0
 
 
 def encode_checkpoint(offset: int, pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The bytes of the file; `offset` is the first one that is not in it."""
+    """The content of the file; `offset` is the first offset that is not in it."""
     parts = [b""]
     count = 0
     for key, value in pairs:
@@ -39,7 +39,7 @@ def encode_checkpoint(offset: int, pairs: Iterable[tuple[bytes, bytes]]) -> byte
 
 
 def decode_checkpoint(data: bytes) -> tuple[int, list[tuple[bytes, bytes]]] | None:
-    """The offset and the pairs; None when the bytes are not what was written."""
+    """The offset and the pairs; None for a damaged file."""
     if len(data) < _PREFIX.size + _HEAD.size:
         return None
     version, crc = _PREFIX.unpack_from(data)

@@ -1,4 +1,4 @@
-"""One record of an internal topic as coordinators fold it, live and at load alike."""
+"""One record of an internal topic, as a coordinator applies it, live and at load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.records.opened import iterate_records
 
 
 class Entry(NamedTuple):
-    """A key and a value, or a marker, and who wrote it where."""
+    """A key and a value, or a marker, with its offset and producer."""
 
     offset: int
     producer_id: int
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 def entries_of(batch: SealedBatch) -> Iterator[Entry]:
-    """The entries of one batch; control records that are no markers are left out."""
+    """The entries of one batch, without control records that are no markers."""
     producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
     transactional = batch.is_transactional
     if not batch.is_control:

@@ -1,19 +1,19 @@
-"""Rows of Arrow columns into the open batches of many partitions at once, in compiled loops.
+"""Writes rows of Arrow columns into open batches of many partitions, in compiled loops.
 
-Theory of operation. A *lane* is a partition that rows go to, as a number. Every lane has at most
+Theory of operation. A *lane* is the number of a partition that rows go to. Every lane has at most
 one open batch, which grows in a *region* of one large array, the arena:
 
-    arena   | region 0: lane 3 | region 1: sealed, on its way | region 2: lane 0 | region 3: free | ...
+    arena   | region 0: lane 3 | region 1: sealed, sent | region 2: lane 0 | region 3: free | ...
 
     region  | room for a header | record | record | ... ->position          limit|
 
-`place_rows` decides the lane of every row, `OpenBatches.fill` copies each row once, to where it
-will be sent from. The compiled loop stops at a row that does not fit; then the lane's batch is
-sealed and given out, and a free region takes its place. Who is given a batch says when its region
-is free again (`take` waits for that), so the memory of a task is bounded whatever comes. When too
-many lanes are open, the fullest one is sealed early.
+`place_rows` decides the lane of every row. `OpenBatches.fill` copies each row once, to the place
+from which it is sent. The compiled loop stops at a row that does not fit. The lane's batch is then
+sealed and yielded, and the lane gets a free region. The receiver of a batch frees its region
+(`take` waits for that), so the memory of a task is bounded. If too many lanes are open, the fullest
+one is sealed early.
 
-A record larger than a region becomes a batch of its own, outside of the arena.
+A record larger than a region becomes a separate batch outside the arena.
 """
 
 from __future__ import annotations
@@ -34,22 +34,19 @@ from fencepost.records.columns import Bytes, Column, Ints, compiled, copy_bytes
 from fencepost.records.compression import compress
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""Above what a record without headers needs beside key and value: five varints, attributes, header
-count."""
+"""An upper bound of a record's bytes besides key and value, without headers: five varints,
+attributes, header count."""
 
 ANY_COUNT: Final = 2**31 - 1
 NOT_CHOSEN: Final = -(2**40)
-"""Where a row leaves its partition open: a number that no int column can hold."""
+"""Marks a row without a chosen partition: a number that no int column can hold."""
 
 # Placement.
 
 
 @compiled
 def _murmur2(data: Bytes, start: int, end: int) -> int:
-    """Kafka's hash of data[start:end], its sign cleared.
-
-    See client/partitioner.py for the plain one.
-    """
+    """Kafka's hash of data[start:end] without its sign, as in client/partitioner.py."""
     m = np.uint32(0x5BD1E995)
     size = end - start
     value = np.uint32(0x9747B28C) ^ np.uint32(size)
@@ -90,7 +87,7 @@ def _place_rows(
     run_bytes: int,
     lanes: Any,
 ) -> tuple[int, int]:
-    """Fills `lanes`; the first row whose partition does not exist (or -1), and how many bytes had no key."""
+    """Fills `lanes`; returns the first row with a wrong partition, or -1, and keyless bytes."""
     for row in range(len(lanes)):
         topic = topics[row] if len(topics) else 0
         partition = chosen[row] if len(chosen) else NOT_CHOSEN
@@ -108,11 +105,11 @@ def _place_rows(
 
 
 class Placed(NamedTuple):
-    """Where rows go."""
+    """The lanes of some rows."""
 
     lanes: Ints
     wrong_row: int
-    """The first row that wants a partition which does not exist, or -1."""
+    """The first row whose partition does not exist; -1 if there is none."""
     keyless_bytes: int
 
 
@@ -128,9 +125,9 @@ def place_rows(
     keyless_bytes: int,
     run_bytes: int,
 ) -> Placed:
-    """The lane of every row: by the chosen partition, by the key, or by turns of so many bytes.
+    """The lane of every row: by its chosen partition, by its key, or in turns by bytes.
 
-    `topics` may be empty: all rows go to topic 0; and `chosen` too: no row has chosen.
+    With empty `topics` all rows go to topic 0; with empty `chosen` no row has chosen a partition.
     """
     lanes = np.empty(len(keys.nulls), np.int64)
     wrong_row, keyless_bytes = _place_rows(
@@ -209,7 +206,7 @@ def _append_rows(
     counts: Ints,
     most: Ints,
 ) -> int:
-    """Writes rows to their lanes, from `row` on; the first row that did not fit, or how many there are."""
+    """Writes rows to their lanes; returns the first row that does not fit, or their number."""
     while row < len(lanes):
         lane = lanes[row]
         delta = counts[lane]
@@ -234,13 +231,13 @@ def _append_rows(
 
 
 class EncodedBatch(NamedTuple):
-    """A transactional batch without a producer, and without a CRC: whoever writes the producer seals it."""
+    """A transactional batch without producer and CRC: the writer adds both."""
 
     lane: int
     record_count: int
     data: bytearray | memoryview
     region: int | None
-    """What `data` is a view of; None when the bytes are its own."""
+    """The region that `data` is a view of; None for a separate batch."""
 
 
 class OpenBatches:
@@ -271,7 +268,7 @@ class OpenBatches:
         )
 
     def add_lanes(self, firsts: Sequence[int]) -> None:
-        """More lanes, each with the most records that its first batch may have."""
+        """Adds lanes, each with the maximum number of records of its first batch."""
         more = np.zeros(len(firsts), np.int64)
         self._positions = np.concatenate([self._positions, more])
         self._counts = np.concatenate([self._counts, more])
@@ -279,7 +276,7 @@ class OpenBatches:
         self._most = np.concatenate([self._most, np.array(firsts, np.int64)])
 
     def fill(self, keys: Column, values: Column, lanes: Ints) -> Iterator[EncodedBatch]:
-        """Takes these rows in; gives out the batches that they made full."""
+        """Adds rows; yields the batches that became full."""
         row = 0
         while True:
             row = _append_rows(
@@ -308,7 +305,7 @@ class OpenBatches:
                 self._begin(lane)
 
     def close_all(self) -> Iterator[EncodedBatch]:
-        """The batches that are open, in the order of their lanes."""
+        """Yields the open batches, in the order of their lanes."""
         for lane in sorted(self._open):
             yield self._close(lane)
 
@@ -330,7 +327,7 @@ class OpenBatches:
         return EncodedBatch(lane, count, data, None)
 
     def _alone(self, lane: int, keys: Column, values: Column, row: int, size: int) -> EncodedBatch:
-        """A record that no region can hold, as a batch of its own."""
+        """Builds a separate batch for a record that fits into no region."""
         room = np.empty(HEADER_BYTES + size, np.uint8)
         at = np.array([HEADER_BYTES], np.int64)
         limit, count, one = np.array([len(room)]), np.zeros(1, np.int64), np.ones(1, np.int64)
@@ -342,7 +339,7 @@ class OpenBatches:
         return EncodedBatch(lane, 1, data, None)
 
     def _headed(self, content: Bytes, record_count: int) -> tuple[bytearray | memoryview, bool]:
-        """Writes the header before the records: in place, unless they are compressed."""
+        """Writes the header before the records; in place, unless they are compressed."""
         data: bytearray | memoryview = content.data
         if self._codec:
             data = bytearray(HEADER_BYTES)

@@ -3,7 +3,7 @@
     key    int16 record type
              0, 1   an offset: group STRING, topic STRING, partition int32 (0 is an old 1)
              2      a group: group STRING
-             others groups of the newer protocols, which are to be skipped
+             others groups of the newer protocols, which readers skip
     value  int16 version, then
 
     of an offset                              of a group
@@ -13,19 +13,19 @@
       commit time       int64                   leader          nullable STRING
       expiry time       int64 (v1 alone)        state time      int64 (v2+)
       tag 0 (v4)        topic id uuid           members         array of: member id STRING,
-                                                  instance id nullable STRING (v3+), client id STRING,
-                                                  client host STRING, rebalance timeout int32 (v1+),
-                                                  session timeout int32, subscription BYTES,
-                                                  assignment BYTES
+                                                  instance id nullable STRING (v3+), client id
+                                                  STRING, client host STRING, rebalance timeout
+                                                  int32 (v1+), session timeout int32, subscription
+                                                  BYTES, assignment BYTES
 
-Version 4 of both is flexible. Apache Kafka 4.3 writes an offset as version 4, or as version 1 when
-an old client asked for a retention of its own, and a group as version 3; so do we. A null value is
-a tombstone.
+Version 4 of both is flexible. Like Apache Kafka 4.3 we write an offset as version 4, or as version
+1 if an old client requested a retention time, and a group as version 3. A null value is a
+tombstone.
 
 A transactional offset is the same record in a transactional batch; a marker in the same partition
-says what becomes of it. Ours carries the topic id, which Kafka leaves out there: an offset must not
-pass to a later topic of the same name. Commits are many, so the value of an offset is written by
-hand; the declared form reads it, and is the oracle of the writer in the tests.
+commits or aborts it. Ours has the topic id, which Kafka omits there: an offset must not pass to a
+later topic of the same name. Commits are frequent, so the value of an offset is written by hand.
+The declared form reads it, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_LEADER_EPOCH: Final = -1
 
 
 class OffsetKey(NamedTuple):
-    """The partition whose offset a record of a group holds."""
+    """The group and the partition of an offset."""
 
     group_id: str
     partition: TopicPartition
@@ -56,10 +56,7 @@ class GroupKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """A committed offset.
-
-    `expire_timestamp_ms` is -1 unless the client asked for a retention of its own.
-    """
+    """A committed offset; `expire_timestamp_ms` is -1 without a retention from the client."""
 
     offset: int
     leader_epoch: int
@@ -70,7 +67,7 @@ class OffsetValue(NamedTuple):
 
 
 class MemberValue(NamedTuple):
-    """A member of a group as its generation began."""
+    """A member of a group at the start of a generation."""
 
     member_id: str
     group_instance_id: str | None
@@ -83,10 +80,7 @@ class MemberValue(NamedTuple):
 
 
 class GroupValue(NamedTuple):
-    """A generation of a group: who is in it and what each was assigned.
-
-    Without members the group is empty.
-    """
+    """A generation of a group with its members and their assignments."""
 
     protocol_type: str | None
     generation_id: int
@@ -97,14 +91,14 @@ class GroupValue(NamedTuple):
 
 
 class OffsetRecord(NamedTuple):
-    """An offset, or with None its tombstone."""
+    """An offset, or its tombstone (None)."""
 
     key: OffsetKey
     value: OffsetValue | None
 
 
 class GroupRecord(NamedTuple):
-    """A group, or with None its tombstone."""
+    """A group, or its tombstone (None)."""
 
     key: GroupKey
     value: GroupValue | None
@@ -178,7 +172,7 @@ _EXPIRING_VERSION: Final = 1
 
 
 def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
-    """The bytes of a record's key and value."""
+    """Key and value of a record as bytes."""
     if isinstance(record, OffsetRecord):
         value = record.value
         return encode_offset_key(record.key), None if value is None else encode_offset(value)
@@ -206,7 +200,7 @@ _TOPIC_ID_TAG: Final = b"\x01\x00\x10"  # one tag, number 0, 16 bytes
 
 
 def encode_offset(value: OffsetValue) -> bytes:
-    """The value of an offset, in the version that Kafka would choose."""
+    """The value of an offset, in the version that Kafka writes."""
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return _encode_expiring_offset(value)
     metadata = value.metadata.encode()
@@ -272,10 +266,7 @@ def _member_form(member: MemberValue) -> MemberMetadata:
 
 
 def decode_record(key: bytes, value: bytes | None) -> LogRecord | None:
-    """What a record says; None for a type or a version of another Kafka, which is to be skipped.
-
-    WireError for bytes that are no such record.
-    """
+    """Decodes a record; None for an unknown type or version, WireError for other bytes."""
     kind, body = _split(key, "key")
     if kind in (0, _OFFSET_TYPE):
         return _decode_offset_record(decode(OffsetCommitKey, kind, body), value)

@@ -1,14 +1,15 @@
 """The three indexes beside a segment, as Kafka writes them.
 
-.index      relative offset i32, position i32. The offset is the LAST one of the batch at that position,
-            so a search for the largest entry <= target may start reading there without missing anything.
-.timeindex  timestamp i64, relative offset i32: "up to here no record is newer than this". The offset is
+.index      relative offset i32, position i32. The offset is the LAST one of the batch at that
+            position, so a search that starts at the largest entry <= target misses nothing.
+.timeindex  timestamp i64, relative offset i32: no record up to the offset is newer. The offset is
             the last one of the batch that has that maximum. Timestamps strictly increase.
-.txnindex   version i16 = 0, producerId i64, firstOffset i64, lastOffset i64 (that of the ABORT marker),
-            lastStableOffset i64: aborted transactions that had data here. Made on first use.
+.txnindex   version i16 = 0, producerId i64, firstOffset i64, lastOffset i64 (that of the ABORT
+            marker), lastStableOffset i64: aborted transactions with data. Created with the first
+            entry.
 
-Relative means: minus the base offset in the file's name. Positions are below 2 GiB because segments
-are.
+Relative means: minus the base offset in the file's name. Segments, and so positions, are below 2
+GiB.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class AbortedTxn(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the ABORT marker."""
+    """The offset of the ABORT marker."""
     last_stable_offset: int
 
 
@@ -45,7 +46,7 @@ def encode_offset_index(relative_offsets: array[int], positions: array[int]) -> 
 
 
 def decode_offset_index(data: bytes) -> tuple[array[int], array[int]]:
-    """The two columns of an `.index`; ValueError when it cannot be one."""
+    """The two columns of an `.index`; ValueError for a wrong size."""
     if len(data) % OFFSET_ENTRY_BYTES:
         raise ValueError(f"{len(data)} bytes are no offset index")
     both = _swapped(array("i", data))
@@ -63,9 +64,9 @@ def encode_time_index(timestamps: array[int], relative_offsets: array[int]) -> b
 
 
 def decode_time_index(data: bytes) -> tuple[array[int], array[int]]:
-    """The two columns of a `.timeindex`, timestamps and relative offsets; ValueError when it cannot be one.
+    """The two columns of a `.timeindex`: timestamps, relative offsets; ValueError for a wrong size.
 
-    Twelve bytes are no size that an array knows, so the words are sorted into columns: hundreds of
+    An array has no items of twelve bytes, so the words are sorted into columns: hundreds of
     thousands of entries must not cost an object each.
     """
     if len(data) % TIME_ENTRY_BYTES:
@@ -79,7 +80,7 @@ def decode_time_index(data: bytes) -> tuple[array[int], array[int]]:
 
 
 def _swapped(column: array[int]) -> array[int]:
-    """From the machine's byte order to the file's, or back."""
+    """Swaps between the machine's byte order and the file's."""
     if not _SWAP:
         return column
     copy = column[:]
@@ -93,7 +94,7 @@ def encode_aborted_txn(txn: AbortedTxn) -> bytes:
 
 
 def decode_aborted_txns(data: bytes) -> list[AbortedTxn]:
-    """All entries of a `.txnindex`; ValueError for a version or an order that Kafka never writes."""
+    """All entries of a `.txnindex`; ValueError for a wrong version or order."""
     if len(data) % ABORTED_TXN_BYTES:
         raise ValueError(f"{len(data)} bytes are no transaction index")
     txns: list[AbortedTxn] = []

@@ -1,10 +1,10 @@
-"""Kafka's checkpoint of a metadata log: `<end offset>-<epoch>.checkpoint`, batches like those of a log.
+"""Kafka's checkpoint of the metadata log: `<end offset>-<epoch>.checkpoint`, a file of batches.
 
     a control batch with a SnapshotHeaderRecord (type 3: the time of the last record)
-    batches of metadata records that lead from nothing to the state before the end offset
+    batches of metadata records with the whole state before the end offset
     a control batch with a SnapshotFooterRecord (type 4)
 
-Offsets count from 0 within the file. Whoever has read it goes on with the log at the end offset.
+Offsets count from 0 within the file. The load continues with the log at the end offset.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _NAME: Final = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 
 
 def checkpoint_name(end_offset: int, epoch: int) -> str:
-    """The file for the state before `end_offset`."""
+    """The name of the checkpoint of the state before `end_offset`."""
     return f"{end_offset:020d}-{epoch:010d}.checkpoint"
 
 
 def checkpoint_offset(name: str) -> int | None:
-    """The end offset in a file's name; None for the name of another kind of file."""
+    """The end offset in a file name; None if it is no checkpoint."""
     match = _NAME.fullmatch(name)
     return int(match.group(1)) if match else None
 
@@ -74,7 +74,7 @@ def encode_checkpoint(records: Iterable[MetadataRecord], *, timestamp_ms: int, e
 
 
 def decode_checkpoint(data: bytes) -> Iterator[MetadataRecord]:
-    """The records of a file; BatchError or WireError for one that is damaged or not whole."""
+    """The records of a file; BatchError or WireError if it is damaged or incomplete."""
     batches = split_batches(data)
     for batch in batches:
         seal_check(batch)

@@ -1,24 +1,23 @@
 """Records of `__cluster_metadata`, byte for byte those of Kafka's KRaft.
 
     key    null
-    value  uvarint frame version 1, uvarint record type, uvarint record version, body (always flexible)
+    value  uvarint frame version 1, uvarint record type, uvarint record version, flexible body
 
-    type  record                        what it says
-    0     RegisterBrokerRecord          a broker is there, and where clients reach it
-    1     UnregisterBrokerRecord        it is gone for good
+    type  record                        meaning
+    0     RegisterBrokerRecord          a broker has started, with its addresses
+    1     UnregisterBrokerRecord        a broker was removed
     2     TopicRecord                   a topic exists, under this id
     3     PartitionRecord               one of its partitions: copies, leader, epochs
-    4     ConfigRecord                  a setting of a resource; a null value takes it away
-    5     PartitionChangeRecord         what changed of a partition; naming a leader raises its leader epoch
-    9     RemoveTopicRecord             the topic, its partitions and its settings are gone
+    4     ConfigRecord                  a setting of a resource; a null value removes it
+    5     PartitionChangeRecord         a change of a partition; a leader raises its leader epoch
+    9     RemoveTopicRecord             a topic, its partitions and its settings were removed
     12    FeatureLevelRecord            a feature of the cluster and its level
     15    ProducerIdsRecord             the first producer id that no block has reserved yet
     17    BrokerRegistrationChangeRecord  a broker was fenced (1) or is back (-1)
     20    NoOpRecord                    nothing
 
-Kafka's DumpLogSegments --cluster-metadata-decoder prints them. What a later Kafka may add beside
-these is not skipped but refused: a state with a hole in it is worse than a broker that does not
-start.
+Kafka's DumpLogSegments --cluster-metadata-decoder prints them. A record of another type is refused,
+not skipped: an incomplete state is worse than a broker that does not start.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 CLIENT_METRICS_RESOURCE: Final = 16
 GROUP_RESOURCE: Final = 32
-"""Types of resources that have settings, by the numbers of ConfigRecord and the config requests."""
+"""Resource types with settings, as in ConfigRecord and the config requests."""
 
 CLUSTER_DEFAULT: Final = ""
-"""The resource name under which the settings of all brokers stand."""
+"""The resource name for the settings of all brokers."""
 
 NO_LEADER_CHANGE: Final = -2
 FENCED: Final = 1
@@ -57,7 +56,7 @@ class BrokerEndpoint:
 
 @struct
 class BrokerFeature:
-    """A feature that a broker could do."""
+    """A feature that a broker supports."""
 
     name: str = field("string")
     min_supported_version: int = field("int16")
@@ -82,7 +81,7 @@ class RegisterBrokerRecord:
 
 @message(versions="0", flexible="0+")
 class UnregisterBrokerRecord:
-    """A broker will not come back."""
+    """A broker was removed."""
 
     broker_id: int = field("int32")
     broker_epoch: int = field("int64")
@@ -121,7 +120,7 @@ class PartitionRecord:
 
 @message(versions="0", flexible="0+")
 class ConfigRecord:
-    """A setting, or with a null value the end of one."""
+    """A setting; a null value removes it."""
 
     resource_type: int = field("int8")
     resource_name: str = field("string")
@@ -131,7 +130,7 @@ class ConfigRecord:
 
 @message(versions="0-2", flexible="0+")
 class PartitionChangeRecord:
-    """What is different about a partition now; what is absent stays."""
+    """A change of a partition; absent fields stay."""
 
     partition_id: int = field("int32", default=-1)
     topic_id: bytes = field("uuid")
@@ -154,7 +153,7 @@ class PartitionChangeRecord:
 
 @message(versions="0", flexible="0+")
 class RemoveTopicRecord:
-    """A topic is gone."""
+    """A topic was removed."""
 
     topic_id: bytes = field("uuid")
 
@@ -178,7 +177,7 @@ class ProducerIdsRecord:
 
 @message(versions="0", flexible="0+")
 class BrokerRegistrationChangeRecord:
-    """A broker is to be left alone, or may be used again."""
+    """A broker was fenced or unfenced."""
 
     broker_id: int = field("int32")
     broker_epoch: int = field("int64")
@@ -187,7 +186,7 @@ class BrokerRegistrationChangeRecord:
 
 @message(versions="0", flexible="0+")
 class NoOpRecord:
-    """Nothing; Kafka writes it to show that its controller lives."""
+    """Nothing; Kafka's controller writes it as a sign of life."""
 
 
 MetadataRecord = (
@@ -217,7 +216,7 @@ _WRITTEN: Final[dict[type[MetadataRecord], tuple[int, int]]] = {
     BrokerRegistrationChangeRecord: (17, 0),
     NoOpRecord: (20, 0),
 }
-"""The type and the version under which each record is written."""
+"""The type and the version of each record when it is written."""
 
 _BY_TYPE: Final[dict[int, type[MetadataRecord]]] = {
     record_type: form for form, (record_type, _) in _WRITTEN.items()
@@ -237,7 +236,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 
 
 def decode_record(data: bytes) -> MetadataRecord:
-    """The record in a value; WireError for bytes that are none, or one that we do not know."""
+    """The record in a value; WireError for other bytes or an unknown type."""
     frame_version, position = _read_unsigned_varint(data, 0)
     if frame_version != FRAME_VERSION:
         raise WireError(f"a metadata record has frame version {frame_version}")

@@ -1,4 +1,4 @@
-"""A batch opened: its records, one by one, with every length checked against the bytes that are there.
+"""Opens a batch: reads its records, and checks every length against the bytes that are left.
 
 One record inside a batch (all lengths and deltas are zigzag varints, -1 is null):
 
@@ -22,7 +22,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record. For writing, `offset` does not matter and a missing time means the batch's."""
+    """One record; a writer ignores `offset`, and replaces a missing time by the batch's."""
 
     offset: int = 0
     timestamp_ms: int = NO_TIMESTAMP
@@ -32,16 +32,15 @@ class Record(NamedTuple):
 
 
 def open_batch(batch: SealedBatch, *, name_errors: str = "strict") -> list[Record]:
-    """All records of a sealed batch; BatchError when it does not hold what its header says.
+    """All records of a sealed batch; BatchError if its content contradicts its header.
 
-    A name of a header that is not UTF-8 is damage, unless `name_errors` says how to decode it
-    ("replace").
+    A header name that is not UTF-8 is damage, unless `name_errors` says otherwise ("replace").
     """
     return list(iterate_records(batch, name_errors=name_errors))
 
 
 def iterate_records(batch: SealedBatch, *, name_errors: str = "strict") -> Iterator[Record]:
-    """The records of `open_batch` as they are read; what follows damage is not reached."""
+    """The records of `open_batch` one by one; BatchError at the first damage."""
     if len(batch.data) != batch.size_bytes:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is not all there")
     payload = bytes(decompress(batch.codec, memoryview(batch.data)[HEADER_BYTES:]))
@@ -93,6 +92,7 @@ def _read_record(
 
 
 def read_headers(payload: Buffer, position: int, end: int, name_errors: str) -> tuple[Headers, int]:
+    """The headers of a record, and the position after them."""
     count, position = read_varint(payload, position)
     if not 0 <= count * 2 <= end - position:
         raise ValueError(f"a record claims {count} headers")
@@ -107,7 +107,7 @@ def read_headers(payload: Buffer, position: int, end: int, name_errors: str) -> 
 
 
 def read_nullable_bytes(payload: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
-    """Bytes with a varint length before them; -1 stands for null."""
+    """Bytes after a varint length (-1 is null), and the position after them."""
     length, position = read_varint(payload, position)
     if length == -1:
         return None, position

@@ -1,7 +1,8 @@
 """What a broker requires of a batch from a client, beyond its being whole.
 
-The order of the checks and their codes are Kafka's: the shape of the request first (`read_produced`),
-then the base offset, the size, the CRC and the rest of the header (`check_produced`).
+The order of the checks and their codes are Kafka's: the shape of the request first
+(`read_produced`), then the base offset, the size, the CRC and the rest of the header
+(`check_produced`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fencepost.records.compression import CODECS
 
 
 def read_produced(data: Buffer | None) -> SealedBatch | Refusal:
-    """Reads the single batch that a client sends to one partition; checks its header's length only."""
+    """Reads the single batch that a client sends to one partition; checks only its size."""
     if not data:
         return Refusal(ErrorCode.INVALID_RECORD, "a produce request without a batch")
     if len(data) < HEADER_BYTES:

@@ -1,11 +1,10 @@
-"""Looks through the records of a batch without making an object of any.
+"""Checks the records of a batch without an object per record.
 
-`open_batch` takes microseconds per record, so that a batch of 400,000 small ones stops the loop for
-a second. A broker that only wants to know whether each record has a key, and is what its header
-says, reads the lengths and skips the rest. It does so some records at a time: whoever owns the loop
-decides how many there are in a turn.
+`open_batch` takes microseconds per record: a batch of 400,000 small records would stop the loop for
+a second. A check for keys and valid lengths reads the lengths and skips the rest, and it runs in
+steps: the caller decides how many records one step reads.
 
-Every bound is checked as in `opened.py`, and damage is told in the same words.
+All bounds are checked as in `opened.py`, with the same messages.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from fencepost.records.varint import read_varint, read_varlong
 
 
 class RecordScan:
-    """One pass over the records of a batch, in as many steps as its owner likes."""
+    """One pass over the records of a batch, in steps."""
 
     __slots__ = ("_batch", "_delta", "_index", "_payload", "_position", "keyless")
 
     def __init__(self, batch: SealedBatch, payload: Buffer) -> None:
-        """`payload` is the part behind the header, decompressed."""
+        """`payload` is the decompressed part after the header."""
         count = batch.record_count
         if not 0 <= count * MIN_RECORD_BYTES <= len(payload):
             raise BatchError(ErrorCode.INVALID_RECORD, f"{count} records in {len(payload)} bytes")
@@ -34,10 +33,10 @@ class RecordScan:
         self._index = 0
         self._delta = -1
         self.keyless: list[int] = []
-        """The first records without a key, by their place in the batch."""
+        """The first records without a key, by their index in the batch."""
 
     def step(self, count: int) -> bool:
-        """Looks at the next `count` records; True when there are no more. BatchError for damage."""
+        """Checks the next `count` records; True when there are no more. BatchError for damage."""
         last = min(self._index + count, self._batch.record_count)
         try:
             self._scan(last)
@@ -79,7 +78,7 @@ class RecordScan:
 
 
 def _skip(payload: Buffer, position: int, end: int) -> tuple[int, int]:
-    """The length of a key or value, and where it ends."""
+    """The length of a key or value, and the position after it."""
     length, position = read_varint(payload, position)
     if length == -1:
         return length, position
@@ -91,7 +90,7 @@ def _skip(payload: Buffer, position: int, end: int) -> tuple[int, int]:
 def find_time(
     batch: SealedBatch, payload: Buffer, timestamp_ms: int, start_offset: int
 ) -> tuple[int, int] | None:
-    """Time and offset of the first record from an offset on that is not older than a time; BatchError for damage."""
+    """Time and offset of the first record from `start_offset` on that is new enough."""
     try:
         return _find_time(batch, payload, timestamp_ms, start_offset)
     except (IndexError, ValueError) as problem:

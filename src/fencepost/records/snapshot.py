@@ -1,11 +1,11 @@
-"""Producer snapshots: what a partition remembers of its producers, at one offset.
+"""Producer snapshots: the producers of a partition at one offset.
 
     int16 version 1, u32 CRC-32C of everything after byte 6, int32 count, then per producer 46
     bytes: producerId i64, epoch i16, lastSequence i32, lastOffset i64, offsetDelta i32, timestamp
     i64, coordinatorEpoch i32, currentTxnFirstOffset i64 (-1: no transaction is open)
 
-Only the last batch of each producer is kept. A snapshot that is damaged in any way is worth
-nothing: the partition takes the next older one and replays more of the log.
+Only the last batch of each producer is kept. A damaged snapshot is ignored: the partition uses an
+older one and reads more of the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CRC_START: Final = 6
 
 
 class ProducerSnapshotEntry(NamedTuple):
-    """One producer's line; `last_offset` is -1 when only a marker of it was seen."""
+    """One producer; `last_offset` is -1 if only a marker of it is known."""
 
     producer_id: int
     producer_epoch: int
@@ -43,7 +43,7 @@ def encode_snapshot(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerSnapshotEntry]:
-    """The producers of a `.snapshot` file; ValueError for anything but exactly what was written."""
+    """The producers of a `.snapshot` file; ValueError for a damaged one."""
     if len(data) < _PREFIX.size:
         raise ValueError(f"a producer snapshot of {len(data)} bytes")
     version, crc, count = _PREFIX.unpack_from(data)

@@ -10,19 +10,18 @@
            partitions       nullable array of (topic, array of int32): null when Empty
            last update      int64
            start            int64    -1 when Empty
-           tags (v1)        0 previous producer id, 1 next producer id, 2 version of the client's protocol,
+           tags (v1)        0 previous producer id, 1 next producer id, 2 the client's TV,
                             10000 last producer epoch (ours)
 
 Version 0 has plain lengths and no tags, version 1 is flexible (KIP-915). A null value is a
-tombstone: the id has expired. A tag is written only when it differs from its default, in the order
-of the numbers.
+tombstone: the id has expired. A tag is written only if it differs from its default, in the order of
+the numbers.
 
-Kafka forgets the last producer epoch when a coordinator moves, so a producer whose InitProducerId
-was answered but whose answer was lost is fenced for nothing. We keep it in a tag that Kafka's
-readers skip.
+Kafka forgets the last producer epoch when a coordinator moves: a producer that lost the reply to
+InitProducerId is then fenced without need. We keep the epoch in a tag that Kafka's readers skip.
 
-Every transition of every transaction writes one value, so writing is by hand (`encode_value`); the
-declared form beside it reads, and is the oracle of the writer in the tests.
+Every transition of every transaction writes one value, so it is written by hand (`encode_value`).
+The declared form reads it, and tests compare the two.
 """
 
 from __future__ import annotations
@@ -39,12 +38,10 @@ from fencepost.wire.schema import field, message
 from fencepost.wire.schema import struct as wire_struct
 
 Partitions = Mapping[str, tuple[int, ...]]
-"""The partitions of a transaction: per topic its indexes, ascending. Nobody changes one in
-place."""
+"""The partitions of a transaction: per topic its indexes, ascending. Never changed in place."""
 
 NO_PARTITIONS: Final[Partitions] = {}
-"""The one empty mapping that all transactions without partitions share; most of 100,000 ids are
-such."""
+"""The empty mapping that all transactions without partitions share: most of 100,000 ids."""
 
 STATE_NAMES: Final = (
     "Empty",
@@ -56,7 +53,7 @@ STATE_NAMES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-"""What Kafka's tools print, by status byte."""
+"""The names in Kafka's tools, by status byte."""
 
 _EMPTY: Final = 0
 _LAST_WRITTEN_STATUS: Final = 5
@@ -67,10 +64,7 @@ LAST_PRODUCER_EPOCH_TAG: Final = 10_000
 
 @dataclass(slots=True, init=False)
 class TransactionMetadata:
-    """All that is known of a transactional id: one record of the log.
-
-    Replaced as a whole, never changed.
-    """
+    """The state of a transactional id: one record of the log, never changed in place."""
 
     producer_id: int
     previous_producer_id: int
@@ -149,8 +143,7 @@ class TransactionLogValue:
 
 _KEY_HEAD: Final = struct.Struct(">hh")
 
-# -- keys
-# -----------------------------------------------------------------------------------------------------
+# -- keys -----------------------------------------------------------------------------------------
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -160,7 +153,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id, or None for a record type of a later Kafka, which is to be skipped."""
+    """The transactional id; None for the record type of a later Kafka."""
     if len(key) < 2:
         raise WireError(f"a key of {len(key)} bytes cannot name its record type")
     if key[:2] != b"\0\0":
@@ -168,8 +161,7 @@ def decode_key(key: bytes) -> str | None:
     return decode(TransactionLogKey, 0, key[2:]).transactional_id
 
 
-# -- values
-# ---------------------------------------------------------------------------------------------------
+# -- values ---------------------------------------------------------------------------------------
 
 _HEAD: Final = struct.Struct(">hqhib")
 _ONE_INDEX: Final = struct.Struct(">iB")
@@ -186,7 +178,7 @@ _LAST_EPOCH_TAG_HEAD: Final = 0x904E  # tag 10000 as an unsigned varint; its siz
 
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
-    """Version 1, which Kafka writes from transaction.version 1 on."""
+    """Encodes version 1, which Kafka writes from transaction.version 1 on."""
     state = metadata.state
     partitions = metadata.partitions
     assert state != _EMPTY or not partitions, "an empty transaction has no partitions"
@@ -223,7 +215,7 @@ def _write_partitions(parts: list[bytes], partitions: Partitions) -> None:
 
 
 def _write_times_and_tags(parts: list[bytes], metadata: TransactionMetadata) -> None:
-    """Every record of a running coordinator has a previous producer id, so the usual case is one pack."""
+    """Most records have a previous producer id, so the usual case is one pack."""
     previous = metadata.previous_producer_id
     following = metadata.next_producer_id
     version = metadata.client_transaction_version
@@ -265,10 +257,7 @@ def _unsigned_varint(value: int) -> bytes:
 
 
 def decode_value(value: bytes) -> TransactionMetadata | None:
-    """What the record says; None for a version of a later Kafka, which is to be skipped.
-
-    WireError for bytes that are no such value.
-    """
+    """Decodes a value; None for a later version, WireError for other bytes."""
     if len(value) < 2:
         raise WireError(f"a value of {len(value)} bytes cannot name its version")
     version = int.from_bytes(value[:2], "big", signed=True)
@@ -283,7 +272,7 @@ def decode_value(value: bytes) -> TransactionMetadata | None:
     last_update_ms = form.transaction_last_update_timestamp_ms
     return TransactionMetadata(
         producer_id,
-        # Equal numbers become one object: with 100,000 ids in memory it is worth the line.
+        # Equal numbers share one object: that saves memory with 100,000 ids.
         producer_id if previous == producer_id else previous,
         form.next_producer_id,
         form.producer_epoch,
@@ -308,7 +297,7 @@ def _partitions_of(form: TransactionLogValue) -> Partitions:
 
 
 def new_metadata(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """An id that nobody has used: epoch -1, so that its first InitProducerId makes it 0."""
+    """A new id: epoch -1, which the first InitProducerId raises to 0."""
     return TransactionMetadata(
         producer_id=producer_id,
         previous_producer_id=NO_PRODUCER_ID,

@@ -1,8 +1,8 @@
 """Kafka's variable-length integers inside records: zigzag, seven bits at a time, low bits first.
 
-Readers return `(value, next_position)`. They raise `IndexError` where the bytes end and
-`ValueError` where a number is longer than it may be; `opened.py` turns both into `BatchError` once
-per batch, because a check per number would cost more than the number.
+Readers return `(value, next_position)`. They raise `IndexError` at the end of the bytes and
+`ValueError` for a number that is too long. `opened.py` turns both into `BatchError` once per batch:
+a check per number would cost more than the number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_SHIFT_64: Final = 63
 
 
 def write_varint(value: int) -> bytes:
-    """A signed integer of up to 64 bits; a 32-bit one comes out as Kafka's VARINT."""
+    """Encodes a signed integer of up to 64 bits, as VARINT or VARLONG."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
     return _SHORT[rest] if rest < len(_SHORT) else _write_unsigned(rest)
 
@@ -31,11 +31,11 @@ def _write_unsigned(rest: int) -> bytes:
 
 
 _SHORT: Final = tuple(map(_write_unsigned, range(1024)))
-"""The lengths of most keys and values, ready made."""
+"""Precomputed: the lengths of most keys and values."""
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """A VARINT: at most five bytes."""
+    """Reads a VARINT of at most five bytes."""
     byte = data[position]
     if byte < 128:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -43,7 +43,7 @@ def read_varint(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """A VARLONG: at most ten bytes."""
+    """Reads a VARLONG of at most ten bytes."""
     byte = data[position]
     if byte < 128:
         return (byte >> 1) ^ -(byte & 1), position + 1
