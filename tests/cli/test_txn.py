@@ -89,7 +89,7 @@ def test_list_as_a_table_has_a_row_per_id_and_a_sentence_for_none(servers: str) 
     assert "Ongoing" in table
     assert len(table.strip().splitlines()) == 4
     nothing = run("list", "--bootstrap-servers", servers, "--pattern", "nobody")
-    assert nothing.strip() == "No transactional id fits."
+    assert nothing.strip() == "No transactional id matches."
 
 
 def test_describe_joins_the_coordinator_and_the_log(servers: str) -> None:
@@ -153,7 +153,7 @@ def test_who_listens_and_does_not_answer_is_named_while_we_wait(
     said = capsys.readouterr()
     assert code == 1
     first, last = said.err.splitlines()
-    assert first == f"fencepost: waiting for an answer of {address} ..."
+    assert first == f"fencepost: waiting for an answer from {address} ..."
     assert last.startswith("fencepost: ListTransactions did not succeed within 400 ms")
     assert said.out == ""
 

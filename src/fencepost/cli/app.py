@@ -1,4 +1,4 @@
-"""Everything but `serve`, which `main` takes before this is imported; it is listed here for the help."""
+"""The typer app: all commands. `main` runs `serve` without importing this; it is here for the help."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    # One kind of help for all commands: `serve` shows its own, because it does not import typer.
+    # Plain help, so that all commands look alike: `serve` formats its own without typer.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -33,16 +33,17 @@ app = typer.Typer(
     add_help_option=False,
 )
 def serve(context: typer.Context) -> None:
+    """Runs the broker."""
     from fencepost.cli.serve import serve as run
 
     sys.exit(run(context.args))
 
 
 app.add_typer(txn.app, name="txn")
-app.add_typer(ledger.app, name="ledger", short_help="Look after the ledger of the Spark sink.")
-app.command(short_help="Read a stopped data directory, and say what is wrong with it.")(check)
-app.command(short_help="Take damaged records out of a stopped partition.")(repair)
-app.command(short_help="Run a pipeline on Spark, kill everything in turn, audit it.")(demo)
+app.add_typer(ledger.app, name="ledger", short_help="Manage the ledger of the Spark sink.")
+app.command(short_help="Check a stopped data directory for damage.")(check)
+app.command(short_help="Remove damaged records from partitions of a stopped directory.")(repair)
+app.command(short_help="Run a pipeline on Spark, kill each part in turn, audit it.")(demo)
 
 
 @app.command(
@@ -53,6 +54,7 @@ app.command(short_help="Run a pipeline on Spark, kill everything in turn, audit 
     add_help_option=False,
 )
 def bench(context: typer.Context) -> None:
+    """Runs the benchmarks of the checkout."""
     from fencepost.cli.bench import bench as run
 
     sys.exit(run(context.args))
@@ -60,7 +62,7 @@ def bench(context: typer.Context) -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        # Whoever asks why one broker is faster than another sees it here (docs/decisions/0007).
+        # The compiled broker is faster, so --version tells (docs/decisions/0007).
         is_compiled = not str(batch.__file__).endswith(".py")
         typer.echo(f"fencepost {fencepost.__version__}{' (compiled)' if is_compiled else ''}")
         raise typer.Exit
@@ -73,4 +75,4 @@ def options(
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Options of the command itself."""
+    """Options of `fencepost` itself."""

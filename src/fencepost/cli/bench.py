@@ -1,8 +1,8 @@
-"""`fencepost bench`: fencepost beside Apache Kafka, on this machine.
+"""`fencepost bench`: measures fencepost and Apache Kafka on this machine.
 
-What measures stands in the folder `bench` of the source and not in the package: it needs the tests'
-clients, Java and Maven. So the command looks for a checkout, first here and then around the
-package, and hands its arguments on.
+The benchmarks are in the folder `bench` of a checkout and not in the package: they need the test
+clients, Java and Maven. The command looks for a checkout around the current folder, then around the
+package, and passes its arguments on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CLIENT = "confluent_kafka"
 
 
 class NoBenchError(FencepostError):
-    """There is nothing to measure with here; the message says what to do."""
+    """There is no checkout to run the benchmarks from."""
 
 
 def bench(arguments: list[str]) -> int:
@@ -27,20 +27,20 @@ def bench(arguments: list[str]) -> int:
     _require_client(root)
     paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, paths)))
-    # -P: a `bench.py` that happens to lie in the current folder is not what was meant.
+    # -P: do not run a `bench.py` that happens to be in the current folder.
     command = [sys.executable, "-P", "-m", "bench", *arguments]
     with subprocess.Popen(command, env=environment) as measuring:
         while True:
             try:
                 return measuring.wait()
             except KeyboardInterrupt:
-                # Ctrl-C reached it too: it stops its brokers and deletes its files, and that takes
-                # a moment.
+                # The child got Ctrl-C too. Wait until it has stopped its brokers and deleted its
+                # files.
                 continue
 
 
 def can_measure() -> bool:
-    """Whether there is a checkout around; in the help of an installed wheel the command would only be in the way."""
+    """Whether there is a checkout. Without one the help does not list the command."""
     try:
         checkout(Path.cwd(), Path(__file__))
     except (NoBenchError, OSError):
@@ -49,19 +49,19 @@ def can_measure() -> bool:
 
 
 def checkout(*places: Path) -> Path:
-    """The root of the source tree that one of these places is in."""
+    """Returns the root of the source tree that contains one of these places."""
     for place in places:
         for folder in (place, *place.resolve().parents):
             if (folder / "bench" / "loads").is_dir() and (folder / "src" / "fencepost").is_dir():
                 return folder
     raise NoBenchError(
         "`fencepost bench` needs the source: get a checkout of fencepost, run `make venv` in "
-        "it, and call the command there"
+        "it, and run the command there"
     )
 
 
 def _require_client(root: Path) -> None:
-    """librdkafka is a client of the tests, not a dependency of the broker."""
+    """Fails if confluent-kafka, a development dependency, is missing."""
     from importlib.util import find_spec
 
     if find_spec(_CLIENT) is None:

@@ -1,4 +1,4 @@
-"""`fencepost check DIR`: reads a stopped data directory and says what is wrong with it."""
+"""`fencepost check DIR`: checks a stopped data directory for damage."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ def check(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Read a stopped data directory, and say what is wrong with it.
+    """Check a stopped data directory for damage.
 
-    Every batch, index, snapshot and checkpoint is read; nothing is changed. The exit code is 0 when
-    all is well, and 1 when something is damaged. Notes are no damage: the next start deals with
-    them.
+    Reads every batch, index, snapshot and checkpoint, and changes nothing. The exit code is 1 if
+    anything is damaged. Notes are not damage: the next start handles them.
     """
     from fencepost.base.system import SystemDisk
     from fencepost.broker.storage.directory_check import DirectoryCheck
@@ -60,7 +59,7 @@ def _row(finding: Finding) -> dict[str, str]:
 
 
 class _Progress:
-    """A line on the terminal now and then; nothing where nobody looks."""
+    """A progress line on the terminal from time to time; nothing elsewhere."""
 
     def __init__(self) -> None:
         self._told_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""How a command reaches a cluster, and the options with which it is told which one."""
+"""The connection of a command to a cluster, and its options."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from fencepost.client.options import Endpoint
 
 Servers = Annotated[
-    str, typer.Option("--bootstrap-servers", help="Where the cluster is.", metavar="HOST:PORT,...")
+    str,
+    typer.Option(
+        "--bootstrap-servers", help="The brokers of the cluster.", metavar="HOST:PORT,..."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 ClientConfig = Annotated[
     list[str],
-    typer.Option(
-        "--client-config", metavar="KEY=VALUE", help="A client setting, as Kafka names it."
-    ),
+    typer.Option("--client-config", metavar="KEY=VALUE", help="A client setting by Kafka's name."),
 ]
 
 PATIENCE_MS: Final = 10_000
-"""Somebody sits at the terminal. Kafka's clients try for a minute before they say that nobody is
-there."""
+"""A user is waiting at the terminal; Kafka's clients would retry for a minute."""
 
 _KNOCK_SECONDS: Final = 3.0
 """How long one address may take to accept a connection."""
 
 _SILENCE_SECONDS: Final = 1.0
-"""After so long without an answer it is said who is waited for."""
+"""After this time without an answer, a line says which brokers the command is waiting for."""
 
 
 @contextmanager
 def connect(servers: str, client_config: list[str]) -> Iterator[Cluster]:
-    """A client with the settings of the command line.
+    """Yields a client with the settings of the command line.
 
-    Where nobody listens, that is said at once.
+    Fails at once if no broker accepts a connection.
     """
     from fencepost.client.blocking import connect as connect_to
 
@@ -52,17 +52,17 @@ def connect(servers: str, client_config: list[str]) -> Iterator[Cluster]:
     for assignment in client_config:
         name, separator, value = assignment.partition("=")
         if not separator:
-            raise FencepostError(f"{assignment!r} is no setting; it must look like name=value.")
+            raise FencepostError(f"{assignment!r} is not a setting: write name=value.")
         options[name.strip()] = value.strip()
-    with connect_to(servers, options) as cluster, _saying_who_is_waited_for(servers):
-        _knock(cluster.options.bootstrap)
+    with connect_to(servers, options) as cluster, _reporting_a_wait(servers):
+        _require_listener(cluster.options.bootstrap)
         yield cluster
 
 
-def _knock(endpoints: tuple[Endpoint, ...]) -> None:
-    """FencepostError where none of them accepts a connection.
+def _require_listener(endpoints: tuple[Endpoint, ...]) -> None:
+    """Raises FencepostError if no endpoint accepts a connection.
 
-    The client itself would try again until its deadline.
+    The client itself would retry until its deadline.
     """
     reasons = []
     for endpoint in endpoints:
@@ -74,22 +74,22 @@ def _knock(endpoints: tuple[Endpoint, ...]) -> None:
             return
     raise FencepostError(
         f"No broker can be reached ({'; '.join(reasons)}). Start one with `fencepost serve`, "
-        "or say where it is with --bootstrap-servers HOST:PORT."
+        "or name one with --bootstrap-servers HOST:PORT."
     )
 
 
 def _reason(problem: OSError) -> str:
     if isinstance(problem, TimeoutError):
         return f"no connection within {_KNOCK_SECONDS:g} s"
-    # A name that nobody knows has no number of the system.
+    # An unknown host name has no errno.
     number = problem.errno or 0
     return os.strerror(number) if number > 0 else str(problem.strerror)
 
 
 @contextmanager
-def _saying_who_is_waited_for(servers: str) -> Iterator[None]:
+def _reporting_a_wait(servers: str) -> Iterator[None]:
     def say() -> None:
-        print(f"fencepost: waiting for an answer of {servers} ...", file=sys.stderr, flush=True)
+        print(f"fencepost: waiting for an answer from {servers} ...", file=sys.stderr, flush=True)
 
     timer = threading.Timer(_SILENCE_SECONDS, say)
     timer.daemon = True

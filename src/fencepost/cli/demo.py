@@ -1,4 +1,4 @@
-"""`fencepost demo`: the refunds pipeline on Spark while everything is killed, and its audit."""
+"""`fencepost demo`: runs the refunds pipeline on Spark, kills its parts, and audits the output."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def demo(
         int,
         typer.Option(
             metavar="N",
-            help="How often something is killed while the queries run. The loader is killed "
-            "once after that; "
-            "with 0 nothing is.",
+            help="How many kills while the queries run. The loader is killed once after that; "
+            "0 kills nothing.",
             min=0,
         ),
     ] = 6,
@@ -42,33 +41,33 @@ def demo(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Use this Kafka, and do not kill it. Topics of the demo's own are made and "
-            "deleted.",
-            show_default="a broker of its own",
+            help="Use this Kafka, and do not kill it. The demo creates and deletes its own topics.",
+            show_default="starts a broker",
         ),
     ] = None,
     daily_limit: Annotated[
         bool,
-        typer.Option("--daily-limit", help="The stateful query: a limit per merchant and day."),
+        typer.Option("--daily-limit", help="Run the stateful query: a limit per merchant and day."),
     ] = False,
     alone: Annotated[
-        bool, typer.Option("--alone", help="Without the query that writes at least once.")
+        bool, typer.Option("--alone", help="Do not run the at-least-once query.")
     ] = False,
     picture: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Where to draw what happened, as SVG.", dir_okay=False),
+        typer.Option(metavar="FILE", help="Write the picture here, as SVG.", dir_okay=False),
     ] = Path("fencepost-demo.svg"),
     keep: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep logs, checkpoints, topics and tables here."),
     ] = None,
     broker_only: Annotated[
-        bool, typer.Option("--broker-only", help="The small demo: a broker and clients, no Spark.")
+        bool,
+        typer.Option("--broker-only", help="Run the small demo: a broker and clients, no Spark."),
     ] = False,
 ) -> None:
-    """Run the refunds pipeline on Spark, kill everything in turn, and audit what came out.
+    """Run the refunds pipeline on Spark, kill each part in turn, and audit the output.
 
-    Takes about three minutes. Exit code 1 if a refund was lost or doubled.
+    Takes about three minutes. The exit code is 1 if a refund was lost or doubled.
     """
     if broker_only:
         from fencepost.cli.demo_broker import demo_broker
@@ -77,7 +76,7 @@ def demo(
         return
     from fencepost.demo.run import DemoOptions
 
-    # Now, and not when the run is over and its picture would be lost.
+    # Before the run: a failure afterwards would lose the picture.
     picture.parent.mkdir(parents=True, exist_ok=True)
     options = DemoOptions(
         settlements=settlements,

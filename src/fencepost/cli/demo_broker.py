@@ -1,4 +1,4 @@
-"""`fencepost demo --broker-only`: a broker, a producer and a group of two consumers, in one terminal."""
+"""`fencepost demo --broker-only`: a broker, a producer and a group of two consumers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DEADLINE_SECONDS = 30
 
 
 def demo_broker() -> None:
-    """Starts everything, shows what happens, and checks that every message arrived once."""
+    """Runs the small demo, and checks that every message arrived once."""
     from rich.console import Console
 
     try:
         import confluent_kafka
     except ImportError as problem:
         raise FencepostError(
-            "The demo talks to the broker through confluent-kafka: pip install confluent-kafka"
+            "The demo uses confluent-kafka: pip install confluent-kafka"
         ) from problem
     console = Console()
     with fencepost.Broker() as broker:
@@ -38,7 +38,9 @@ def demo_broker() -> None:
         broker.restart()
         console.print("[bold]5.[/] the broker was stopped and started again")
         _consume_more(confluent_kafka, common)
-        console.print("[bold]6.[/] the group went on where it had committed: nothing came twice")
+        console.print(
+            "[bold]6.[/] the group continued from its committed offsets: nothing was read twice"
+        )
     lost = MESSAGES - len(seen)
     doubled = sum(count - 1 for count in seen.values())
     console.print(f"[bold]{MESSAGES:,} written, {lost} lost, {doubled} doubled[/]")
@@ -77,7 +79,7 @@ def _member(kafka: Any, common: dict[str, str]) -> Any:
 
 
 def _consume(kafka: Any, common: dict[str, str]) -> tuple[Counter[bytes], dict[str, list[int]]]:
-    """Two members read until both have partitions and everything is there; then they commit."""
+    """Two members read until both have partitions and all messages were read; then they commit."""
     members = {"member one": _member(kafka, common), "member two": _member(kafka, common)}
     while not all(member.assignment() for member in members.values()):
         for member in members.values():
@@ -112,6 +114,6 @@ def _consume_more(kafka: Any, common: dict[str, str]) -> None:
     try:
         message = member.poll(DEADLINE_SECONDS)
         if message is None or message.value() != b"refund-after-the-restart":
-            raise FencepostError("The group did not go on where it had committed.")
+            raise FencepostError("The group did not continue from its committed offsets.")
     finally:
         member.close()

@@ -1,4 +1,4 @@
-"""Milliseconds for people."""
+"""Formats milliseconds for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def for_people(duration_ms: int) -> str:
-    """As short as it can be said: 850 ms, 12.3 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
+    """Formats a duration: 850 ms, 12.3 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
     if duration_ms < 1_000:
         return f"{duration_ms} ms"
     if duration_ms < 60_000:
@@ -22,6 +22,6 @@ def for_people(duration_ms: int) -> str:
 
 
 def moment_for_people(since_epoch_ms: int) -> str:
-    """In UTC, as Kafka's logs and those of other machines are compared."""
+    """Formats a timestamp in UTC, to compare with the logs of other machines."""
     moment = datetime.fromtimestamp(since_epoch_ms / 1_000, UTC)
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{since_epoch_ms % 1_000:03} UTC"

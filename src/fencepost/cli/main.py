@@ -1,9 +1,9 @@
-"""Which command was asked for, and what a shell hears of its end.
+"""The entry point, and the exit codes of all commands.
 
     0     done; for `serve`, stopped by Ctrl-C or SIGTERM
     1     refused or failed: one line on standard error, which begins with "fencepost: ", says why and what to do
     2     called wrongly: an unknown command or option, a value that cannot be
-    70    `serve` alone: the broker stopped itself, because it could not go on without risking data
+    70    `serve` only: the broker stopped itself, because it could not go on without risking data
     130   interrupted by Ctrl-C (143 by SIGTERM)
 
 Results go to standard output, as a table or with --json as one document; everything else goes to
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Carries out a command; the exit code."""
+    """Runs a command and returns its exit code."""
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
@@ -36,8 +36,7 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough (`| head`). What is left must not be flushed into
-        # the same pipe.
+        # The reader of our output has gone (`| head`). The rest must not be flushed into the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 
@@ -67,8 +66,7 @@ def _run_app(arguments: list[str]) -> int:
         complain("stopped, and nothing was changed")
         return FAILED
     except Exception as problem:
-        # Typer brings click along under a name of its own, so its errors are known by what they can
-        # do.
+        # Typer vendors click under a private name, so its errors are recognised by their method.
         if not hasattr(problem, "format_message"):
             raise
         _explain_usage(problem)
@@ -79,7 +77,7 @@ def _run_app(arguments: list[str]) -> int:
 def _explain_usage(problem: Exception) -> None:
     message: str = problem.format_message()  # type: ignore[attr-defined]
     if "\n" in message:
-        # No command was named, and this is the help.
+        # No command was given, and this is the help.
         print(message, file=sys.stderr)
         return
     context = getattr(problem, "ctx", None)
@@ -87,10 +85,10 @@ def _explain_usage(problem: Exception) -> None:
 
 
 def complain(sentence: str) -> None:
-    """The one form in which commands say what went wrong."""
+    """Prints an error in the format of all commands."""
     print(f"fencepost: {sentence}", file=sys.stderr)
 
 
 def complain_of_usage(sentence: str, command: str) -> None:
-    """The same for a command that was called wrongly."""
+    """Prints a usage error, with a hint to --help."""
     complain(f"{sentence.rstrip('.')}. See `{command} --help`.")

@@ -1,4 +1,4 @@
-"""How commands speak: a table for people, JSON for programs, behind one interface.
+"""The output of commands: a table for people or JSON for programs, behind one interface.
 
 Commands never print.
 """
@@ -17,19 +17,19 @@ Row = Mapping[str, Any]
 
 
 class Output(Protocol):
-    """Where the results of a command go."""
+    """Prints the results of a command."""
 
     def table(self, rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
-        """Many things of one kind; `empty` is the sentence for none."""
+        """Prints rows, or `empty` if there are none."""
         ...
 
     def details(self, row: Row) -> None:
-        """Everything about one thing."""
+        """Prints all fields of one row."""
         ...
 
 
 class Text:
-    """For people."""
+    """Output for people."""
 
     def table(self, rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
         from rich.table import Table
@@ -57,7 +57,7 @@ class Text:
 
 
 class Json:
-    """For programs: one document."""
+    """Output for programs: one JSON document."""
 
     def table(self, rows: Sequence[Row], columns: Sequence[str], empty: str) -> None:
         print(json.dumps([dict(row) for row in rows], indent=2))
@@ -67,12 +67,12 @@ class Json:
 
 
 def output(as_json: bool) -> Output:
-    """The one that was asked for."""
+    """Returns JSON or text output."""
     return Json() if as_json else Text()
 
 
 def _console() -> Console:
-    """As wide as the terminal; into a file or pipe as wide as the text."""
+    """Returns a console as wide as the terminal, or as the text in a file or pipe."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 1_000)

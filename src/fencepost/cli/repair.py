@@ -1,4 +1,4 @@
-"""`fencepost repair DIR PARTITION`: takes what is damaged out of a partition of a stopped data directory."""
+"""`fencepost repair DIR PARTITION`: removes damaged records from a stopped data directory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def repair(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Take damaged records out of partitions of a stopped data directory.
+    """Remove damaged records from partitions of a stopped data directory.
 
-    Use it when there is no copy to put back. Records that cannot be read are lost, and readers pass
-    their offsets. The damaged files are kept beside the new ones as `.log.damaged`. For
+    Use it if you have no copy to restore. Unreadable records are lost, and readers skip their
+    offsets. The damaged files are kept beside the new ones as `.log.damaged`. For
     `__transaction_state` the next start also aborts every open transaction and fences the producers
     of that partition.
     """
@@ -39,13 +39,13 @@ def repair(
     folder = directory.rstrip("/") or "/"
     lock = DirectoryLock(folder)
     try:
-        # All of them are looked at before the first is changed.
+        # Check all of them before changing the first.
         repairs = [Repair(SystemDisk(), folder, partition_named(name)) for name in partitions]
         done = [each for repair in repairs for each in repair.run()]
     except OSError as problem:
         raise ConfigError(
-            f"{directory} could not be repaired: {problem}. What was not replaced is as it was; "
-            "try again."
+            f"{directory} could not be repaired: {problem}. Files that were not replaced are "
+            "unchanged; try again."
         ) from problem
     finally:
         lock.release()
@@ -62,7 +62,7 @@ def repair(
 
 
 def partition_named(name: str) -> TopicPartition:
-    """ConfigError for what is no name of a partition."""
+    """Parses the name of a partition; ConfigError if it is not one."""
     topic, _, index = name.rpartition("-")
     if not topic or "/" in name or not index.isdecimal():
         raise ConfigError(f"{name} is not a partition. Write topic-number, such as refunds-0.")

@@ -1,4 +1,4 @@
-"""`fencepost serve`: the broker as a process."""
+"""`fencepost serve`: runs the broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fencepost.cli.main import CALLED_WRONGLY, complain_of_usage
 DESCRIPTION = """\
   Run the broker.
 
-  It prints one line, "fencepost is ready at HOST:PORT", when it serves.
+  It prints "fencepost is ready at HOST:PORT" when it accepts connections.
   Ctrl-C or SIGTERM stops it cleanly.
 
   fencepost serve
@@ -23,7 +23,7 @@ DESCRIPTION = """\
 
 
 class Layout(argparse.HelpFormatter):
-    """The page of help as the other commands show it."""
+    """Formats the help as the other commands do."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26)
@@ -42,7 +42,7 @@ class Layout(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that complains as the other commands do."""
+    """Reports usage errors as the other commands do."""
 
     def error(self, message: str) -> NoReturn:
         complain_of_usage(message, self.prog)
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of `serve`."""
+    """Returns the parser of `serve`."""
     made = Parser(
         prog="fencepost serve",
         description=DESCRIPTION,
@@ -62,28 +62,28 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="Where to listen; port 0 takes a free one. [default: 127.0.0.1:9092]",
+        help="Where to listen; port 0 chooses a free one. [default: 127.0.0.1:9092]",
     )
     options.add_argument(
-        "--data", metavar="DIR", help="Where topics are kept. [default: ./fencepost-data]"
+        "--data", metavar="DIR", help="The data directory. [default: ./fencepost-data]"
     )
     options.add_argument(
         "--config",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="A broker setting by Kafka's name; may be given several times.",
+        help="A broker setting by Kafka's name; may be repeated.",
     )
     options.add_argument(
         "--config-file",
         metavar="FILE",
-        help="Broker settings in a Java properties file, for instance Kafka's server.properties.",
+        help="A Java properties file with broker settings, such as Kafka's server.properties.",
     )
     options.add_argument(
         "--durability",
         choices=("os", "fsync"),
         help="What an acknowledgement survives: os = kill -9 of the broker, as in Kafka; "
-        "fsync = loss of power, one sync for all that wait. [default: os]",
+        "fsync = a loss of power, with one sync for all waiting requests. [default: os]",
     )
     options.add_argument(
         "--allow-remote",
@@ -97,14 +97,14 @@ def parser() -> argparse.ArgumentParser:
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="info",
-        help="How much to say on standard error. [default: info]",
+        help="The log level on standard error. [default: info]",
     )
     options.add_argument("-h", "--help", action="help", help="Show this message and exit.")
     return made
 
 
 def serve(arguments: list[str]) -> int:
-    """Runs until it is stopped; the exit code."""
+    """Runs the broker until it is stopped, and returns the exit code."""
     options = parser().parse_args(arguments)
     logging.basicConfig(
         level=options.log_level.upper(),

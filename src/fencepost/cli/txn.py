@@ -1,6 +1,6 @@
-"""`fencepost txn`: transactions, seen from outside.
+"""`fencepost txn`: lists and describes transactions.
 
-Speaks the wire only, so it works on Apache Kafka too.
+It uses the Kafka protocol only, so it works with Apache Kafka too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from fencepost.client.blocking import Cluster
     from fencepost.records.transaction_log import TransactionMetadata
 
-app = typer.Typer(help="Look at transactions, here or on Apache Kafka.", no_args_is_help=True)
+app = typer.Typer(
+    help="List and describe transactions, on fencepost or Apache Kafka.", no_args_is_help=True
+)
 
 LARGEST = 2**63 - 1
 IDLE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
@@ -32,7 +34,7 @@ def list_command(
     servers: Servers = "127.0.0.1:9092",
     state: Annotated[
         list[str],
-        typer.Option(metavar="STATE", help="Only this state, as Kafka names it (Ongoing ...)."),
+        typer.Option(metavar="STATE", help="Only this state, by Kafka's name (Ongoing ...)."),
     ] = [],  # noqa: B006 - typer copies it
     producer_id: Annotated[
         list[int],
@@ -42,7 +44,7 @@ def list_command(
         int,
         typer.Option(
             metavar="MS",
-            help="Only transactions that run longer than this.",
+            help="Only transactions that have been open for longer.",
             min=-1,
             max=LARGEST,
             show_default=False,
@@ -50,9 +52,7 @@ def list_command(
     ] = -1,
     pattern: Annotated[
         str | None,
-        typer.Option(
-            metavar="REGEX", help="Only ids that match this regular expression as a whole."
-        ),
+        typer.Option(metavar="REGEX", help="Only ids that match this whole regular expression."),
     ] = None,
     client_config: ClientConfig = [],  # noqa: B006
     as_json: AsJson = False,
@@ -70,7 +70,8 @@ def list_command(
         view = views.get(each.transactional_id)
         age_ms = age_of(view, now_ms)
         if older_than_ms >= 0 and age_ms is None:
-            continue  # The broker counts from the last transaction, or from 1970 when there was none.
+            # The broker counts from the last transaction, or from 1970 if there was none.
+            continue
         rows.append(
             {
                 "transactional_id": each.transactional_id,
@@ -84,47 +85,46 @@ def list_command(
         )
     shown = rows if as_json else [readable(row) for row in rows]
     columns = list(shown[0]) if shown else []
-    output(as_json).table(shown, columns, "No transactional id fits.")
+    output(as_json).table(shown, columns, "No transactional id matches.")
 
 
-@app.command("describe", short_help="Show everything known about one transactional id.")
+@app.command("describe", short_help="Describe one transactional id.")
 def describe_command(
     transactional_id: Annotated[str, typer.Argument(help="The transactional id.")],
     servers: Servers = "127.0.0.1:9092",
     client_config: ClientConfig = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
-    """Show everything known about one id, from its coordinator and from __transaction_state."""
+    """Describe one id, from its coordinator and from __transaction_state."""
     with connect(servers, client_config) as cluster:
         view = cluster.describe_transactions([transactional_id]).get(transactional_id)
         logged, place, offset = find_record(cluster, transactional_id)
     if view is None and logged is None:
         raise FencepostError(
             f"No coordinator knows the transactional id {transactional_id!r}: it was never used "
-            "here, "
-            "or it has expired (transactional.id.expiration.ms)."
+            "here, or it has expired (transactional.id.expiration.ms)."
         )
     row = description(transactional_id, view, logged, place, offset)
     output(as_json).details(row if as_json else readable(row))
 
 
 def kafkas_name(state: str) -> str:
-    """A state as Kafka writes it.
+    """Returns a state by Kafka's spelling; FencepostError if there is none.
 
-    A broker finds nothing in a state that it does not know, and does not complain.
+    A broker returns an empty list for an unknown state.
     """
     from fencepost.records.transaction_log import STATE_NAMES
 
     for name in STATE_NAMES:
         if name.lower() == state.lower():
             return name
-    raise FencepostError(f"There is no state {state!r}; it is one of {', '.join(STATE_NAMES)}.")
+    raise FencepostError(f"There is no state {state!r}: use one of {', '.join(STATE_NAMES)}.")
 
 
 def find_record(
     cluster: Cluster, transactional_id: str
 ) -> tuple[TransactionMetadata | None, TopicPartition | None, int]:
-    """The newest record of an id in __transaction_state, and where it lies."""
+    """Returns an id's newest record in __transaction_state, its partition and offset."""
     from fencepost.records.transaction_log import decode_value, encode_key
 
     topic = cluster.metadata([TRANSACTION_STATE_TOPIC]).topics.get(TRANSACTION_STATE_TOPIC)
@@ -142,7 +142,7 @@ def find_record(
 
 
 def age_of(view: TransactionView | None, now_ms: int) -> int | None:
-    """How long the transaction of an id has been open; None when there is none."""
+    """Returns how long the id's transaction has been open; None if none is."""
     if view is None or view.state in IDLE_STATES or view.start_ms < 0:
         return None
     return max(0, now_ms - view.start_ms)
@@ -155,7 +155,7 @@ def description(
     place: TopicPartition | None,
     offset: int,
 ) -> dict[str, Any]:
-    """Everything, for programs: each name ends with its unit, and a moment is in milliseconds since 1970."""
+    """Returns all fields for JSON: names end with their unit, times are milliseconds since 1970."""
     now_ms = time.time_ns() // 1_000_000
     age_ms = age_of(view, now_ms)
     row: dict[str, Any] = {"transactional_id": transactional_id}
@@ -185,7 +185,7 @@ def description(
 
 
 def readable(row: dict[str, Any]) -> dict[str, Any]:
-    """The same for people: times as a clock and a calendar say them."""
+    """Returns the same fields with formatted times."""
     shown: dict[str, Any] = {}
     for name, value in row.items():
         if value is None:

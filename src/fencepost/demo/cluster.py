@@ -1,4 +1,4 @@
-"""The brokers of a run: one of our own that may be killed, or a given cluster that may not."""
+"""The brokers of a run: the demo's own, which it kills, or a given cluster, which it does not."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fencepost.examples.refunds.spark.fill import PARTITIONS
 from fencepost.examples.refunds.spark.settlements import Topics
 
 SHORT_TIMEOUTS: Final = {"default.api.timeout.ms": 2_000, "request.timeout.ms": 1_000}
-"""For looking on: an answer that comes late is of no use."""
+"""For watching topics: late answers are useless."""
 
 CONNECT_TIMEOUTS: Final = {"default.api.timeout.ms": 10_000, "request.timeout.ms": 5_000}
-"""For brokers that somebody has named and that may not be there."""
+"""For the first request to a given cluster, which may be down."""
 
 READY: Final = "fencepost is ready at "
 
 
 class OwnBroker:
-    """`fencepost serve` as a process that can be killed and comes back at the same address."""
+    """A `fencepost serve` process that can be killed and restarted at the same address."""
 
     def __init__(self, supervisor: Supervisor, data: Path) -> None:
         self._supervisor = supervisor
@@ -36,6 +36,7 @@ class OwnBroker:
         self.address = "127.0.0.1:0"
 
     def start(self) -> None:
+        """Starts the broker and waits until it is ready."""
         command = [sys.executable, "-m", "fencepost", "serve", "--listen", self.address]
         log = self._supervisor.log_of("broker")
         position = log.stat().st_size if log.exists() else 0
@@ -43,12 +44,13 @@ class OwnBroker:
         self.address = await_line(self._program, READY, position).removeprefix(READY).strip()
 
     def kill(self) -> None:
+        """Kills the broker with SIGKILL."""
         assert self._program is not None
         self._program.kill()
 
 
 def require_brokers(address: str) -> None:
-    """FencepostError when nobody answers there."""
+    """Raises FencepostError if no broker answers."""
     try:
         with connect(address, CONNECT_TIMEOUTS) as cluster:
             cluster.metadata()
@@ -59,25 +61,26 @@ def require_brokers(address: str) -> None:
 
 
 def delete_topics(cluster: Cluster, topics: Collection[Topics], ledger: str) -> None:
-    """Leaves a given cluster as it was."""
+    """Deletes the demo's topics from a given cluster."""
     names = {name for group in topics for name in group.schemas}
-    # The sink makes it when it starts.
+    # The sink creates it when it starts.
     if cluster.find_topic(ledger) is not None:
         names.add(ledger)
     cluster.delete_topics(sorted(names))
 
 
 class TopicWatcher:
-    """Sees when a topic is being written to, committed or not."""
+    """Detects writes to a topic, committed or not."""
 
     def __init__(self, address: str) -> None:
         self._cluster = connect(address, SHORT_TIMEOUTS)
 
     def close(self) -> None:
+        """Closes the connection."""
         self._cluster.close()
 
     def size(self, topic: str) -> int | None:
-        """How many offsets a topic spans; None when the brokers do not answer."""
+        """Returns the sum of a topic's end offsets; None if the brokers do not answer."""
         places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
         try:
             ends = self._cluster.list_offsets(
@@ -89,5 +92,5 @@ class TopicWatcher:
 
 
 def unique_prefix() -> str:
-    """For the topics on a cluster that others use too."""
+    """Returns a topic prefix for a shared cluster."""
     return f"fencepost-demo-{time.time_ns() // 1_000_000:x}-"

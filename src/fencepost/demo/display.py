@@ -1,4 +1,4 @@
-"""What is seen while the demo runs: bars on a terminal, plain lines in a pipe or file."""
+"""Output during the run: progress bars on a terminal, plain lines in a pipe or file."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS: Final = 10
 STANDSTILL_EVERY_SECONDS: Final = 60
-"""Where nothing has changed, a line now and then says that we are still there."""
+"""How often to repeat a progress line without progress."""
 
 
 class Display(Protocol):
-    """Where the history of the demo is shown."""
+    """Shows the progress of the demo."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def say(self, text: str) -> None:
-        """Something happened."""
+        """Shows an event."""
         ...
 
     def progress(self, decided: Mapping[str, int], total: int) -> None:
-        """How many settlements each query has decided."""
+        """Shows how many settlements each query has decided."""
         ...
 
     def phase(self, text: str) -> None:
-        """What is going on now and takes its time."""
+        """Shows the current phase."""
         ...
 
 
 class Clock:
-    """Seconds since the demo began, for people."""
+    """The time since the start of the demo."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
 
     @property
     def seconds(self) -> float:
+        """Seconds since the start."""
         return time.monotonic() - self._started
 
     def __str__(self) -> str:
@@ -51,7 +52,7 @@ class Clock:
 
 
 class Lines:
-    """For a pipe, a file or a log: a line per event, and the progress now and then."""
+    """For a pipe, a file or a log: a line per event, and progress from time to time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -85,7 +86,7 @@ class Lines:
 
 
 class Bars:
-    """For a terminal: events scroll by above one bar per query, and beneath them what is going on."""
+    """For a terminal: events scroll above one bar per query and the current phase."""
 
     def __init__(self, clock: Clock) -> None:
         from rich.console import Console, Group
@@ -138,5 +139,5 @@ def _words(side: str) -> str:
 
 
 def display(clock: Clock) -> Display:
-    """The one for where the output goes."""
+    """Returns the display for a terminal or for a file."""
     return Bars(clock) if sys.stdout.isatty() else Lines(clock)

@@ -1,4 +1,4 @@
-"""The folder of a run, and an environment in which Spark leaves its files there and nowhere else."""
+"""The folder of a run, and an environment that keeps Spark's files in it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fencepost.demo.interrupt import Interruption
 
 @contextlib.contextmanager
 def folder_of(keep: Path | None, interruption: Interruption) -> Iterator[Path]:
-    """A temporary folder that is deleted at the end; or the given one, which must be empty and stays."""
+    """Yields a temporary folder, deleted at the end, or the given empty one, which is kept."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
             raise FencepostError(
-                f"{keep} is not empty: name a folder that is, or one that does not exist yet"
+                f"{keep} is not empty: name an empty folder, or one that does not exist yet"
             )
         yield keep.resolve()
         return
@@ -36,13 +36,13 @@ def folder_of(keep: Path | None, interruption: Interruption) -> Iterator[Path]:
 
 
 def environment_in(folder: Path) -> dict[str, str]:
-    """For every process of the run."""
+    """Returns the environment for every process of the run."""
     temporary = folder / "tmp"
     temporary.mkdir()
     java_options = [
-        # Processes that live for a minute do not earn back what the optimising compiler costs.
+        # The optimising compiler does not pay off in processes that live for a minute.
         "-XX:TieredStopAtLevel=1",
-        # Otherwise a killed process leaves a file of its own in the system's temporary folder.
+        # Otherwise a killed JVM leaves a file in the system's temporary folder.
         "-XX:-UsePerfData",
         f'-Djava.io.tmpdir="{temporary}"',
     ]
@@ -54,14 +54,14 @@ def environment_in(folder: Path) -> dict[str, str]:
         "TMPDIR": str(temporary),
     }
     if "PYTHONPATH" in environment:
-        # Programs run in the folder, so that whatever they drop lies there.
+        # Programs run in the folder, so relative paths must become absolute.
         paths = environment["PYTHONPATH"].split(os.pathsep)
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in paths)
     return environment
 
 
 def _spark_home_in(folder: Path) -> Path:
-    """Spark's own folder, by links: executors of a local cluster write into the home of Spark."""
+    """Creates a SPARK_HOME of links, because local-cluster executors write into SPARK_HOME."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

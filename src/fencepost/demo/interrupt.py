@@ -1,7 +1,4 @@
-"""Ctrl-C at any moment.
-
-It raises where the program is, except in a shielded part, which is finished first.
-"""
+"""Ctrl-C at any time: raises at once, or at the end of a shielded part."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """Somebody wants us to stop."""
+    """The user or the system asked the demo to stop."""
 
 
 class Interruption:
@@ -37,7 +34,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:
-        """A part that must not be left half done: a start, or the end."""
+        """Shields a part that must not be interrupted: a start, or the clean-up."""
         self._shields += 1
         try:
             yield
@@ -51,6 +48,6 @@ class Interruption:
 
     def _raise_if_requested(self) -> None:
         if self.is_requested and not self._shields:
-            # Once: the way out must not be interrupted again.
+            # Only once: the clean-up must not be interrupted.
             self._shields += 1
             raise Interrupted

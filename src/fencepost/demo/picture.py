@@ -1,7 +1,7 @@
-"""The picture: how both queries got on while things were killed, and how often refunds were paid.
+"""Draws the picture of a run: progress of both queries, kills, and the result of the audit.
 
-Two lines over time with a mark for every kill, and beneath them what the audit found: a bar per
-side, whose red end is what was paid more than once.
+At the top are two lines over time with a mark for every kill. Below is a bar per query; its red end
+shows what was paid more than once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDTH: Final = 900
 HEIGHT: Final = 580
 LEFT, RIGHT, TOP, BOTTOM = 70, 876, 136, 376
 BARS: Final = LEFT + 100
-"""Where the bars begin, behind the names of their sides."""
+"""The left end of the bars, after the names of the queries."""
 BAR_HEIGHT: Final = 20
 ROW_HEIGHT: Final = 34
 TITLE: Final = "Refunds while everything is killed"
@@ -35,14 +35,14 @@ DASHES: Final = {
 }
 
 WORD_WIDTH: Final = 15
-"""Room for the word above the line of a kill, which runs upwards."""
+"""Space for the vertical word above a kill."""
 
 STEPS_SECONDS: Final = (5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600, 10_800, 86_400)
-"""Distances between the times that are written beneath."""
+"""Possible steps of the time axis."""
 
 
 def draw(history: History, options: DemoOptions) -> str:
-    """The whole picture as SVG."""
+    """Returns the picture as SVG."""
     parts = [
         *_loading(history),
         *_frame(history, options),
@@ -62,7 +62,7 @@ def _up(share: float) -> float:
 
 
 def _end(history: History) -> float:
-    """When the last question was answered."""
+    """The right end of the time axis."""
     return max(1.0, history.seconds)
 
 
@@ -75,27 +75,27 @@ def _frame(history: History, options: DemoOptions) -> Iterator[str]:
     step = next(step for step in STEPS_SECONDS if _end(history) / step <= 10)
     for seconds in range(0, int(_end(history)) + 1, step):
         x = _across(history, seconds)
-        # The last time may stand at the very edge.
+        # Keep the last label inside the picture.
         x = min(x, WIDTH - MARGIN - text_width(f"{seconds} s") / 2)
         yield text(x, BOTTOM + 20, f"{seconds} s", anchor="middle")
     yield text(MARGIN, 54, "settlements decided")
 
 
 def _loading(history: History) -> Iterator[str]:
-    """The time after the queries, when topics are loaded and audited."""
+    """Shades the time after the queries, when topics are loaded and audited."""
     x = _across(history, history.queries_ended)
     yield rectangle("shade", x, TOP, RIGHT - x, BOTTOM - TOP)
     yield text(RIGHT - 8, BOTTOM - 10, "load and audit", anchor="end")
 
 
 def _kills(history: History) -> Iterator[str]:
-    """A line at the moment of each kill, and above it who was killed."""
+    """Draws a line for each kill, and its victim above."""
     free = float(LEFT)
     for seconds, victim in history.kills:
         x = _across(history, seconds)
         yield rule("mark", x, TOP, x, BOTTOM, DASHES[victim])
-        # Words of kills that are close together stand side by side, as long as one can tell whose
-        # they are.
+        # Labels of kills that are close together go side by side, as long as they stay near
+        # their lines.
         place = max(x, free)
         if place - x < 2 * WORD_WIDTH and place < RIGHT:
             yield text(place + 4, TOP - 8, victim.value, turned=True)
@@ -107,7 +107,7 @@ def _lines(history: History, options: DemoOptions) -> Iterator[str]:
         points, height = "", -1.0
         for seconds, decided in history.samples:
             x, y = _across(history, seconds), _up(decided[side] / options.settlements)
-            # A step is drawn where something changed; between changes there is nothing to see.
+            # Draw a step only where the count changes.
             if y != height:
                 points += f"M{x:.1f} {y:.1f}" if not points else f"H{x:.1f}V{y:.1f}"
                 height = y
@@ -116,7 +116,7 @@ def _lines(history: History, options: DemoOptions) -> Iterator[str]:
 
 
 def _legend(options: DemoOptions) -> Iterator[str]:
-    """At the right of the title."""
+    """Draws the legend at the right of the title."""
     words = [
         *((side.replace("-", " "), COLOURS[side]) for side in options.sides),
         ("kill -9", None),
@@ -132,7 +132,7 @@ def _legend(options: DemoOptions) -> Iterator[str]:
 
 
 def _results(history: History, options: DemoOptions) -> Iterator[str]:
-    """One row per side: refunds paid once, and those paid more than once, as a bar."""
+    """Draws a bar per query: refunds paid once, and those paid more than once."""
     y = BOTTOM + 62
     yield text(MARGIN, y, "Refunds paid", "strong")
     paid = {side: history.findings[side].rows["refunds"] for side in options.sides}
@@ -146,7 +146,7 @@ def _results(history: History, options: DemoOptions) -> Iterator[str]:
         yield text(MARGIN, y, side.replace("-", " "), "")
         yield rectangle(f"f{COLOURS[side]}", BARS, y - 15, once, BAR_HEIGHT)
         if doubled:
-            end = max(end, once + 2)  # A single one is seen, too.
+            end = max(end, once + 2)  # A single one is visible too.
             yield rectangle("bad", BARS + once, y - 15, end - once, BAR_HEIGHT)
         kind = "strong bad" if doubled else "strong"
         yield text(BARS + end + 12, y, words[side], kind)

@@ -1,4 +1,4 @@
-"""What is killed, and when."""
+"""The plan of a run: what to kill, and when."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Final
 from fencepost.examples.refunds.spark.settlements import AT_LEAST_ONCE, EXACTLY_ONCE
 
 LAST_KILL: Final = 0.85
-"""Nothing is killed after this share of the settlements, or in the last two batches: every kill
-finds work under way."""
+"""No kill after this share of the settlements or in the last two batches, so that every kill hits a
+running batch."""
 
 LONGEST_DELAY_MS: Final = 60
-"""Between the first write of a batch and the kill: shorter than a batch takes from there to its
-end."""
+"""The longest time from a batch's first write to the kill; shorter than the rest of a batch."""
 
 LONGEST_OUTAGE_MS: Final = 1_000
 
 LONGEST_LOAD_DELAY_MS: Final = 400
-"""Between the beginning of a load and the kill: about as long as a load takes."""
+"""The longest time from the start of a load to the kill; about the duration of a load."""
 
 
 class Victim(Enum):
@@ -34,21 +33,21 @@ class Victim(Enum):
 
 
 IN_TURN: Final = (Victim.DRIVER, Victim.EXECUTOR, Victim.BROKER)
-"""What is killed while the queries run. The loader comes after them, and is killed once."""
+"""The victims while the queries run. The loader runs after them and is killed once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill."""
+    """One planned kill."""
 
     victim: Victim
     share: float
-    """It comes when this share of the settlements has been decided."""
+    """The kill happens after this share of the settlements has been decided."""
     side: str
-    """And then while this query is writing."""
+    """The kill happens while this query is writing."""
     delay_ms: int
     outage_ms: int
-    """How long a broker stays away."""
+    """How long a killed broker stays down."""
 
 
 def plan_kills(
@@ -58,9 +57,9 @@ def plan_kills(
     sides: Sequence[str],
     batch_share: float = 0.0,
 ) -> list[Kill]:
-    """So many kills, spread over the run; victims take turns, and so do the sides for each victim.
+    """Spreads `count` kills over the run; alternates victims, and the sides for each victim.
 
-    `batch_share` is the share of the settlements that a batch decides.
+    `batch_share` is the share of the settlements in one batch.
     """
     last = max(0.0, min(LAST_KILL, 1 - 2 * batch_share))
     rng = random.Random(seed)
@@ -85,19 +84,19 @@ def plan_kills(
 
 @dataclass(frozen=True, slots=True)
 class LoaderKill:
-    """The kill that comes while topics are loaded."""
+    """The planned kill of the loader."""
 
     load: int
-    """Which one of the loads it strikes."""
+    """Which load it hits."""
     delay_ms: int
 
 
 def plan_loader_kill(seed: int, loads: int) -> LoaderKill:
-    """One kill in one of so many loads."""
+    """Plans a kill in one of the loads."""
     rng = random.Random(f"loader {seed}")
     return LoaderKill(rng.randrange(loads), rng.randrange(LONGEST_LOAD_DELAY_MS))
 
 
 def sides_of(*, compare: bool) -> tuple[str, ...]:
-    """The queries of a run."""
+    """Returns the queries of a run."""
     return (EXACTLY_ONCE, AT_LEAST_ONCE) if compare else (EXACTLY_ONCE,)

@@ -1,4 +1,4 @@
-"""Programs in sessions of their own (`sessions.py`), none of which outlives the demo, whatever that dies of (`reaper.py`)."""
+"""Programs in their own sessions (`sessions.py`). None outlives the demo (`reaper.py`)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DRIVER_JVM: Final = "org.apache.spark.deploy.SparkSubmit"
 READY_SECONDS: Final = 30
 
 START_ON_LINE: Final = 'read -r told && exec "$@" </dev/null'
-"""A program begins when it is told to: who dies between its start and the reaper's knowing of it
-leaves nothing."""
+"""A program starts after it has read a line, which is sent once the reaper knows its session. If the
+demo dies before that, the program never starts."""
 
 
 class Program:
-    """A running program, and all that it has started."""
+    """A running program, with all processes that it has started."""
 
     def __init__(
         self,
@@ -52,44 +52,45 @@ class Program:
 
     @property
     def exit_code(self) -> int | None:
+        """The exit code of the first process; None while it runs."""
         return self._process.poll()
 
     def _family(self) -> dict[int, str]:
-        """What lives of this program.
+        """Returns the live processes of this program.
 
-        The number of its first process cannot be given to another one while the session has
-        members. So if we have seen that process end and there is one of its number, then nothing is
-        left, and that one is a stranger.
+        The system does not reuse the id of the first process while its session has members. So if
+        that process has ended and one with its id exists, then the session is empty and the process
+        is unrelated.
         """
         family = members(self._process.pid)
         has_ended = self._process.returncode is not None
         return {} if has_ended and self._process.pid in family else family
 
     def executors(self) -> list[int]:
-        """The executors of a Spark driver."""
+        """Returns the executors of a Spark driver."""
         return sorted(pid for pid, line in self._family().items() if EXECUTOR in line)
 
     def kill_driver(self) -> None:
-        """Kills the driver, its Java side too, and leaves its executors to themselves, as on a cluster."""
+        """Kills the driver and its JVM but not its executors, as on a cluster."""
         for pid, line in self._family().items():
             if DRIVER_JVM in line:
                 kill(pid)
         self.kill()
 
     def kill(self) -> None:
-        """Kills the first process of the program only."""
+        """Kills only the first process of the program."""
         self._process.kill()
         self._process.wait()
 
     def kill_all(self) -> None:
-        """Kills everything that this program has started, and waits until it is gone."""
+        """Kills all processes of the program and waits for them to end."""
         if self._family():
             kill_session(self._process.pid)
         self._process.wait()
 
 
 class Supervisor:
-    """Every program of a run. None outlives it."""
+    """Starts the programs of a run and kills them at its end."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Supervisor:
         *,
         deletes_folder: bool = False,
     ) -> None:
-        """`deletes_folder`: whether the folder goes too, where we are killed and cannot see to it ourselves."""
+        """`deletes_folder`: whether the reaper also deletes the folder if the demo is killed."""
         self._interruption = interruption
         self._folder = folder
         self._environment = environment
@@ -116,7 +117,7 @@ class Supervisor:
                 program.kill_all()
 
     def log_of(self, name: str) -> Path:
-        """Where a program of this name leaves what it says."""
+        """Returns the log file of a program."""
         return self._folder / f"{name}.log"
 
     def start(self, name: str, command: Sequence[str]) -> Program:
@@ -129,7 +130,7 @@ class Supervisor:
 
 
 def await_line(program: Program, beginning: str, position: int) -> str:
-    """The first line after a position of a program's log that begins so; FencepostError when it ends before."""
+    """Waits for a log line with this beginning; FencepostError if the program ends before."""
     deadline = time.monotonic() + READY_SECONDS
     while True:
         has_ended = program.exit_code is not None
@@ -149,7 +150,7 @@ def _lines_from(log: Path, position: int) -> list[str]:
 
 
 def last_error_line(log: Path) -> str:
-    """What a program said when it failed: the last line that tells of an error, or the last of all."""
+    """Returns the last line of a log that looks like an error, or else the last line."""
     lines = [line.strip() for line in _lines_from(log, 0) if line.strip()]
     telling = [line for line in lines if "Error:" in line or line.startswith("fencepost.")]
     return (telling or lines or ["nothing"])[-1][:400]

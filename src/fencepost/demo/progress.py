@@ -1,4 +1,4 @@
-"""How far the queries are, from their checkpoints: also while the broker is away and the driver dead."""
+"""The progress of a query from its checkpoint, readable while broker and driver are down."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fencepost.spark.offsets import parse_sources
 
 
 def count_decided(checkpoint: Path) -> int:
-    """How many settlements are in batches that a query has finished."""
+    """Returns how many settlements are in finished batches of a query."""
     batch = last_batch_of(checkpoint)
     if batch < 0:
         return 0
     with contextlib.suppress(OSError, ValueError):
-        # The first line is the version of the format, the second Spark's own; then one line per
+        # The first line is the format version, the second is Spark's metadata; then one line per
         # source.
         lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()[2:]
         return sum((parse_sources(lines) or {}).values())

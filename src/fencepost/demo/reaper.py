@@ -1,11 +1,10 @@
-"""Ends the demo's programs when the demo itself no longer can, because it was killed with SIGKILL.
+"""Kills the demo's programs if the demo itself was killed with SIGKILL.
 
-    demo --pipe--> reaper      one line for each program that is started, and a last one when all of them are gone
+    demo --pipe--> reaper      one line for each started program, and a last one when all of them have ended
 
-The kernel closes the pipe whatever the demo dies of. If that happens before the last line, the
-reaper kills every session that it was told of and deletes the folder of the run, if it was a
-temporary one. It is a small process in a session of its own, so that whoever kills the demo with
-its whole process group does not reach it.
+The kernel closes the pipe when the demo dies. If that happens before the last line, the reaper
+kills every session it has received and deletes the folder of the run if it is temporary. It is a
+small process in its own session, so a kill of the demo's process group does not reach it.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from fencepost.demo.sessions import kill_session, members
 
 ALL_GONE: Final = "all gone"
 FORGET_SECONDS: Final = 5.0
-"""How often sessions without a member are forgotten: their numbers may be given to others."""
+"""How often to drop empty sessions, whose ids the system may reuse."""
 
 
 class Reaper:
-    """The demo's end of the pipe. Where the reaper has died, the demo goes on without it."""
+    """The demo's end of the pipe. If the reaper dies, the demo continues without it."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], *, deletes_folder: bool
@@ -55,7 +54,7 @@ class Reaper:
         self._process.wait()
 
     def watch(self, session: int) -> None:
-        """From now on this session ends with us."""
+        """Adds a session that must not outlive the demo."""
         self._tell(str(session))
 
     def _tell(self, line: str) -> None:
@@ -66,7 +65,7 @@ class Reaper:
 
 
 def wait_for_end(pipe: int) -> set[int] | None:
-    """The sessions that were left behind when the pipe was closed; None when the demo has come to its end."""
+    """Returns the sessions left when the pipe was closed; None if the demo ended by itself."""
     sessions: set[int] = set()
     rest = ""
     while True:
@@ -83,6 +82,7 @@ def wait_for_end(pipe: int) -> set[int] | None:
 
 
 def main() -> None:
+    """Waits for the end of the demo and cleans up after it."""
     folder = sys.argv[1] if len(sys.argv) > 1 else None
     left_behind = wait_for_end(sys.stdin.fileno())
     if left_behind is None:

@@ -1,4 +1,4 @@
-"""What is said at the end, in words and numbers."""
+"""The report at the end of a run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ WIDTHS = (47, 14, 15)
 
 
 def has_passed(history: History, options: DemoOptions) -> bool:
-    """Whether the exactly-once side is without a fault. The other one is there to be wrong."""
+    """Whether the exactly-once query has no violation. The other one is only for comparison."""
     findings = history.findings[EXACTLY_ONCE]
     return findings.is_clean and findings.rows["settlements"] == options.settlements
 
 
 def write_report(history: History, options: DemoOptions) -> list[str]:
-    """The lines of the report, few enough for a small terminal; the last ones are the verdict."""
+    """Returns the lines of the report, which ends with the verdict."""
     sides = [history.findings[side] for side in options.sides]
     lines = [
         _what_happened(history, options),
@@ -28,7 +28,7 @@ def write_report(history: History, options: DemoOptions) -> list[str]:
         _line("settlements", *(f"{side.rows['settlements']:,}" for side in sides)),
         _line("decisions in refund-audit", *(f"{side.rows['decisions']:,}" for side in sides)),
         _line("refunds in refunds-emitted", *(f"{side.rows['refunds']:,}" for side in sides)),
-        "what is wrong:",
+        "violations:",
     ]
     answers = [
         _line(f"  {question}", *(_count(side, question) for side in sides))
@@ -39,7 +39,7 @@ def write_report(history: History, options: DemoOptions) -> list[str]:
 
 
 def verdict(history: History, options: DemoOptions) -> list[str]:
-    """A sentence about the exactly-once side, and one about the other."""
+    """Returns a sentence about the exactly-once query, and one about the other."""
     if not has_passed(history, options):
         return ["FAILED: the exactly-once query lost or doubled something. See the numbers above."]
     sentences = ["PASSED: every settlement was decided once, and every refund was paid once."]
@@ -49,12 +49,13 @@ def verdict(history: History, options: DemoOptions) -> list[str]:
         sentences.append(
             f"Without transactions, {doubled:,} refunds were paid more than once."
             if doubled
-            else "Without transactions nothing was doubled either, this time: try another seed."
+            else "Without transactions nothing was doubled either this time: try another seed."
         )
     return sentences
 
 
 def rupees(paise: int) -> str:
+    """Formats paise as rupees."""
     return f"{paise // 100:,}.{paise % 100:02}"
 
 
@@ -65,7 +66,7 @@ def _what_happened(history: History, options: DemoOptions) -> str:
 
 
 def _count(side: Findings, question: str) -> str:
-    """Without transactions there are no offsets to compare."""
+    """Returns a count; "-" for the offsets, which exist with transactions only."""
     return f"{side.wrong[question]:,}" if question in side.wrong else "-"
 
 

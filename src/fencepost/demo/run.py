@@ -1,4 +1,4 @@
-"""The whole history of the demo."""
+"""The whole run of the demo."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from fencepost.examples.refunds.spark.settlements import EXACTLY_ONCE, Topics
 from fencepost.spark.java_home import provide_java
 
 EXECUTORS: Final = "local-cluster[2,1,1024]"
-"""Two executors with a core each, as processes: what Spark offers for one machine."""
+"""Two executors as processes, with one core each; Spark's cluster mode for one machine."""
 
 FAILURES_IN_A_ROW: Final = 4
-"""A query that fails by itself is started again, as a supervisor would; but not for ever."""
+"""How often a query that fails without progress is restarted before the demo gives up."""
 
 SAMPLE_SECONDS: Final = 0.1
-"""How often to look how far the queries are."""
+"""How often to read the progress of the queries."""
 
 NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What was asked for."""
+    """The options of a run."""
 
     settlements: int
     per_batch: int
@@ -64,39 +64,40 @@ class DemoOptions:
 
     @property
     def sides(self) -> tuple[str, ...]:
+        """The queries to run."""
         return sides_of(compare=self.compare)
 
 
 @dataclass(slots=True)
 class History:
-    """What happened, for report and picture."""
+    """What happened during a run, for report and picture."""
 
     samples: list[tuple[float, dict[str, int]]] = field(default_factory=list)
     kills: list[tuple[float, Victim]] = field(default_factory=list)
     findings: dict[str, Findings] = field(default_factory=dict)
     queries_ended: float = 0
-    """When everything was decided, and the loader's turn came."""
+    """When the queries were done and the load began."""
     seconds: float = 0
 
     def killed(self) -> Counter[Victim]:
+        """Returns how often each victim was killed."""
         return Counter(victim for _, victim in self.kills)
 
 
 def require_spark() -> None:
-    """FencepostError that says what to install."""
+    """Raises FencepostError with what to install if Spark or Java is missing."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise FencepostError(
             f"the demo runs a pipeline on Spark, and {missing[0]} is not installed: "
             "pip install 'fencepost[spark]'. For a smaller demo without Spark, pip install "
-            "confluent-kafka and call "
-            "fencepost demo --broker-only"
+            "confluent-kafka and run fencepost demo --broker-only"
         )
     provide_java()
 
 
 def run_demo(options: DemoOptions, display: Display, clock: Clock) -> History:
-    """From the first process to the last answer; leaves no process and no file."""
+    """Runs the demo. Leaves no process and no temporary file behind."""
     require_spark()
     with (
         Interruption() as interruption,
@@ -134,6 +135,7 @@ class Demo:
         self._history = History()
 
     def run(self) -> History:
+        """Runs the queries, kills by plan, and audits the output."""
         self._find_brokers()
         self._write_settlements()
         watcher = TopicWatcher(self._address)
@@ -151,7 +153,7 @@ class Demo:
         if given is not None:
             require_brokers(given)
             self._address, self._prefix = given, unique_prefix()
-            self._display.say(f"using the brokers at {given}, which will not be killed")
+            self._display.say(f"using the brokers at {given}; they will not be killed")
             return
         self._broker = OwnBroker(self._supervisor, self._folder / "broker")
         self._broker.start()
@@ -184,7 +186,7 @@ class Demo:
     # The queries.
 
     def _run_queries(self, kills: deque[Kill], watcher: TopicWatcher) -> None:
-        """Starts the application until it has read everything."""
+        """Starts the application again until it has read everything."""
         failures = 0
         while True:
             before = self._decided()
@@ -197,9 +199,9 @@ class Demo:
                 continue
             failures = 1 if self._decided() != before else failures + 1
             if failures == FAILURES_IN_A_ROW:
-                raise FencepostError(f"the query does not get on: {last_error_line(program.log)}")
+                raise FencepostError(f"the query makes no progress: {last_error_line(program.log)}")
             self._display.say(
-                f"the driver gave up and is started again: {last_error_line(program.log)}"
+                f"the driver failed and is started again: {last_error_line(program.log)}"
             )
 
     def _start_application(self) -> Program:
@@ -215,7 +217,7 @@ class Demo:
         return self._supervisor.start(module, [*command, *options, *sides, *variant])
 
     def _watch(self, program: Program, kills: deque[Kill], watcher: TopicWatcher) -> int | None:
-        """Kills by plan until the application ends: its exit code, or None when its driver was killed."""
+        """Kills by plan until the application ends. Returns its exit code; None if it was killed."""
         while (code := program.exit_code) is None:
             share = self._sample()
             if kills and share >= kills[0].share and self._await_moment(program, kills[0], watcher):
@@ -232,7 +234,7 @@ class Demo:
         return {side: count_decided(checkpoint / side) for side in self._options.sides}
 
     def _sample(self) -> float:
-        """Shows and notes how far the queries are; the share of the one that is ahead, so that kills strike both."""
+        """Shows and records the progress; returns the share of the query that is ahead."""
         decided = self._decided()
         samples = self._history.samples
         if samples and samples[-1][1] != decided:
@@ -242,7 +244,7 @@ class Demo:
         return max(decided.values()) / self._options.settlements
 
     def _await_moment(self, program: Program, planned: Kill, watcher: TopicWatcher) -> bool:
-        """Waits until a batch is being written; False when there is nothing to kill then."""
+        """Waits until a batch is being written; False if there is nothing to kill then."""
         topic = self._topics[planned.side].audit
         before = watcher.size(topic)
         next_sample = time.monotonic()
@@ -298,14 +300,14 @@ class Demo:
         self._history.findings = {side: Findings(**answer) for side, answer in answers.items()}
 
     def _start_audit(self, report: Path) -> Program:
-        """Loads what is new, and then audits."""
+        """Starts the audit, which loads new records first."""
         report.unlink(missing_ok=True)
         options = ["--bootstrap-servers", self._address, "--prefix", self._prefix, "--load"]
         options += ["--warehouse", str(self._folder / "warehouse"), "--report", str(report)]
         return self._start("audit", [*options, "--checkpoint", str(self._folder / "checkpoint")])
 
     def _await_load(self, program: Program) -> bool:
-        """Waits until the load that is to be struck is under way; False when the program has ended before."""
+        """Waits until the planned load is running; False if the program has ended before."""
         tables = sorted({topic for topics in self._topics.values() for topic in topics.schemas})
         planned = plan_loader_kill(self._options.seed, len(tables))
         unfinished = self._folder / "warehouse" / tables[planned.load] / UNFINISHED

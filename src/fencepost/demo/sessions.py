@@ -1,8 +1,8 @@
-"""Processes by the session that they belong to.
+"""Finds and kills processes by session.
 
-A Spark driver starts a Java process, which starts executors, which start Python workers; some of
-them found process groups of their own, but all stay in the session of the first. So a session is
-what is looked at and killed, and whatever a killed driver leaves behind is found again.
+A Spark driver starts a JVM, which starts executors, which start Python workers. Some of them create
+their own process groups, but all stay in the session of the first process. So the session finds
+everything that a killed driver leaves behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GONE_SECONDS: Final = 5
 
 
 def list_processes() -> dict[int, str]:
-    """Every process that we may see, with its command line."""
+    """Returns the command line of every visible process."""
     if not Path("/proc/self/cmdline").exists():
         return _list_by_ps()
     found = {}
@@ -40,9 +40,9 @@ def _list_by_ps() -> dict[int, str]:
 
 
 def members(session: int) -> dict[int, str]:
-    """The living processes of a session.
+    """Returns the live processes of a session.
 
-    One that has ended and waits to be reaped has no command line.
+    A zombie process has no command line, and is left out.
     """
     found = {}
     for pid, command in list_processes().items():
@@ -53,13 +53,13 @@ def members(session: int) -> dict[int, str]:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, if it still lives."""
+    """Sends SIGKILL to a process that may have ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
 def kill_session(session: int) -> None:
-    """Kills every process of a session, and waits until they are gone."""
+    """Kills all processes of a session and waits for them to end."""
     deadline = time.monotonic() + GONE_SECONDS
     while (family := members(session)) and time.monotonic() < deadline:
         for pid in family:

@@ -1,10 +1,9 @@
-"""What our pictures are made of: an SVG document with its own background, and text that fits into it.
+"""SVG building blocks for pictures: a document with a background, text, lines and rectangles.
 
-A picture is shown by an `img` on a page that it knows nothing about, so it brings a background, and
-colours for light and dark. Colours are classes: `paper` behind everything, `grid`, `quiet` text;
-`sN` strokes and `fN` fills the N-th colour; `bad` what must not happen. An SVG cannot measure its
-text. `text_width` estimates it on the wide side, for the widest of the usual fonts, and the layout
-asks it before it places a label.
+An `img` element shows the picture on pages of any colour, so it has its own background, and colours
+for light and dark mode. Colours are classes: `paper` for the background, `grid`, `quiet` for text;
+`sN` strokes and `fN` fills the N-th colour; `bad` is for errors. SVG cannot measure text, so
+`text_width` estimates it generously, for the widest common font, before a label is placed.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from xml.sax.saxutils import escape
 FONT_SIZE: Final = 12
 TITLE_SIZE: Final = 16
 MARGIN: Final = 16
-"""Between the edge of the picture and what is drawn."""
+"""The margin of the picture."""
 
 _LETTER: Final = 0.58
 _BOLD_LETTER: Final = 0.64
-"""The mean width of a letter, as a share of the font's size."""
+"""The mean width of a letter, as a share of the font size."""
 
 _STYLE: Final = f"""
   text {{ font: {FONT_SIZE}px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328; }}
@@ -53,7 +52,7 @@ _STYLE: Final = f"""
 
 
 def document(width: int, height: int, title: str, description: str, parts: Iterable[str]) -> str:
-    """The whole picture; title and description are for readers who cannot see it."""
+    """Returns the SVG document. Title and description are for screen readers."""
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     return "\n".join(
         [
@@ -81,24 +80,25 @@ def text(
     anchor: str = "start",
     turned: bool = False,
 ) -> str:
-    """Words whose baseline begins, ends or has its middle here; `turned` runs them upwards."""
+    """Returns text, anchored at its start, middle or end; `turned` draws it upwards."""
     turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
     at = f'x="{x:.1f}" y="{y:.1f}"'
     return f'<text class="{kind}" {at} text-anchor="{anchor}"{turn}>{escape(words)}</text>'
 
 
 def rule(kind: str, x1: float, y1: float, x2: float, y2: float, dashes: str = "none") -> str:
-    """A straight line."""
+    """Returns a straight line."""
     dash = "" if dashes == "none" else f' stroke-dasharray="{dashes}"'
     ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
     return f'<line class="{kind}" {ends}{dash}/>'
 
 
 def rectangle(kind: str, x: float, y: float, width: float, height: float) -> str:
+    """Returns a filled rectangle."""
     size = f'width="{width:.1f}" height="{height:.1f}"'
     return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" {size}/>'
 
 
 def text_width(words: str, *, size: int = FONT_SIZE, bold: bool = False) -> float:
-    """About how wide these words become; rather too wide than too narrow."""
+    """Estimates the width of text, rather too wide than too narrow."""
     return len(words) * size * (_BOLD_LETTER if bold else _LETTER)
