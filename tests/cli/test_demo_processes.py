@@ -58,9 +58,11 @@ with Interruption() as interruption, Supervisor(
 ) as supervisor:
     for name in ("one", "two"):
         supervisor.start(name, ["sh", "-c", "sleep 600 & echo $$ $! > " + name + ".pids; wait"])
-    while not all((folder / f"{name}.pids").exists() for name in ("one", "two")):
+    files = [folder / f"{name}.pids" for name in ("one", "two")]
+    # A file exists before the shell has written to it.
+    while not all(file.exists() and file.read_text().endswith("\\n") for file in files):
         time.sleep(0.01)
-    print(*[(folder / f"{name}.pids").read_text() for name in ("one", "two")], flush=True)
+    print(*[file.read_text() for file in files], flush=True)
     time.sleep(600)
 """
 

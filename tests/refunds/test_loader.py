@@ -129,5 +129,5 @@ def test_a_topic_that_was_made_anew_is_refused(
     warehouse.load()
     where = TopicPartition(place.topics.settlements, 0)
     monkeypatch.setattr(loader, "committed_end", lambda *_: {where: 1})
-    with pytest.raises(FencepostError, match="made anew"):
+    with pytest.raises(FencepostError, match="created again"):
         warehouse.load()

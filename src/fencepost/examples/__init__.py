@@ -1,1 +1,1 @@
-"""Worked pipelines, which ship with the package so that `fencepost demo` needs no checkout."""
+"""Complete examples. They ship with the package, so `fencepost demo` needs no checkout."""

@@ -1,7 +1,7 @@
-"""What the processor needs of a client library, and the four kinds of errors that it can do something about.
+"""The interface to a client library, and the four kinds of errors that the processor handles.
 
-Every library has its own exceptions, but only four reactions make sense to a transactional program.
-An adapter's whole work is to tell which one is due.
+Every library has its own exceptions, but a transactional program has only four ways to react. An
+adapter maps exceptions to these four.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ class Message(NamedTuple):
 
 
 class KafkaFailure(Exception):  # noqa: N818 - the kinds below are the errors.
-    """Any error of a client library, told by what is to be done about it."""
+    """Any error of a client library, classified by how to react."""
 
 
 class FencedError(KafkaFailure):
-    """Another instance owns the transactional id, or the transaction timed out: this producer is over. Stop."""
+    """Another instance owns the transactional id, or the transaction timed out. Stop."""
 
 
 class AbortableError(KafkaFailure):
-    """This transaction cannot be committed, the next one can: abort, and go back to the committed offsets."""
+    """This transaction cannot be committed. Abort, and return to the committed offsets."""
 
 
 class RetriableError(KafkaFailure):
-    """The same call may succeed in a moment: make it again."""
+    """A transient error. Repeat the same call."""
 
 
 class FatalError(KafkaFailure):
-    """Nothing that this producer does can help. Tell people."""
+    """This producer cannot recover. Stop and report it."""
 
 
 class Kafka(Protocol):
-    """A transactional producer, and a consumer of read_committed data that never commits by itself."""
+    """A transactional producer, and a read_committed consumer without auto-commit."""
 
     def init_transactions(self) -> None:
-        """Takes the transactional id over: whoever had it is fenced, and what he left open is aborted."""
+        """Takes over the transactional id: fences its earlier producer and aborts its transaction."""
 
     def poll(self) -> Sequence[Message]:
-        """The next messages of the source, perhaps none."""
+        """Returns the next messages of the source, perhaps none."""
 
     def begin(self) -> None:
-        """Begins a transaction. Nobody is asked: it is the first write that tells the broker."""
+        """Begins a transaction. The broker learns of it with the first write."""
 
     def send(self, topic: str, key: bytes, value: bytes) -> None:
-        """Writes in the transaction. Its failure may show only at `commit`."""
+        """Writes in the transaction. A failure may appear only at `commit`."""
 
     def send_offsets(self, offsets: Mapping[Place, int]) -> None:
-        """The next offsets to read, as part of the transaction."""
+        """Adds the next offsets to read to the transaction."""
 
     def commit(self) -> None:
-        """Returns when everything of the transaction is visible; raises if any of it was not written."""
+        """Commits. Raises if any part of the transaction was not written."""
 
     def abort(self) -> None:
-        """Returns when nothing of the transaction ever will be."""
+        """Aborts the transaction."""
 
     def rewind(self) -> None:
-        """Reading goes on at the offsets that were committed last."""
+        """Seeks to the committed offsets."""
 
     def close(self) -> None:
-        """Lets everything go, without another word about the transaction. May be called twice."""
+        """Closes the client without ending the transaction. May be called twice."""

@@ -1,19 +1,17 @@
-"""The loop: a few settlements, their refunds and audit rows, the offsets; commit.
+"""The loop: read settlements, write refunds, audit rows and offsets, commit; and error handling.
 
-And what to do when that fails.
-
-    error        what it means                                   what is done
-    fenced       another instance has taken over, or the         close and stop: whatever this one still does
-                 transaction timed out                           is refused
-    abortable    this transaction cannot be committed            abort, go back to the committed offsets,
+    error        meaning                                         reaction
+    fenced       another instance has taken over, or the         close and stop: all further requests
+                 transaction timed out                           would be refused
+    abortable    this transaction cannot be committed            abort, return to the committed offsets,
                                                                  begin again
-    retriable    a moment's trouble                              the same call again, after a pause; too often,
-                                                                 and it counts as fatal
-    fatal        everything else                                 abort if that is possible, close, tell people
+    retriable    a transient error                               repeat the call after a pause; fatal after
+                                                                 too many attempts
+    fatal        everything else                                 abort if possible, close, report
 
-A commit is never answered with an abort: when it fails in a way that can be retried, its outcome is
-open. If it cannot be finished, this instance ends. The next one's `init_transactions` decides what
-was open, and the committed offsets tell it whether these settlements are done.
+A failed commit is never followed by an abort: after a retriable error its outcome is unknown. If the
+commit cannot be completed, this instance ends. The next instance's `init_transactions` ends the
+transaction, and the committed offsets show whether these settlements are done.
 """
 
 from __future__ import annotations
@@ -46,18 +44,18 @@ T = TypeVar("T")
 
 MAX_ATTEMPTS: Final = 8
 FIRST_PAUSE_SECONDS: Final = 0.05
-"""Doubled with each attempt: eight of them take some six seconds."""
+"""Doubles with each attempt: eight attempts take about six seconds."""
 
 
 class RefundsProcessor:
-    """One shard of the refunds service. After it raised, it is closed; start another one."""
+    """One shard of the refunds service. After an exception it is closed; start another one."""
 
     def __init__(self, kafka: Kafka, *, pause: Callable[[float], None] = time.sleep) -> None:
         self._kafka = kafka
         self._pause = pause
 
     def start(self) -> None:
-        """Takes the work over from whoever had it."""
+        """Takes over from an earlier instance."""
         try:
             self._retried(self._kafka.init_transactions)
         except KafkaFailure:
@@ -65,13 +63,13 @@ class RefundsProcessor:
             raise
 
     def run(self, *, stop: Callable[[], bool]) -> None:
-        """Works until it is told to stop, or must."""
+        """Processes until `stop` returns True."""
         while not stop():
             self.process_some()
         self._kafka.close()
 
     def process_some(self) -> int:
-        """One transaction; how many settlements it has settled. Nothing is settled halfway."""
+        """Runs one transaction. Returns how many settlements it has processed."""
         try:
             return self._process_some()
         except FencedError:
@@ -79,7 +77,7 @@ class RefundsProcessor:
             self._kafka.close()
             raise
         except BaseException:
-            log.exception("this instance cannot go on")
+            log.exception("this instance cannot continue")
             self._kafka.close()
             raise
 
@@ -120,7 +118,7 @@ class RefundsProcessor:
         try:
             self._kafka.abort()
         except KafkaFailure as problem:
-            # Not a loss: what stays open is aborted by its timeout, or by the next instance.
+            # Nothing is lost: the timeout or the next instance aborts the transaction.
             log.warning("the transaction could not be aborted: %s", problem)
 
     def _retried(self, call: Callable[[], T]) -> T:
@@ -136,7 +134,7 @@ class RefundsProcessor:
 
 
 def next_offsets(messages: Sequence[Message]) -> dict[Place, int]:
-    """Per partition the offset behind the last message: where the next reader begins."""
+    """Returns, per partition, the offset after the last message."""
     offsets: dict[Place, int] = {}
     for message in messages:
         offsets[message.topic, message.partition] = message.offset + 1

@@ -1,6 +1,6 @@
-"""What the processor reads and writes.
+"""The rows that the processor reads and writes.
 
-One settlement becomes one refund and one row of the audit.
+One settlement becomes one refund and one audit row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ACTOR: Final = "system"
 
 
 class Refund(NamedTuple):
-    """Money that goes back."""
+    """One refund."""
 
     refund_id: str
     amount_paise: int
@@ -32,10 +32,10 @@ class Audit(NamedTuple):
 
 
 def read_settlement(value: bytes | None, place: str) -> tuple[Refund | None, Audit]:
-    """What follows from one settlement. `place` names it where it has no name of its own.
+    """Returns the refund and the audit row of a settlement.
 
-    A settlement that cannot be read becomes an audit row and no refund: it would be as unreadable
-    after every restart, and nothing behind it would ever be paid.
+    An unreadable settlement becomes an audit row named `place`, without a refund: it would be
+    unreadable after every restart too, and would block everything behind it.
     """
     try:
         fields = json.loads(value or b"")
@@ -51,5 +51,5 @@ def read_settlement(value: bytes | None, place: str) -> tuple[Refund | None, Aud
 
 
 def encode(row: Refund | Audit) -> bytes:
-    """A row as it is written."""
+    """Returns a row as JSON bytes."""
     return json.dumps(row._asdict(), separators=(",", ":")).encode()

@@ -1,12 +1,11 @@
-"""aiokafka. A loop of its own in a thread, because the processor waits for each step.
+"""The adapter for aiokafka. It runs an event loop in a thread, because the processor blocks.
 
 Three things that users of aiokafka 0.14 must know:
 
-- A message that could not be delivered does not make the commit fail, so every delivery is looked
-  at before.
-- After an error it forgets which partitions are in the transaction, and its abort tells the broker
-  nothing: what was written would be committed together with the next transaction. So an error is
-  answered with a new producer, whose `init_transactions` makes the broker abort.
+- A message that was not delivered does not fail the commit, so check every delivery before it.
+- After an error it forgets which partitions are in the transaction, and its abort sends nothing to
+  the broker: what was written would be committed with the next transaction. So this adapter creates
+  a new producer after an error, whose `init_transactions` makes the broker abort.
 - After a fatal error every call fails with an assertion of its state machine.
 """
 
@@ -38,7 +37,7 @@ MAX_MESSAGES: Final = 100
 
 
 class AioKafka:
-    """One shard: a transactional id, and the partitions of the source that belong to it."""
+    """One shard: a transactional id and its source partitions."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class AioKafka:
         self._producer = self._run(self._new_producer())
 
     async def _new_producer(self) -> AIOKafkaProducer:
-        """In the loop, as aiokafka asks for it."""
+        """aiokafka requires that its constructor runs in the loop."""
         return AIOKafkaProducer(bootstrap_servers=self._bootstrap_servers, **self._settings)
 
     async def _start_consumer(self) -> AIOKafkaConsumer:
@@ -142,7 +141,7 @@ class AioKafka:
         await self._producer.start()
 
     async def _end(self, ending: Coroutine[Any, Any, None]) -> None:
-        """Waits for a while; asked again, goes on waiting for what was begun."""
+        """Waits up to the timeout; a second call continues to wait for the same ending."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(ending)
         else:
@@ -177,7 +176,7 @@ class AioKafka:
             self._loop.close()
 
     async def _stop_producer(self) -> None:
-        """Its sender may have failed before, and then it might wait for ever for what cannot be sent."""
+        """Stops the producer with a timeout: after a failure it could wait forever."""
         with suppress(KafkaError, TimeoutError):
             await asyncio.wait_for(self._producer.stop(), self._timeout)
 
@@ -189,7 +188,7 @@ class AioKafka:
 
     @contextmanager
     def _translated(self, otherwise: type[KafkaFailure]) -> Iterator[None]:
-        """aiokafka's errors as the four kinds; what it does not tell depends on what was being done."""
+        """Maps aiokafka's errors to the four kinds; `otherwise` depends on the call."""
         try:
             yield
         except ProducerFenced as problem:
@@ -203,12 +202,12 @@ class AioKafka:
             raise otherwise(str(problem)) from problem
 
     async def _reason(self, problem: Exception) -> KafkaFailure:
-        """Why there is no transaction any more: an earlier error, which only others were told."""
+        """Finds the earlier error that ended the transaction."""
         deliveries = [sent.exception() for sent in self._sent if sent.done()]
         if any(isinstance(told, ProducerFenced) for told in deliveries):
             return FencedError(str(problem))
         try:
-            await self._producer.commit_transaction()  # Cannot succeed now, but tells the error.
+            await self._producer.commit_transaction()  # Cannot succeed, but raises the error.
         except KafkaError as earlier:
             self._has_failed = True
             return AbortableError(str(earlier))
@@ -218,6 +217,6 @@ class AioKafka:
 
 
 def _seen(sent: asyncio.Future[Any]) -> None:
-    """Its error is told by the commit, which may never come: nobody else need complain."""
+    """Retrieves the exception, so that asyncio does not log it: the commit raises it."""
     if not sent.cancelled():
         sent.exception()

@@ -1,6 +1,6 @@
-"""confluent-kafka (librdkafka).
+"""The adapter for confluent-kafka (librdkafka).
 
-Its errors say by themselves what is to be done: fatal, requires abort, retriable.
+Its errors say how to react: fatal, requires abort, retriable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FENCED: Final = frozenset(
 
 
 class ConfluentKafka:
-    """One shard: a transactional id, and the partitions of the source that belong to it."""
+    """One shard: a transactional id and its source partitions."""
 
     def __init__(
         self,
@@ -81,9 +81,7 @@ class ConfluentKafka:
 
     def poll(self) -> Sequence[Message]:
         with translated():
-            first = self._consumer.poll(
-                0.5
-            )  # `consume` would wait until it has all that it may have.
+            first = self._consumer.poll(0.5)  # `consume` would wait for the full number.
             found = [] if first is None else [first, *self._consumer.consume(MAX_MESSAGES, 0.0)]
         for message in found:
             if message.error() is not None:
@@ -106,7 +104,7 @@ class ConfluentKafka:
             )
 
     def commit(self) -> None:
-        with translated():  # A message that was not delivered makes the commit fail.
+        with translated():  # An undelivered message fails the commit.
             self._producer.commit_transaction(self._timeout)
 
     def abort(self) -> None:
@@ -124,14 +122,13 @@ class ConfluentKafka:
         if not self._closed:
             self._closed = True
             self._consumer.close()
-            # Producer.close would try to abort what is open. That is for the next instance, or for
-            # the timeout.
+            # Producer.close would abort the transaction. The next instance or the timeout does that.
             self._producer.purge()
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """librdkafka's errors as the four kinds."""
+    """Maps librdkafka's errors to the four kinds."""
     try:
         yield
     except BufferError as problem:

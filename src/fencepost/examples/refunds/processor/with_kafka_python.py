@@ -1,8 +1,8 @@
-"""kafka-python.
+"""The adapter for kafka-python.
 
-Its errors do not say whether an abort helps: it is tried, and if it fails there is no help.
+Its errors do not say whether an abort helps, so the processor tries one; if that fails, it stops.
 
-The library retries by itself for as long as it takes, so `commit` and `abort` know no timeout.
+The library retries without a limit, so `commit` and `abort` have no timeout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_MESSAGES: Final = 100
 
 
 class KafkaPython:
-    """One shard: a transactional id, and the partitions of the source that belong to it."""
+    """One shard: a transactional id and its source partitions."""
 
     def __init__(
         self,
@@ -113,13 +113,13 @@ class KafkaPython:
         if not self._closed:
             self._closed = True
             self._consumer.close(autocommit=False)
-            with suppress(KafkaError):  # What cannot be sent any more.
+            with suppress(KafkaError):  # What can no longer be sent.
                 self._producer.close(timeout=1.0)
 
 
 @contextmanager
 def translated(otherwise: type[KafkaFailure]) -> Iterator[None]:
-    """kafka-python's errors as the four kinds; what it does not tell depends on what was being done."""
+    """Maps kafka-python's errors to the four kinds; `otherwise` depends on the call."""
     try:
         yield
     except ProducerFencedError as problem:
@@ -127,6 +127,8 @@ def translated(otherwise: type[KafkaFailure]) -> Iterator[None]:
     except KafkaTimeoutError as problem:
         raise RetriableError(str(problem)) from problem
     except KafkaError as problem:
-        if "ProducerFencedError" in str(problem):  # Later calls tell the first error in words only.
+        if "ProducerFencedError" in str(
+            problem
+        ):  # Later calls have the first error only in their text.
             raise FencedError(str(problem)) from problem
         raise otherwise(str(problem)) from problem

@@ -1,4 +1,4 @@
-"""The same sink without transactions, as most pipelines have it: a batch that is repeated is written again."""
+"""A sink without transactions, for comparison: a repeated batch is written again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class AtLeastOnceSink:
-    """Writes what it is given and keeps no ledger."""
+    """Writes every batch, without a ledger."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -26,7 +26,7 @@ class AtLeastOnceSink:
 
 
 def write_rows(bootstrap_servers: str, rows: Iterable[Any]) -> None:
-    """One task's rows, with a producer that is idempotent and no more."""
+    """Writes one task's rows with an idempotent producer."""
     with connect(bootstrap_servers) as cluster:
         counts = {t: len(v.partitions) for t, v in cluster.metadata().topics.items()}
         with cluster.writer(cluster.init_producer_id(None)) as writer:

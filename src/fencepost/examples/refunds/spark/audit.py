@@ -1,12 +1,12 @@
-"""What an auditor asks, answered on Spark from the Parquet tables of the loader.
+"""The audit: an auditor's questions, answered on Spark from the loader's Parquet tables.
 
     python -m fencepost.examples.refunds.spark.audit --bootstrap-servers localhost:9092 --warehouse
     /tmp/warehouse
 
-Every settlement decided once and by the rules; every approval with its refund and every refund with
-its approval, of the same amount; none twice, none missing. And what the pipeline has committed is
-where its output ends: the offsets of the settlements, and the ledger beside Spark's checkpoint.
-`--load` loads what is new first. Exit code 1 if anything is wrong.
+It checks that every settlement was decided once and by the rules; that every approval has its
+refund and every refund its approval, of the same amount; that none is missing or doubled. And that
+the committed offsets and the ledger match the output and Spark's checkpoint. `--load` loads new
+records first. The exit code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ PER_REFUND: Final = f"""
         UNION ALL SELECT 'a', refund_id, amount_paise, decision FROM audit
         UNION ALL SELECT 'r', refund_id, amount_paise, NULL FROM refunds)
     GROUP BY refund_id"""
-"""How often each refund appears in the three topics. Every question but the last ones is a
-condition on it."""
+"""How often each refund appears in the three topics. QUESTIONS are conditions on this."""
 
 QUESTIONS: Final = {
     "settlements without a decision": "settlements > 0 AND decisions = 0",
@@ -78,7 +77,7 @@ LEDGER_AND_CHECKPOINT: Final = "batches between the ledger and the checkpoint"
 
 @dataclass(slots=True)
 class Findings:
-    """The answers for one pipeline: how many rows there are, and how many of each kind are wrong."""
+    """The answers for one pipeline: row counts, and the count of each violation."""
 
     rows: dict[str, int] = field(default_factory=dict)
     wrong: dict[str, int] = field(default_factory=dict)
@@ -87,18 +86,19 @@ class Findings:
 
     @property
     def is_clean(self) -> bool:
+        """Whether there is no violation."""
         return not any(self.wrong.values())
 
 
 def open_tables(spark: SparkSession, folder: Path, topics: Topics) -> None:
-    """The loaded topics as views."""
+    """Creates views of the loaded topics."""
     names = {"settlements": topics.settlements, "refunds": topics.refunds, "audit": topics.audit}
     for name, topic in names.items():
         spark.read.parquet(str(folder / topic)).createOrReplaceTempView(name)
 
 
 def examine(spark: SparkSession, *, daily_limit: bool = False) -> Findings:
-    """Asks everything that the three views can answer."""
+    """Answers every question that needs only the three views."""
     counts = [f"count_if({condition}) AS `{name}`" for name, condition in QUESTIONS.items()]
     sums = [
         "sum(settlements) AS settlements",
@@ -121,7 +121,7 @@ def examine(spark: SparkSession, *, daily_limit: bool = False) -> Findings:
 
 
 def _against_the_rules(spark: SparkSession, *, daily_limit: bool) -> int:
-    """Decides everything again, without the pipeline; the limit of the day may only turn an approval down."""
+    """Compares all decisions with the rules. A daily limit may only refuse an approval."""
     decide(spark.table("settlements"), rules_table(spark)).createOrReplaceTempView("expected")
     allowed = "false"
     if daily_limit:
@@ -135,7 +135,7 @@ def _against_the_rules(spark: SparkSession, *, daily_limit: bool) -> int:
 
 
 def _daily_limits(spark: SparkSession) -> dict[str, int]:
-    """State that was lost in a crash would approve too much, state that was counted twice would refuse too early."""
+    """Lost state would approve too much, state that was counted twice would refuse too early."""
     rules_table(spark).createOrReplaceTempView("rules")
     spent = f"""SELECT merchant, day, daily_limit_paise,
             sum(if(decision = '{APPROVED}', amount_paise, 0)) AS spent,
@@ -149,7 +149,7 @@ def _daily_limits(spark: SparkSession) -> dict[str, int]:
 
 
 def output_ends(spark: SparkSession, topic: str) -> dict[TopicPartition, int]:
-    """Behind which offset of each settlements partition the output has nothing more."""
+    """Returns, for each settlements partition, the offset at which the output ends."""
     rows = spark.sql(
         "SELECT source_partition, max(source_offset) + 1 AS end FROM audit GROUP BY 1"
     ).collect()
@@ -163,7 +163,7 @@ def compare_offsets(
     settlements: dict[TopicPartition, int],
     last_batch: int | None,
 ) -> dict[str, int]:
-    """What was committed beside what was written, what was there to read, and what Spark believes."""
+    """Compares the committed offsets with output and input, and the ledger with the checkpoint."""
     wrong = {
         OFFSETS_AND_OUTPUT: sum(committed.get(p, 0) != output.get(p, 0) for p in settlements),
         OFFSETS_AND_INPUT: sum(end - committed.get(p, 0) for p, end in settlements.items()),
@@ -175,7 +175,7 @@ def compare_offsets(
 
 
 def last_batch_of(checkpoint: Path) -> int:
-    """The newest batch that Spark has logged as done; -1 for none."""
+    """Returns the last batch in Spark's commit log; -1 for none."""
     numbers = [
         int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdecimal()
     ]
@@ -183,17 +183,17 @@ def last_batch_of(checkpoint: Path) -> int:
 
 
 def read_ledger(cluster: Cluster, prefix: str) -> LedgerView:
-    """What the pipeline's last transaction said of itself."""
+    """Reads the pipeline's record in the ledger."""
     return read_ledger_view(cluster, transactional_id(prefix), ledger_topic(prefix))
 
 
 def read_offsets(cluster: Cluster, prefix: str) -> dict[TopicPartition, int]:
-    """How far the pipeline's transactions have committed its source."""
+    """Returns the source offsets that the pipeline's transactions have committed."""
     return source_offsets(cluster.offset_fetch(group_of(transactional_id(prefix))))
 
 
 def audit_side(spark: SparkSession, writing: str, options: argparse.Namespace) -> Findings:
-    """Loads if asked to, and examines one pipeline."""
+    """Audits one pipeline, and loads new records first with --load."""
     topics = Topics.of(writing, options.prefix)
     if options.load:
         load(spark, options.bootstrap_servers, options.warehouse, topics)
@@ -213,27 +213,32 @@ def audit_side(spark: SparkSession, writing: str, options: argparse.Namespace) -
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the audit as a program."""
+    """Returns the parser of this program's options."""
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--bootstrap-servers", required=True)
     made.add_argument("--warehouse", required=True, type=Path, help="the folder of the tables")
-    made.add_argument("--checkpoint", type=Path, help="the pipeline's, to compare with its ledger")
-    made.add_argument("--prefix", default="", help="what the names of all topics begin with")
-    made.add_argument("--daily-limit", action="store_true", help="the stateful variant has written")
-    made.add_argument("--report", type=Path, help="where to write the answers (default: here)")
-    made.add_argument("--load", action="store_true", help="load what is new first")
+    made.add_argument(
+        "--checkpoint", type=Path, help="the pipeline's checkpoint, to compare with its ledger"
+    )
+    made.add_argument("--prefix", default="", help="the prefix of all topic names")
+    made.add_argument("--daily-limit", action="store_true", help="audit the stateful variant")
+    made.add_argument(
+        "--report", type=Path, help="where to write the answers (default: standard output)"
+    )
+    made.add_argument("--load", action="store_true", help="load new records first")
     made.add_argument(
         "--writing",
         action="append",
         choices=(EXACTLY_ONCE, AT_LEAST_ONCE),
-        help="whose output to look at (default: exactly-once); may be given twice",
+        help="which query to audit (default: exactly-once); may be given twice",
     )
     return made
 
 
 def main() -> None:
+    """Runs the audit."""
     options = parser().parse_args()
     spark = make_session("refunds audit")
     sides = {side: audit_side(spark, side, options) for side in options.writing or [EXACTLY_ONCE]}

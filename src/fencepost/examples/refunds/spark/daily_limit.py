@@ -1,9 +1,8 @@
-"""The stateful variant: what is approved counts against a limit per merchant and day.
+"""The stateful variant: approvals count against a limit per merchant and day.
 
-Spark keeps the sum of each merchant and day in its state store, which belongs to the checkpoint,
-not to Kafka. It stays right across any crash because a batch that is in the topics already is run
-again for its state and its rows are dropped, and one that is not is run again from the state before
-it.
+Spark keeps the sum of each merchant and day in its state store, which belongs to the checkpoint and
+not to Kafka. The sum survives any crash: if a batch is in the topics already, Spark runs it again
+for its state and the sink drops its rows; if not, Spark runs it again from the state before it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _COLUMNS: Final = [column.split()[0] for column in AUDIT_SCHEMA.split(", ")]
 
 
 def limit_per_day(decided: DataFrame) -> DataFrame:
-    """Turns approvals that would go above the limit into refusals."""
+    """Refuses approvals that would exceed the limit."""
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     return decided.groupBy("merchant", "day").applyInPandasWithState(
@@ -33,8 +32,7 @@ def _spend(_key: Any, parts: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.
     import pandas as pd
 
     spent = state.get[0] if state.exists else 0
-    # The order of the topic decides who comes first, not the order in which Spark happens to
-    # deliver.
+    # In the order of the topic, not in the order in which Spark delivers the rows.
     rows = pd.concat(list(parts)).sort_values(["source_partition", "source_offset"])
     decisions = []
     for row in rows.itertuples():

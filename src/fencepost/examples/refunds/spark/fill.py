@@ -1,9 +1,9 @@
-"""Makes the topics of the pipeline and fills the first one with settlements.
+"""Creates the topics of the pipeline and writes settlements to the first one.
 
     python -m fencepost.examples.refunds.spark.fill --bootstrap-servers localhost:9092 --settlements 1000
 
-Settlements are the same on every run; a topic that is there already is an error, because it would
-be counted too.
+Settlements are the same on every run. An existing topic is an error, because its records would
+count too.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ from fencepost.examples.refunds.spark.settlements import Topics, generate
 from fencepost.records.opened import Record
 
 PARTITIONS: Final = 2
-"""Of every topic: as many as there are executors, so that each reads and writes one."""
+"""Partitions of every topic: one per executor."""
 
 RECORDS_PER_BATCH: Final = 1_000
 
 
 def create_topics(cluster: Cluster, topics: Collection[Topics]) -> None:
-    """Every topic of these pipelines; FencepostError when one is there already."""
+    """Creates the topics of these pipelines; FencepostError if one exists."""
     names = sorted({name for group in topics for name in group.schemas})
     existing = sorted(cluster.metadata().topics.keys() & set(names))
     if existing:
         raise FencepostError(
-            f"the cluster has a topic {existing[0]!r} already: delete it, or take names of your "
-            "own with --prefix"
+            f"the topic {existing[0]!r} exists already: delete it, or use other names with --prefix"
         )
     cluster.create_topics([NewTopic(name, PARTITIONS) for name in names])
 
 
 def write_settlements(cluster: Cluster, topic: str, count: int) -> None:
-    """Fills the first topic."""
+    """Writes settlements to the first topic."""
     lanes: list[list[Record]] = [[] for _ in range(PARTITIONS)]
     for number, settlement in enumerate(generate(count)):
         key = settlement.refund_id.encode()
@@ -52,17 +51,18 @@ def write_settlements(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of this program."""
+    """Returns the parser of this program's options."""
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--bootstrap-servers", required=True)
     made.add_argument("--settlements", type=int, default=1_000, help="how many (default: 1000)")
-    made.add_argument("--prefix", default="", help="what the names of all topics begin with")
+    made.add_argument("--prefix", default="", help="the prefix of all topic names")
     return made
 
 
 def main() -> None:
+    """Creates and fills the topics."""
     options = parser().parse_args()
     topics = Topics.of(prefix=options.prefix)
     with connect(options.bootstrap_servers) as cluster:

@@ -1,18 +1,18 @@
-"""The topics into Parquet, as a warehouse would load them: committed rows only, each of them once.
+"""Loads the topics into Parquet, as a warehouse would: committed rows only, each once.
 
     python -m fencepost.examples.refunds.spark.loader --bootstrap-servers localhost:9092 --into
     /tmp/warehouse
 
-Theory of operation. A table is a folder, and a load is one folder in it, which holds the rows of a
-range of offsets and the range itself:
+Theory of operation. A table is a folder, and a load is a folder in it with the rows of a range of
+offsets and its end:
 
     refund-audit/load=000001/part-....parquet
     refund-audit/load=000001/_offsets.json      where this load ended, per partition
 
-The next load begins where the last one ended. A load is written under a name that readers skip and
-gets its own name when it is complete, in one step. So a loader that is killed leaves either the
-whole load or nothing that counts, and the next one reads the same range again. Two loaders of one
-table cannot both finish the same load: the name is taken.
+The next load begins where the last one ended. A load is written under a name that readers skip, and
+renamed when it is complete. So a killed loader leaves either the whole load or nothing that counts,
+and the next one reads the same range again. Two loaders of one table cannot both finish the same
+load: its name exists already.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ class Table:
         self.folder = folder
 
     def loads(self) -> list[Path]:
-        """Finished loads, oldest first."""
+        """Returns the finished loads, oldest first."""
         return sorted(self.folder.glob("load=*"))
 
     def end(self) -> PartitionOffsets:
-        """Where the last load ended; nothing when there was none."""
+        """Returns where the last load ended; empty if there was none."""
         loads = self.loads()
         return from_layout(json.loads((loads[-1] / OFFSETS_FILE).read_text())) if loads else {}
 
     def add(self, rows: DataFrame, end: PartitionOffsets) -> Path:
-        """Writes a load and finishes it."""
+        """Writes and finishes a load."""
         unfinished = self.folder / UNFINISHED
         shutil.rmtree(unfinished, ignore_errors=True)
         finished = self.folder / f"load={len(self.loads()) + 1:06}"
         rows.write.parquet(str(unfinished))
         (unfinished / OFFSETS_FILE).write_text(json.dumps(to_layout(end)))
-        # The one step: before it nothing counts, after it everything does.
+        # Atomic: before it nothing counts, after it everything does.
         return unfinished.rename(finished)
 
 
 def committed_end(cluster: Cluster, topic: str) -> PartitionOffsets:
-    """Where the committed rows of a topic end now."""
+    """Returns where the committed rows of a topic end now."""
     count = len(cluster.metadata([topic]).topics[topic].partitions)
     places = [TopicPartition(topic, index) for index in range(count)]
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST), isolation="read_committed")
@@ -76,7 +76,7 @@ def committed_end(cluster: Cluster, topic: str) -> PartitionOffsets:
 def read_range(
     spark: SparkSession, bootstrap: str, schema: str, start: PartitionOffsets, end: PartitionOffsets
 ) -> DataFrame:
-    """Rows of one topic as typed columns, with where they lay."""
+    """Returns the rows of one topic as typed columns, with partition and offset."""
     rows = (
         spark.read.format("fencepost")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -94,15 +94,15 @@ def _assignment(places: PartitionOffsets) -> dict[str, list[int]]:
 
 
 def load_topic(spark: SparkSession, bootstrap: str, folder: Path, topic: str, schema: str) -> int:
-    """Loads what is new in one topic; how many offsets it spans."""
+    """Loads new records of one topic. Returns how many offsets the load spans."""
     table = Table(folder / topic)
     start = table.end()
     with connect(bootstrap) as cluster:
         end = committed_end(cluster, topic)
     if any(end.get(place, -1) < offset for place, offset in start.items()):
         raise FencepostError(
-            f"{topic} ends before the last load of {table.folder}: it was made anew. Load it "
-            "into an empty folder"
+            f"{topic} ends before the last load of {table.folder}: it was deleted and created "
+            "again. Load it into an empty folder"
         )
     if start != end:
         table.add(read_range(spark, bootstrap, schema, start, end), end)
@@ -110,7 +110,7 @@ def load_topic(spark: SparkSession, bootstrap: str, folder: Path, topic: str, sc
 
 
 def load(spark: SparkSession, bootstrap: str, folder: Path, topics: Topics) -> dict[str, int]:
-    """Loads what is new in every topic; how many offsets each load spans."""
+    """Loads new records of every topic. Returns how many offsets each load spans."""
     return {
         topic: load_topic(spark, bootstrap, folder, topic, schema)
         for topic, schema in topics.schemas.items()
@@ -118,18 +118,19 @@ def load(spark: SparkSession, bootstrap: str, folder: Path, topics: Topics) -> d
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the loader as a program."""
+    """Returns the parser of this program's options."""
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--bootstrap-servers", required=True)
     made.add_argument("--into", required=True, type=Path, help="the folder of the tables")
-    made.add_argument("--prefix", default="", help="what the names of all topics begin with")
+    made.add_argument("--prefix", default="", help="the prefix of all topic names")
     made.add_argument("--writing", default=EXACTLY_ONCE, choices=(EXACTLY_ONCE, AT_LEAST_ONCE))
     return made
 
 
 def main() -> None:
+    """Runs the loader."""
     options = parser().parse_args()
     spark = make_session("refunds loader")
     topics = Topics.of(options.writing, options.prefix)

@@ -3,7 +3,7 @@
     python -m fencepost.examples.refunds.spark.pipeline --bootstrap-servers localhost:9092 --checkpoint
     /tmp/refunds
 
-Without --follow it reads what is there and ends.
+Without --follow it ends when it has read everything.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 
 def transactional_id(prefix: str = "") -> str:
-    """The name under which the pipeline writes, and the key of its record in the ledger."""
+    """Returns the pipeline's transactional id, which is also its key in the ledger."""
     return f"{prefix}refunds"
 
 
 def ledger_topic(prefix: str = "") -> str:
-    """The topic of the pipeline's ledger: where its topics have a prefix, this one has too."""
+    """Returns the pipeline's ledger topic, with the prefix of its other topics."""
     return f"{prefix}{LEDGER_TOPIC}"
 
 
 def read_settlements(spark: SparkSession, bootstrap: str, topic: str, per_batch: int) -> DataFrame:
-    """The topic as typed columns; where they came from stays with them."""
+    """Reads the topic as typed columns, with source partition and offset."""
     rows = (
         spark.readStream.format("fencepost")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -62,9 +62,9 @@ def read_settlements(spark: SparkSession, bootstrap: str, topic: str, per_batch:
 
 
 def rules_table(spark: SparkSession) -> DataFrame:
-    """The merchants' rules as a table to join with.
+    """Returns the merchants' rules as a table to join with.
 
-    As literals of the plan they cost no job in every batch.
+    As literals in the plan they cost no job per batch.
     """
     rows = ", ".join(
         f"('{rule.merchant}', {rule.highest_paise}L, {rule.daily_limit_paise}L, "
@@ -78,7 +78,7 @@ def rules_table(spark: SparkSession) -> DataFrame:
 
 
 def decide(settlements: DataFrame, rules: DataFrame) -> DataFrame:
-    """Adds the rules and the column `decision`: approved, or why not."""
+    """Adds the rules and a column `decision`: approved, or the reason for the refusal."""
     return settlements.join(rules.hint("broadcast"), "merchant", "left").selectExpr(
         "*",
         f"""CASE
@@ -90,7 +90,7 @@ def decide(settlements: DataFrame, rules: DataFrame) -> DataFrame:
 
 
 def as_records(decided: DataFrame, topics: Topics) -> DataFrame:
-    """One audit row per settlement, and one refund per approval: the columns of the sink."""
+    """Returns one audit row per settlement and one refund per approval, as sink columns."""
     audit, refund = f"'{topics.audit}'", f"'{topics.refunds}'"
     return decided.selectExpr(
         "refund_id AS key",
@@ -107,7 +107,7 @@ def as_records(decided: DataFrame, topics: Topics) -> DataFrame:
 
 
 def make_sink(bootstrap: str, writing: str = EXACTLY_ONCE, prefix: str = "") -> Sink:
-    """The one with transactions, or the one without."""
+    """Returns the sink with transactions, or the one without."""
     if writing == AT_LEAST_ONCE:
         return AtLeastOnceSink(bootstrap)
     return TransactionalSink(
@@ -120,7 +120,7 @@ def make_sink(bootstrap: str, writing: str = EXACTLY_ONCE, prefix: str = "") -> 
 
 
 def in_turn(sink: Sink, turn: AbstractContextManager[Any]) -> Sink:
-    """Queries of one small application write in turn: a transaction's write stage needs all cores at once."""
+    """Lets the queries write in turn: a transaction's write stage needs all cores at once."""
 
     def write(df: DataFrame, batch_id: int) -> None:
         with turn:
@@ -135,7 +135,7 @@ def start_query(
     options: argparse.Namespace,
     turn: AbstractContextManager[Any],
 ) -> Any:
-    """One query, started, with a checkpoint of its own."""
+    """Starts one query with its own checkpoint."""
     topics = Topics.of(writing, options.prefix)
     settlements = read_settlements(
         spark, options.bootstrap_servers, topics.settlements, options.per_batch
@@ -154,7 +154,7 @@ def start_query(
 
 
 def await_all(spark: SparkSession, queries: Sequence[Any]) -> None:
-    """Returns when every query has come to its end; raises as soon as one has failed."""
+    """Waits until every query has ended; raises as soon as one fails."""
     while any(query.isActive for query in queries):
         spark.streams.awaitAnyTermination()
         spark.streams.resetTerminated()
@@ -163,17 +163,19 @@ def await_all(spark: SparkSession, queries: Sequence[Any]) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the pipeline as a program."""
+    """Returns the parser of this program's options."""
     made = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--bootstrap-servers", required=True)
-    made.add_argument("--checkpoint", required=True, help="a folder that Spark keeps")
-    made.add_argument("--prefix", default="", help="what the names of all topics begin with")
-    made.add_argument("--per-batch", type=int, default=1_000, help="settlements per batch, at most")
+    made.add_argument("--checkpoint", required=True, help="the checkpoint folder")
+    made.add_argument("--prefix", default="", help="the prefix of all topic names")
+    made.add_argument(
+        "--per-batch", type=int, default=1_000, help="at most this many settlements per batch"
+    )
     made.add_argument("--daily-limit", action="store_true", help="a limit per merchant and day")
-    made.add_argument("--follow", action="store_true", help="go on when everything is read")
-    made.add_argument("--master", default="local[2]", help="where Spark runs (default: local[2])")
+    made.add_argument("--follow", action="store_true", help="wait for more settlements")
+    made.add_argument("--master", default="local[2]", help="the Spark master (default: local[2])")
     made.add_argument(
         "--writing",
         action="append",
@@ -184,6 +186,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
+    """Runs the pipeline."""
     options = parser().parse_args()
     spark = make_session("refunds", options.master)
     turn = threading.Lock()

@@ -1,4 +1,4 @@
-"""A Spark session for one machine. On a cluster, spark-submit brings its own."""
+"""A Spark session for one machine. On a cluster, use spark-submit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def make_session(name: str, master: str = "local[2]") -> SparkSession:
-    """Small and quick to start: no web page, few partitions, loopback only."""
+    """Returns a small session that starts fast: no web UI, few partitions, loopback only."""
     provide_java()
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     from pyspark.sql import SparkSession
@@ -27,8 +27,7 @@ def make_session(name: str, master: str = "local[2]") -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.bindAddress", LOOPBACK)
         .config("spark.driver.host", LOOPBACK)
-        # After an executor is lost, the write stage asks for free cores again after this time, not
-        # after 15 s.
+        # After an executor is lost, the write stage checks for free cores again after 1 s, not 15 s.
         .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
         .getOrCreate()
     )

@@ -1,7 +1,4 @@
-"""Settlements, the merchants' rules, and the topics.
-
-Amounts are in paise: money is counted, not measured.
-"""
+"""Settlements, the merchants' rules, and the topics. Amounts are integers, in paise."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ REFUND_SCHEMA: Final = "refund_id string, merchant string, amount_paise long"
 AUDIT_SCHEMA: Final = (
     f"{SETTLEMENT_SCHEMA}, decision string, source_partition int, source_offset long"
 )
-"""An audit row says which settlement it was made from, so that output and committed offsets can be
-compared."""
+"""An audit row has its settlement's partition and offset, to compare output and committed
+offsets."""
 
 APPROVED: Final = "approved"
 ABOVE_DAILY_LIMIT: Final = "refused: above the limit of the day"
@@ -40,7 +37,7 @@ MERCHANT_COUNT: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of one pipeline. What is written at least once goes to topics of its own."""
+    """The topics of one pipeline. The at-least-once query has its own output topics."""
 
     settlements: str
     refunds: str
@@ -48,6 +45,7 @@ class Topics:
 
     @classmethod
     def of(cls, writing: str = EXACTLY_ONCE, prefix: str = "") -> Topics:
+        """Returns the topics of a query."""
         side = "" if writing == EXACTLY_ONCE else f"{writing}-"
         return cls(
             f"{prefix}settlements", f"{prefix}{side}refunds-emitted", f"{prefix}{side}refund-audit"
@@ -65,7 +63,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """One request to give money back."""
+    """One request for a refund."""
 
     refund_id: str
     merchant: str
@@ -75,12 +73,13 @@ class Settlement:
     day: str
 
     def as_json(self) -> bytes:
+        """Returns the value of its record."""
         return json.dumps(asdict(self), separators=(",", ":")).encode("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class MerchantRule:
-    """What a merchant allows."""
+    """The limits of one merchant."""
 
     merchant: str
     highest_paise: int
@@ -89,7 +88,7 @@ class MerchantRule:
 
 
 def merchant_rules() -> list[MerchantRule]:
-    """The same rules on every run."""
+    """Returns the rules, which are the same on every run."""
     rng = random.Random(7)
     return [
         MerchantRule(
@@ -103,9 +102,9 @@ def merchant_rules() -> list[MerchantRule]:
 
 
 def generate(count: int, seed: int = 1) -> Iterator[Settlement]:
-    """So many settlements; the same ones for the same seed.
+    """Yields `count` settlements, the same for the same seed.
 
-    A few come from a merchant without rules.
+    Some have a merchant without rules.
     """
     rng = random.Random(seed)
     for number in range(count):
