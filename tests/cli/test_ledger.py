@@ -1,4 +1,4 @@
-"""`fencepost ledger` as a person uses it, on an embedded broker."""
+"""`fencepost ledger` on an embedded broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-pytest.importorskip("pyspark", reason="the queries of this test are played with it")
+pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.ids import TopicPartition
@@ -26,18 +26,18 @@ from fencepost.spark.sink.ledger.legacy import encode_legacy, read_legacy
 from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC
 from fencepost.spark.sink.origins import SourceUse
-from tests.spark.sink.ledgers import Home, PlayedMicroBatch, embedded_home, enter
+from tests.spark.sink.ledgers import FakeMicroBatch, LedgerCluster, embedded_ledger, enter
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Home]:
-    with embedded_home() as found:
+def home() -> Iterator[LedgerCluster]:
+    with embedded_ledger() as found:
         found.cluster.create_topics([NewTopic("in", 2, 1), NewTopic("out", 1, 1)])
         found.store("id")
         yield found
 
 
-def run(home: Home, *arguments: str, answer: str | None = None) -> str:
+def run(home: LedgerCluster, *arguments: str, answer: str | None = None) -> str:
     command = ["ledger", *arguments, "--bootstrap-servers", home.cluster.options.bootstrap[0]]
     result = CliRunner().invoke(app, [str(word) for word in command], input=answer)
     if result.exception is not None:
@@ -45,21 +45,23 @@ def run(home: Home, *arguments: str, answer: str | None = None) -> str:
     return result.stdout
 
 
-def told(home: Home, *arguments: str) -> Any:
+def told(home: LedgerCluster, *arguments: str) -> Any:
     return json.loads(run(home, *arguments, "--json"))
 
 
-def write(home: Home, name: str, batch_id: int, query_id: str = "q", open_ms: int = 50) -> None:
-    """A batch of a query that reads topic in."""
+def write(
+    home: LedgerCluster, name: str, batch_id: int, query_id: str = "q", open_ms: int = 50
+) -> None:
+    """Commits a batch of a query that reads topic `in`."""
     store = home.store(name)
     identity = home.begin(name)
-    micro_batch = PlayedMicroBatch(query_id, batch_id, '{"in": {"0": 42, "1": 7}}')
+    micro_batch = FakeMicroBatch(query_id, batch_id, '{"in": {"0": 42, "1": 7}}')
     view = store.peek(query_id, stable=True)
     enter(store, identity, micro_batch, view, open_ms=open_ms, is_stateful=False)
     home.cluster.end_txn(identity, commit=True)
 
 
-def test_create_makes_a_compacted_topic_once(home: Home) -> None:
+def test_create_makes_a_compacted_topic_once(home: LedgerCluster) -> None:
     first = told(home, "create", "--topic", "a-teams", "--partitions", "3")
     assert (first["created"], first["partitions"]) == (True, 3)
     found = home.cluster.describe_configs(ResourceType.TOPIC, "a-teams")
@@ -71,7 +73,7 @@ def test_create_makes_a_compacted_topic_once(home: Home) -> None:
         run(home, "create", "--topic", "out")
 
 
-def test_list_shows_every_id_with_its_last_batch(home: Home) -> None:
+def test_list_shows_every_id_with_its_last_batch(home: LedgerCluster) -> None:
     write(home, "list-a", 0)
     write(home, "list-a", 1)
     write(home, "list-b", 0, "other")
@@ -84,14 +86,14 @@ def test_list_shows_every_id_with_its_last_batch(home: Home) -> None:
     assert "list-b" in table
 
 
-def test_list_says_that_there_is_nothing_or_no_topic(home: Home) -> None:
+def test_list_says_that_there_is_nothing_or_no_topic(home: LedgerCluster) -> None:
     told(home, "create", "--topic", "bare", "--partitions", "1")
     assert run(home, "list", "--topic", "bare").strip() == "Topic bare holds no record."
     with pytest.raises(FencepostError, match="fencepost ledger create"):
         run(home, "list", "--topic", "nowhere")
 
 
-def test_show_prints_how_a_new_query_would_continue(home: Home) -> None:
+def test_show_prints_how_a_new_query_would_continue(home: LedgerCluster) -> None:
     write(home, "shown", 0, "p")
     row = told(home, "show", "shown")
     assert (row["query_id"], row["last_batch"], row["take_over"]) == ("p", 0, "p")
@@ -104,7 +106,7 @@ def test_show_prints_how_a_new_query_would_continue(home: Home) -> None:
         run(home, "show", "nobody")
 
 
-def test_adopt_lets_a_query_in_after_its_last_batch(home: Home) -> None:
+def test_adopt_lets_a_query_in_after_its_last_batch(home: LedgerCluster) -> None:
     write(home, "adopted", 4, "p")
     store = home.store("adopted")
     batch = Batch("q", 7)
@@ -115,7 +117,7 @@ def test_adopt_lets_a_query_in_after_its_last_batch(home: Home) -> None:
     assert store.decide(store.peek("q", stable=True), batch, SourceUse()).verdict is Verdict.WRITE
 
 
-def test_adopt_lets_a_new_query_in_and_one_without_any_record(home: Home) -> None:
+def test_adopt_lets_a_new_query_in_and_one_without_any_record(home: LedgerCluster) -> None:
     row = told(home, "adopt", "brand-new", "--query-id", "q", "--last-batch", "-1", "--yes")
     assert row["last_batch"] == -1
     store = home.store("brand-new")
@@ -125,7 +127,7 @@ def test_adopt_lets_a_new_query_in_and_one_without_any_record(home: Home) -> Non
     )
 
 
-def test_what_changes_the_ledger_asks_first(home: Home) -> None:
+def test_what_changes_the_ledger_asks_first(home: LedgerCluster) -> None:
     write(home, "asked", 4)
     with pytest.raises(FencepostError, match="Nothing was changed"):
         run(home, "forget", "asked", answer="n\n")
@@ -134,7 +136,7 @@ def test_what_changes_the_ledger_asks_first(home: Home) -> None:
     assert home.batch_in("asked") is None
 
 
-def test_a_forgotten_id_is_as_good_as_new(home: Home) -> None:
+def test_a_forgotten_id_is_as_good_as_new(home: LedgerCluster) -> None:
     from fencepost.spark.sink.checks import check_ledger
 
     write(home, "forgotten", 4)
@@ -147,7 +149,7 @@ def test_a_forgotten_id_is_as_good_as_new(home: Home) -> None:
 
 
 @pytest.mark.parametrize("how", ["forget", "adopt"])
-def test_an_open_transaction_is_left_alone_unless_forced(home: Home, how: str) -> None:
+def test_an_open_transaction_is_left_alone_unless_forced(home: LedgerCluster, how: str) -> None:
     name = f"open-{how}"
     write(home, name, 4)
     identity = home.begin(name)
@@ -164,7 +166,7 @@ def test_an_open_transaction_is_left_alone_unless_forced(home: Home, how: str) -
     assert home.batch_in(name) == (4 if how == "adopt" else None)
 
 
-def test_forgetting_the_durations_keeps_the_rest(home: Home) -> None:
+def test_forgetting_the_durations_keeps_the_rest(home: LedgerCluster) -> None:
     write(home, "slow", 4, open_ms=90_000)
     before = told(home, "show", "slow")
     run(home, "forget", "--durations", "slow", "--yes")
@@ -175,7 +177,7 @@ def test_forgetting_the_durations_keeps_the_rest(home: Home) -> None:
         assert after[name] == before[name]
 
 
-def test_a_record_of_another_format_is_shown_and_can_be_replaced(home: Home) -> None:
+def test_a_record_of_another_format_is_shown_and_can_be_replaced(home: LedgerCluster) -> None:
     identity = home.begin("future")
     append_record(home.cluster, identity, home.place_of("future"), b'{"v":99,"x":1}')
     home.cluster.end_txn(identity, commit=True)
@@ -187,7 +189,7 @@ def test_a_record_of_another_format_is_shown_and_can_be_replaced(home: Home) -> 
     assert home.batch_in("future") == 3
 
 
-def test_records_of_one_id_in_two_partitions_become_one(home: Home) -> None:
+def test_records_of_one_id_in_two_partitions_become_one(home: LedgerCluster) -> None:
     places = [TopicPartition(LEDGER_TOPIC, index) for index in (2, 9)]
     for serial, place in enumerate(places):
         identity = home.begin("twice")
@@ -201,7 +203,7 @@ def test_records_of_one_id_in_two_partitions_become_one(home: Home) -> None:
 
 
 @pytest.mark.parametrize("how", ["adopt", "forget"])
-def test_the_old_place_is_shown_and_cleared(home: Home, how: str) -> None:
+def test_the_old_place_is_shown_and_cleared(home: LedgerCluster, how: str) -> None:
     name = f"old-{how}"
     place = TopicPartition("out", 0)
     identity = home.begin(name)
@@ -222,13 +224,13 @@ def test_the_old_place_is_shown_and_cleared(home: Home, how: str) -> None:
     else:
         run(home, "forget", name, "--yes")
         assert read_legacy(home.cluster.offset_fetch(group_of(name)), "") is None
-    # The offsets of the sources are nobody's business here.
+    # The source offsets stay.
     left = home.cluster.offset_fetch(group_of(name))
     assert left[TopicPartition("in", 0)].offset == 9
 
 
 def test_the_command_needs_no_spark() -> None:
-    """Whoever administers a cluster need not have the extra."""
+    """Administrators need not install the spark extra."""
     code = """
 import sys
 for name in ("pyspark", "pyarrow", "py4j", "numpy", "pandas", "numba"):

@@ -63,18 +63,18 @@ def enter(
     return entry_writer.finish(opened_ms)
 
 
-class PlayedMicroBatch(MicroBatch):
-    """A batch of a query that reads topics, or something else."""
+class FakeMicroBatch(MicroBatch):
+    """A batch with given source offsets, without Spark."""
 
     def __init__(self, query_id: str, batch_id: int, ends: str = "", starts: str = "") -> None:
         super().__init__(query_id, "run", batch_id)
-        self._played = {"endOffsets": ends, "startOffsets": starts}
+        self._fake = {"endOffsets": ends, "startOffsets": starts}
 
     def _offsets(self, which: str) -> tuple[str, ...]:
-        return (self._played[which],) if self._played[which] else ()
+        return (self._fake[which],) if self._fake[which] else ()
 
 
-class Home:
+class LedgerCluster:
     """The cluster that holds the ledger."""
 
     def __init__(self, broker: Broker | None, cluster: Cluster, topic: str = LEDGER_TOPIC) -> None:
@@ -83,7 +83,7 @@ class Home:
         self.topic = topic
 
     def create(self, partitions: int = 2, **configs: str) -> None:
-        """The ledger's topic with few partitions, so that queries meet in one."""
+        """Creates the ledger topic with few partitions, so that queries share one."""
         settings = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
         settings |= {name.replace("_", "."): value for name, value in configs.items()}
         self.cluster.create_topics([NewTopic(self.topic, partitions, 1, settings)])
@@ -134,7 +134,7 @@ class Home:
         serial: int | None = None,
         place: TopicPartition | None = None,
     ) -> None:
-        """A record in an open transaction."""
+        """Writes a record in an open transaction."""
         assert identity.transactional_id is not None
         serial = batch_id + 1 if serial is None else serial
         entry = LedgerEntry(query_id, batch_id, serial=serial)
@@ -166,13 +166,13 @@ class Home:
 
 
 @contextmanager
-def embedded_home(config: Mapping[str, Any] | None = None) -> Iterator[Home]:
+def embedded_ledger(config: Mapping[str, Any] | None = None) -> Iterator[LedgerCluster]:
     with Broker(config=config) as broker, connect(broker.bootstrap_servers) as cluster:
-        yield Home(broker, cluster)
+        yield LedgerCluster(broker, cluster)
 
 
 def run_compaction(node: Node) -> None:
-    """One round over every compacted log, as the housekeeping runs it."""
+    """Compacts every compacted log once, as housekeeping does."""
     for sync in node.housekeeping._compact():
         if sync is not None:
             sync.run()

@@ -126,7 +126,7 @@ def test_batches_that_are_skipped_within_a_run_do_not_stop_it(
             sinks[-1](rows, batch_id)
 
     assert pipeline.run(unless_empty) is None
-    # After a restart a gap may be anything.
+    # After a restart the cause of a gap is unknown.
     pipeline.add(numbered(5))
     failure = pipeline.run(unless_empty)
     assert failure is not None
@@ -180,7 +180,7 @@ def test_skipping_a_batch_enters_it_and_can_be_repeated(
         if step == "ended":
             raise RuntimeError("the driver dies")
 
-    # Entered, but Spark has not heard of it: it is not entered twice, and rows for it are refused.
+    # Recorded, but not logged by Spark: not recorded twice, and rows for it are refused.
     crashing = pipeline.sink(on_step=crash)
     assert "the driver dies" in (pipeline.run(lambda df, b: crashing.skip(b)) or "")
     failure = pipeline.run()
@@ -221,7 +221,7 @@ def test_a_failure_that_is_swallowed_refuses_the_next_batch(
     assert "the sink failed in batch 1" in failure
     assert "no column 'value'" in failure
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
-    # Spark believes that batch 1 was written: the ledger knows better.
+    # Spark considers batch 1 written; the ledger has recorded that it is lost.
     for sink in (pipeline.sink(), pipeline.sink(may_skip=True)):
         failure = pipeline.run(sink)
         assert failure is not None
@@ -283,7 +283,7 @@ def test_the_sink_works_in_a_thread_of_the_users_pool(pipeline: Pipeline, cluste
             sink(df, batch_id)
 
         failure = pipeline.run(odd)
-    # What was refused in the pool must not be forgotten, though nobody heard of it.
+    # A refusal in the pool counts even if the function ignored it.
     assert failure is not None
     assert "has other rows for the same batch" in failure
     assert len(read_values(cluster, pipeline.topic)) == 120
@@ -354,7 +354,7 @@ def test_a_query_that_is_stopped_in_mid_batch_ends_without_an_exception(
     assert query.exception() is None
     assert finish(query) is None
     Path(f"{marker}.released").touch()
-    # Nobody has to wait for a timeout.
+    # No transaction is left open until its timeout.
     view = cluster.describe_transactions([pipeline.transactional_id])[pipeline.transactional_id]
     assert view is not None
     assert view.state in ("CompleteAbort", "PrepareAbort", "Empty")
@@ -502,7 +502,7 @@ def test_what_the_function_raises_after_the_sink_does_not_double_the_batch(
     failure = pipeline.run(then_fail)
     assert failure is not None
     assert "of the user's own" in failure
-    # Twice with adopt=True, which somebody has forgotten to remove.
+    # Twice, with an adopt=True that was not removed.
     assert pipeline.run(pipeline.sink(adopt=True)) is None
     pipeline.add(numbered(3))
     assert pipeline.run(pipeline.sink(adopt=True)) is None

@@ -9,7 +9,7 @@ from fencepost.spark.sink.calls import RUNS_KEPT, BatchPosition, Call, Damage, R
 
 
 class Frame:
-    """A DataFrame by its meaning."""
+    """A fake DataFrame, compared by its meaning."""
 
     def __init__(self, meaning: str) -> None:
         self.meaning = meaning

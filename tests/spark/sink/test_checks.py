@@ -27,7 +27,7 @@ from fencepost.spark.sink.sink import TransactionalSink
 
 
 def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
-    """As much of a SparkSession as the checks look at."""
+    """The part of a SparkSession that the checks read."""
     values = {name.replace("_", "."): value for name, value in conf.items()}
     jvm = SimpleNamespace(
         resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: None),
@@ -70,7 +70,7 @@ def test_rows_take_no_plain_socket_where_spark_encrypts(given: Any) -> None:
 def test_a_session_that_cannot_keep_the_promise_is_refused(
     given: Any, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTORS_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTOR_WAIT_SECONDS", 0.0)
     with pytest.raises(SinkRefused, match=named):
         check_session(given)
 
@@ -107,7 +107,7 @@ def test_a_session_of_spark_connect_is_refused() -> None:
 
 
 class Alive:
-    """The engine's object of a query that runs, or has stopped."""
+    """A fake of the engine's object of a query, running or stopped."""
 
     def __init__(self, active: bool) -> None:
         self.active = active
@@ -128,7 +128,7 @@ def test_two_live_queries_cannot_share_a_transactional_id() -> None:
     claim_id("shared", settings, MicroBatch("two", "r", 0))
 
 
-class PlayedStore(LedgerStore):
+class FakeStore(LedgerStore):
     """A ledger as it is now and once settled, and the state of the transactional id."""
 
     def __init__(
@@ -138,7 +138,7 @@ class PlayedStore(LedgerStore):
         self._now, self._settled, self._state = now, settled, state
 
     @property
-    def patience_seconds(self) -> float:
+    def wait_seconds(self) -> float:
         return 0.0
 
     def peek(self, query_id: str, *, stable: bool) -> LedgerView:
@@ -161,18 +161,18 @@ OFFSETS_UNSETTLED = LedgerEntry("somebody of an older version", 0)
 @pytest.mark.parametrize(
     ("store", "batch", "named"),
     [
-        (PlayedStore(LedgerEntry("p", 3), LedgerEntry("p", 3)), 0, "belongs to query p"),
+        (FakeStore(LedgerEntry("p", 3), LedgerEntry("p", 3)), 0, "belongs to query p"),
         (
-            PlayedStore(LedgerEntry("q", 7), LedgerEntry("q", 8)),
+            FakeStore(LedgerEntry("q", 7), LedgerEntry("q", 8)),
             4,
             "in the topics is 8, which is newer",
         ),
-        (PlayedStore(None, None), 4, "has no ledger of this transactional_id"),
-        (PlayedStore(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
+        (FakeStore(None, None), 4, "has no ledger of this transactional_id"),
+        (FakeStore(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
     ],
 )
 def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
-    store: PlayedStore, batch: int, named: str
+    store: FakeStore, batch: int, named: str
 ) -> None:
     with pytest.raises(SinkRefused, match=named):
         check_ledger(store, "id", Batch("q", batch))
@@ -181,22 +181,22 @@ def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
 @pytest.mark.parametrize(
     ("store", "batch"),
     [
-        # Committed, and the markers were on their way.
-        (PlayedStore(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
-        (PlayedStore(None, LedgerEntry("q", 3)), 4),
-        (PlayedStore(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
-        # A driver has died with an entry of its own in an open transaction: the fence will end it.
-        (PlayedStore(LedgerEntry("p", 3), UNSETTLED), 0),
-        (PlayedStore(LedgerEntry("p", 3), OFFSETS_UNSETTLED), 0),
-        # A driver has died before its first commit.
-        (PlayedStore(None, None, "Empty"), 0),
-        (PlayedStore(None, None, "Ongoing"), 0),
-        (PlayedStore(None, None, "CompleteAbort"), 0),
-        (PlayedStore(None, None), 0),
+        # Committed, with markers not written yet.
+        (FakeStore(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
+        (FakeStore(None, LedgerEntry("q", 3)), 4),
+        (FakeStore(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
+        # A driver died with an entry in its open transaction, which the fence will end.
+        (FakeStore(LedgerEntry("p", 3), UNSETTLED), 0),
+        (FakeStore(LedgerEntry("p", 3), OFFSETS_UNSETTLED), 0),
+        # A driver died before its first commit.
+        (FakeStore(None, None, "Empty"), 0),
+        (FakeStore(None, None, "Ongoing"), 0),
+        (FakeStore(None, None, "CompleteAbort"), 0),
+        (FakeStore(None, None), 0),
     ],
 )
 def test_what_the_fence_may_still_change_is_not_refused_before_it(
-    store: PlayedStore, batch: int
+    store: FakeStore, batch: int
 ) -> None:
     check_ledger(store, "id", Batch("q", batch))
 
@@ -204,20 +204,20 @@ def test_what_the_fence_may_still_change_is_not_refused_before_it(
 def test_a_query_that_may_skip_batches_is_not_let_in_without_its_ledger() -> None:
     """The first batch with rows may come late. But an id that has committed has a ledger."""
     overrides = Overrides(may_skip=True)
-    check_ledger(PlayedStore(None, None), "id", Batch("q", 7), overrides=overrides)
-    check_ledger(PlayedStore(None, None, "Empty"), "id", Batch("q", 7), overrides=overrides)
-    lost = PlayedStore(None, None, "CompleteCommit")
+    check_ledger(FakeStore(None, None), "id", Batch("q", 7), overrides=overrides)
+    check_ledger(FakeStore(None, None, "Empty"), "id", Batch("q", 7), overrides=overrides)
+    lost = FakeStore(None, None, "CompleteCommit")
     with pytest.raises(SinkRefused, match="cannot tell whether batch 7 is in the topics"):
         check_ledger(lost, "id", Batch("q", 7), overrides=overrides)
 
 
 def test_who_adopts_is_not_asked_whether_a_ledger_was_lost() -> None:
-    store = PlayedStore(None, None, "CompleteCommit")
+    store = FakeStore(None, None, "CompleteCommit")
     check_ledger(store, "id", Batch("q", 0), overrides=Overrides(adopt=True))
 
 
 def test_a_stateful_query_that_adopts_is_refused_before_the_owner_is_fenced() -> None:
-    store = PlayedStore(LedgerEntry("p", 3), LedgerEntry("p", 3))
+    store = FakeStore(LedgerEntry("p", 3), LedgerEntry("p", 3))
     batch = Batch("q", 0, is_stateful=True)
     with pytest.raises(SinkRefused, match="allow_empty_state=True"):
         check_ledger(store, "id", batch, overrides=Overrides(adopt=True))

@@ -1,4 +1,4 @@
-"""When the sink sets Spark's counts to zero, and when it must not: `Counts` without Spark."""
+"""When the sink resets Spark's counts, and when it must not: `Counts` without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fencepost.spark.sink.counts import Counts
 
 
 class CountedBatch:
-    """A batch whose source has counted so many rows."""
+    """A batch whose source has counted the given rows."""
 
     def __init__(self, rows: int = 0) -> None:
         self.rows = rows
@@ -45,7 +45,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counted(micro_batch: Any, *runs: tuple[Any, int], parts: int = 1) -> int:
-    """What Spark says after the sink has run these plans, each of which reads so many rows."""
+    """Spark's counts after the sink has run these plans, each reading the given rows."""
     kept = Counts(micro_batch, parts, is_first=True)
     for df, rows in runs:
         kept.begin_run(df)

@@ -1,4 +1,4 @@
-"""Spark's own counts of a batch, which people compare with what came out."""
+"""Spark's own counts of a batch, which users compare with the output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def observed(lines: DataFrame) -> DataFrame:
 
 
 def counts(pipeline: Pipeline, sink: Sink) -> list[tuple[int, int]]:
-    """What Spark counts in each batch: rows of the source, and rows of an `observe`."""
+    """Spark's counts of each batch: source rows, and rows of an `observe`."""
     query = pipeline.start(sink, observed)
     assert finish(query) is None
     return [

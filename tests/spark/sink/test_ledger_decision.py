@@ -65,7 +65,7 @@ def new_query(start: Offsets | None, *, stateful: bool | None = None) -> Batch:
         (view("q", -1), Batch("q", 0, "f"), Verdict.WRITE),
         (view("p", 5), Batch("q", 0, "f"), Verdict.REFUSE),
         (view("p", 5), Batch("q", 6, "f"), Verdict.REFUSE),
-        # The old place: its entry counts while the topic has none.
+        # The legacy entry counts while the topic has none.
         (LedgerView(None, entry("q", 4), legacy("q", 4)), Batch("q", 5), Verdict.WRITE),
         (LedgerView(None, entry("p", 4), legacy("p", 4)), Batch("q", 5), Verdict.REFUSE),
         (LedgerView(PLACE, entry("q", 4), MOVED), Batch("q", 5), Verdict.WRITE),
@@ -125,9 +125,9 @@ def written(
         (NOTHING, Batch("q", 2), "refuse", "write", "write"),
         (LedgerView(None, None, MOVED), Batch("q", 2), "refuse", "refuse", "write"),
         (view("p", 3), Batch("q", 5), "refuse", "refuse", "take over"),
-        # Never below.
+        # A batch before the last one.
         (view("q", 5), Batch("q", 3), "refuse", "refuse", "refuse"),
-        # A batch that failed, and Spark does not know.
+        # A batch that failed, although Spark went on.
         (written(3, "a", lost=4), called(4, "a"), "write", "write", "write"),
         (written(3, "a", lost=4), called(5, "a"), "refuse", "refuse", "write"),
         (written(3, "a", lost=4), called(3, "a"), "drain", "drain", "drain"),
@@ -148,7 +148,7 @@ def written(
         (written(3, "a", short=True), called(3, "a", "b"), "refuse", "refuse", "complete"),
         (written(3, "a", short=True), called(3), "refuse", "refuse", "drain"),
         (written(3, "a", short=True), called(4, "a"), "refuse", "refuse", "write"),
-        # A second call of a sink that nobody knew of.
+        # A second sink in the same run.
         (written(3, "a", run="second"), called(3, "a"), "refuse", "refuse", "refuse"),
         (written(3, "a", run="second"), called(3, "b"), "refuse", "refuse", "refuse"),
         (written(3, "a", run="second"), called(3, "a", run=""), "drain", "drain", "drain"),
@@ -196,7 +196,7 @@ def test_what_has_gone_wrong_is_noted_once_and_in_the_right_entry() -> None:
     for nothing in (
         with_damage(here, "p", 3, None),
         with_damage(here, "q", 2, None),
-        with_damage(here, "q", None, 3),  # It is in the topics after all.
+        with_damage(here, "q", None, 3),  # Committed after all.
         with_damage(None, "q", 3, None),
         with_damage(here, "q", None, None),
         with_damage(replace(here, is_short=True), "q", 3, None),
@@ -216,13 +216,13 @@ def test_what_has_gone_wrong_is_noted_once_and_in_the_right_entry() -> None:
         ({P0: 9}, new_query({}), Verdict.REFUSE),
         ({P0: 9}, new_query(None), Verdict.REFUSE),
         (None, new_query({P0: 9}), Verdict.REFUSE),
-        # A partition that is new since begins at its beginning, wherever that is.
+        # A new partition must be read from its first offset.
         ({P0: 9}, new_query({P0: 9, P1: 0}), Verdict.TAKE_OVER),
         ({P0: 9}, new_query({P0: 9, P1: 4}), Verdict.REFUSE),
         ({P0: 9}, replace(new_query({P0: 9, P1: 4}), beginnings={P1: 4}), Verdict.TAKE_OVER),
-        # One that is gone was not forgotten by accident.
+        # A partition of the entry is missing.
         ({P0: 9, P1: 7}, new_query({P0: 9}), Verdict.REFUSE),
-        # Another topic of the same name, or one that we cannot tell.
+        # Another topic of the same name, or an unknown id.
         ({P0: 9}, replace(new_query({P0: 9}), topic_ids={"in": "another"}), Verdict.REFUSE),
         ({P0: 9}, replace(new_query({P0: 9}), topic_ids={}), Verdict.REFUSE),
     ],
@@ -237,14 +237,14 @@ def test_a_query_takes_over_by_itself_only_where_the_entry_proves_that_it_contin
     ("ended", "batch", "named", "verdict"),
     [
         ({P0: 9}, new_query({P0: 9}), "p", Verdict.TAKE_OVER),
-        # Nothing to compare: the user's word is enough.
+        # Nothing to compare: the argument is enough.
         (None, new_query({P0: 3}), "p", Verdict.TAKE_OVER),
         ({P0: 9}, new_query(None), "p", Verdict.TAKE_OVER),
         ({P0: 9}, replace(new_query({P0: 9}), topic_ids={}), "p", Verdict.TAKE_OVER),
-        # What can be compared must agree.
+        # Known offsets and ids must match.
         ({P0: 9}, new_query({P0: 3}), "p", Verdict.REFUSE),
         ({P0: 9}, replace(new_query({P0: 9}), topic_ids={"in": "another"}), "p", Verdict.REFUSE),
-        # Another query than the one that is named.
+        # The argument names another query.
         ({P0: 9}, new_query({P0: 9}), "x", Verdict.REFUSE),
     ],
 )
@@ -279,7 +279,7 @@ def test_a_stateful_query_with_a_new_checkpoint_does_not_take_over_unless_it_may
 def test_where_the_plan_cannot_be_seen_the_entry_tells_whether_there_was_state() -> None:
     found = LedgerView(PLACE, replace(entry("p", 5, {P0: 9}), is_stateful=True))
     assert decide(found, new_query({P0: 9})).verdict is Verdict.REFUSE
-    # The query was changed, and needs none now.
+    # The query was changed, and keeps no state now.
     assert decide(found, new_query({P0: 9}, stateful=False)).verdict is Verdict.TAKE_OVER
 
 

@@ -1,4 +1,4 @@
-"""What the reader of the ledger takes for committed, whatever others do in the same partitions."""
+"""Which records the ledger reader considers committed, with other writers in the partition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fencepost.spark.failures import SinkRefused
 from fencepost.spark.sink.ledger import reader as ledger_reader
 from fencepost.spark.sink.ledger.reader import PartitionFold, places_of, scan
 from fencepost.spark.sink.ledger.record import append_record
-from tests.spark.sink.ledgers import Home, embedded_home
+from tests.spark.sink.ledgers import LedgerCluster, embedded_ledger
 
 PLACE = TopicPartition("fencepost-ledger", 0)
 KEY = b"mine"
@@ -62,7 +62,7 @@ def fold(*batches: SealedBatch, key: bytes | None = KEY) -> PartitionFold:
 
 
 def values(found: PartitionFold) -> tuple[bytes | None, bytes | None]:
-    """The committed value of our key, and the one that is pending."""
+    """The committed and the pending value of our key."""
     committed, pending = found.committed.get(KEY), found.pending().get(KEY)
     return (committed and committed.value, pending and pending.value)
 
@@ -77,11 +77,11 @@ def values(found: PartitionFold) -> tuple[bytes | None, bytes | None]:
         ([data(0, b"a"), marker(1, True, epoch=1)], (b"a", None)),
         ([data(0, b"a"), marker(1, True), data(2, b"b"), marker(3, False)], (b"a", None)),
         ([data(0, b"a"), marker(1, False), data(2, b"b"), marker(3, True)], (b"b", None)),
-        # Somebody else's markers say nothing about ours.
+        # Markers of other producers do not affect ours.
         ([data(0, b"a"), marker(1, True, pid=2)], (None, b"a")),
         ([data(0, b"a"), marker(1, False, pid=2), marker(2, True)], (b"a", None)),
-        # A marker without a record of ours: of a transaction that wrote elsewhere, or whose record
-        # was compacted away.
+        # A marker without a record: its transaction wrote elsewhere, or its record was compacted
+        # away.
         ([marker(0, True), data(1, b"a")], (None, b"a")),
         # A new producer id, after the epoch of the old one was exhausted.
         (
@@ -92,13 +92,13 @@ def values(found: PartitionFold) -> tuple[bytes | None, bytes | None]:
             [data(0, b"a"), marker(1, True), data(2, b"b", pid=9), marker(3, False, pid=9)],
             (b"a", None),
         ),
-        # Two markers far behind their records, and in another order: the commit decides, not the
+        # Two markers long after their records, in another order: the commit decides, not the
         # record's offset.
         (
             [data(0, b"a"), data(1, b"b", pid=9), marker(2, False, pid=9), marker(3, True)],
             (b"a", None),
         ),
-        # Written without a transaction: as it is.
+        # Written without a transaction: committed.
         ([data(0, b"a", pid=-1)], (b"a", None)),
         ([data(0, b"a", codec=Codec.LZ4), marker(1, True)], (b"a", None)),
         ([data(0, b"a", key=b"mine too"), marker(1, True)], (None, None)),
@@ -123,13 +123,15 @@ def test_all_keys_are_told_apart() -> None:
     assert {key: record.value for key, record in found.committed.items()} == {KEY: b"a"}
 
 
-# All partitions, of a broker that is played.
+# All partitions, on a fake broker.
 
 
-class PlayedPartition:
-    """A cluster with one partition, of which a compaction has taken the end."""
+class FakePartition:
+    """A fake cluster with one partition, whose last batches were compacted away."""
 
-    def __init__(self, home: Home, batches: list[SealedBatch], end: int, watermark: int) -> None:
+    def __init__(
+        self, home: LedgerCluster, batches: list[SealedBatch], end: int, watermark: int
+    ) -> None:
         self.options = home.cluster.options
         self._batches, self._end, self._watermark = batches, end, watermark
         self.fetches = 0
@@ -145,42 +147,42 @@ class PlayedPartition:
         return {place: FetchedPartition(place, offset, self._watermark, 0, 0, found, [])}
 
 
-def read_played(played: PlayedPartition) -> dict[TopicPartition, PartitionFold]:
-    return ledger_reader._read_all(played, [PLACE], KEY)  # type: ignore[arg-type]
+def read_fake(fake: FakePartition) -> dict[TopicPartition, PartitionFold]:
+    return ledger_reader._read_all(fake, [PLACE], KEY)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Home]:
-    with embedded_home() as found:
+def home() -> Iterator[LedgerCluster]:
+    with embedded_ledger() as found:
         found.create(2)
         yield found
 
 
-def test_an_end_that_was_compacted_away_is_an_end(home: Home) -> None:
-    played = PlayedPartition(home, [data(0, b"a"), marker(1, True)], end=7, watermark=7)
-    assert values(read_played(played)[PLACE]) == (b"a", None)
+def test_an_end_that_was_compacted_away_is_an_end(home: LedgerCluster) -> None:
+    fake = FakePartition(home, [data(0, b"a"), marker(1, True)], end=7, watermark=7)
+    assert values(read_fake(fake)[PLACE]) == (b"a", None)
 
 
-def test_an_end_that_the_broker_does_not_show_yet_is_waited_for(home: Home) -> None:
+def test_an_end_that_the_broker_does_not_show_yet_is_waited_for(home: LedgerCluster) -> None:
     """After a leader change the high watermark may lag, and hide our newest record."""
-    played = PlayedPartition(home, [data(0, b"a"), marker(1, True)], end=7, watermark=2)
-    played.options = replace(played.options, default_api_timeout_ms=50)
+    fake = FakePartition(home, [data(0, b"a"), marker(1, True)], end=7, watermark=2)
+    fake.options = replace(fake.options, default_api_timeout_ms=50)
     with pytest.raises(
         RetriesExhausted, match=r"reading the ledger on from offset 2 .* it ends at 7"
     ):
-        read_played(played)
+        read_fake(fake)
 
 
-def test_a_damaged_batch_is_not_read_over(home: Home) -> None:
+def test_a_damaged_batch_is_not_read_over(home: LedgerCluster) -> None:
     broken = bytearray(data(0, b"a").data)
     broken[-3] ^= 1
-    played = PlayedPartition(home, [read_header(broken, 0)], end=1, watermark=1)
+    fake = FakePartition(home, [read_header(broken, 0)], end=1, watermark=1)
     with pytest.raises(BatchError, match="CRC"):
-        read_played(played)
+        read_fake(fake)
 
 
 def test_a_long_read_says_how_far_it_is(
-    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    home: LedgerCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ledger_reader, "PROGRESS_SECONDS", 0.0)
     monkeypatch.setattr(ledger_reader, "PARTITION_FETCH_BYTES", 100)
@@ -196,7 +198,7 @@ def test_a_long_read_says_how_far_it_is(
 
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_the_last_committed_batch_is_found_and_an_aborted_one_is_not(
-    home: Home, version: int
+    home: LedgerCluster, version: int
 ) -> None:
     name = f"fates-{version}"
     for batch, commit in enumerate([True, False, True, False, False]):
@@ -209,7 +211,7 @@ def test_the_last_committed_batch_is_found_and_an_aborted_one_is_not(
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
-def test_a_foreign_open_transaction_hides_nothing(home: Home, version: int) -> None:
+def test_a_foreign_open_transaction_hides_nothing(home: LedgerCluster, version: int) -> None:
     name, stranger = f"patient-{version}", f"stranger-{version}"
     place = home.place_of(name)
     home.commit(name, 0)
@@ -225,7 +227,7 @@ def test_a_foreign_open_transaction_hides_nothing(home: Home, version: int) -> N
     home.cluster.end_txn(foreign, commit=False)
 
 
-def test_an_open_record_of_ones_own_is_undecided_until_the_fence(home: Home) -> None:
+def test_an_open_record_of_ones_own_is_undecided_until_the_fence(home: LedgerCluster) -> None:
     home.commit("open", 0)
     identity = home.begin("open")
     home.write(identity, 1)
@@ -240,7 +242,7 @@ def test_an_open_record_of_ones_own_is_undecided_until_the_fence(home: Home) -> 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_a_change_of_the_producer_id_changes_nothing(
-    home: Home, version: int, commit: bool
+    home: LedgerCluster, version: int, commit: bool
 ) -> None:
     name = f"exhausted-{version}-{commit}"
     home.commit(name, 0)
@@ -255,8 +257,8 @@ def test_a_change_of_the_producer_id_changes_nothing(
     assert home.batch_in(name) == (3 if commit else 2)
 
 
-def age(home: Home, transactional_id: str) -> None:
-    """Some thousand transactions later: the epoch is nearly exhausted."""
+def age(home: LedgerCluster, transactional_id: str) -> None:
+    """As after thousands of transactions: the epoch is nearly exhausted."""
 
     def forward(node: object) -> None:
         for coordinator in node.transactions.coordinators():  # type: ignore[attr-defined]
@@ -268,7 +270,9 @@ def age(home: Home, transactional_id: str) -> None:
     home.broker.call(forward)
 
 
-def test_a_transaction_that_ends_while_the_producer_id_changes_is_matched(home: Home) -> None:
+def test_a_transaction_that_ends_while_the_producer_id_changes_is_matched(
+    home: LedgerCluster,
+) -> None:
     """A successor's fence ends it with a marker of the old producer id, then gets a new one."""
     home.commit("moving", 0)
     age(home, "moving")
@@ -283,7 +287,7 @@ def test_a_transaction_that_ends_while_the_producer_id_changes_is_matched(home: 
 
 
 def test_records_that_were_compacted_are_read_as_before() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         settings = {
             "internal.segment.bytes": "400",
             "min.cleanable.dirty.ratio": "0.0",
@@ -297,7 +301,7 @@ def test_records_that_were_compacted_are_read_as_before() -> None:
             doomed = home.begin("never")
             home.write(doomed, batch)
             home.cluster.end_txn(doomed, commit=False)
-            # Compacted over and over, so that markers lose their records, and then go too.
+            # Compacted repeatedly, so that markers lose their records and are then removed too.
             for _ in range(3):
                 home.compact()
             assert home.batch_in("steady") == batch
@@ -307,7 +311,7 @@ def test_records_that_were_compacted_are_read_as_before() -> None:
         assert size < 20, f"{size} of 36 batches are left: nothing was compacted"
 
 
-def count_batches(home: Home) -> int:
+def count_batches(home: LedgerCluster) -> int:
     place = TopicPartition(home.topic, 0)
     offset, found = 0, 0
     while batches := home.cluster.fetch(
@@ -319,7 +323,7 @@ def count_batches(home: Home) -> int:
 
 
 def test_an_open_transaction_holds_the_cleaner_and_the_ledger_is_read_all_the_same() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         home.create(1, **{"internal.segment.bytes": "400", "min.cleanable.dirty.ratio": "0.0"})
         home.commit("steady", 0)
         foreign = home.begin("stranger")
@@ -332,15 +336,15 @@ def test_an_open_transaction_holds_the_cleaner_and_the_ledger_is_read_all_the_sa
         home.cluster.end_txn(foreign, commit=True)
 
 
-def test_added_partitions_change_nothing(home: Home) -> None:
-    with embedded_home() as other:
+def test_added_partitions_change_nothing(home: LedgerCluster) -> None:
+    with embedded_ledger() as other:
         other.create(1)
         names = [f"id-{n}" for n in range(10)]
         for name in names:
             other.commit(name, 3)
         other.add_partitions(7)
         assert [other.batch_in(name) for name in names] == [3] * 10
-        # And where somebody has written to the new place, the newer one counts.
+        # If there is a record in the new partition too, the newer one counts.
         for name in names:
             other.commit(name, 4)
         assert [other.batch_in(name) for name in names] == [4] * 10
@@ -348,7 +352,7 @@ def test_added_partitions_change_nothing(home: Home) -> None:
         assert len(places) > 1
 
 
-def test_a_forgotten_id_has_no_entry(home: Home) -> None:
+def test_a_forgotten_id_has_no_entry(home: LedgerCluster) -> None:
     home.commit("forgotten", 3)
     identity = home.begin("forgotten")
     append_record(home.cluster, identity, home.place_of("forgotten"), None)
@@ -358,7 +362,7 @@ def test_a_forgotten_id_has_no_entry(home: Home) -> None:
     assert home.batch_in("forgotten") == 0
 
 
-def test_a_record_that_cannot_be_read_is_refused_and_named(home: Home) -> None:
+def test_a_record_that_cannot_be_read_is_refused_and_named(home: LedgerCluster) -> None:
     identity = home.begin("future")
     append_record(home.cluster, identity, home.place_of("future"), b'{"v":99}')
     home.cluster.end_txn(identity, commit=True)
@@ -369,11 +373,13 @@ def test_a_record_that_cannot_be_read_is_refused_and_named(home: Home) -> None:
 
 
 def test_a_topic_that_does_not_exist_has_no_entry() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         assert home.view("id").entry is None
 
 
-def test_many_records_are_read_in_pieces(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_records_are_read_in_pieces(
+    home: LedgerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ledger_reader, "FETCH_BYTES", 1000)
     monkeypatch.setattr(ledger_reader, "PARTITION_FETCH_BYTES", 500)
     for n in range(30):

@@ -28,7 +28,7 @@ from fencepost.spark.sink.ledger.record import append_record
 from fencepost.spark.sink.ledger.store import LedgerStore
 from fencepost.spark.sink.ledger.topic import LEDGER_TOPIC, PARTITIONS, SEGMENT_BYTES, ensure_topic
 from fencepost.spark.sink.origins import SourceUse
-from tests.spark.sink.ledgers import OURS, Home, PlayedMicroBatch, embedded_home
+from tests.spark.sink.ledgers import OURS, FakeMicroBatch, LedgerCluster, embedded_ledger
 from tests.spark.sink.ledgers import enter as enter_in
 
 SOURCE = TopicPartition("source", 0)
@@ -38,14 +38,14 @@ OLD_PLACE = TopicPartition("old-out", 0)
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Home]:
-    with embedded_home() as found:
+def home() -> Iterator[LedgerCluster]:
+    with embedded_ledger() as found:
         found.cluster.create_topics([NewTopic(name, 1, 1) for name in ("source", "out", "old-out")])
         yield found
 
 
 def enter(
-    home: Home,
+    home: LedgerCluster,
     name: str,
     batch_id: int = 0,
     before: LedgerView | None = None,
@@ -56,25 +56,25 @@ def enter(
     version: int = 2,
     **how: Any,
 ) -> LedgerView:
-    """One batch of a driver of its own; None leaves its transaction open."""
+    """Writes one batch with a new driver; commit=None leaves its transaction open."""
     store = home.store(name)
     identity = home.begin(name, version)
     known = store.peek(query_id, stable=True) if before is None else before
-    micro_batch = PlayedMicroBatch(query_id, batch_id, ends)
+    micro_batch = FakeMicroBatch(query_id, batch_id, ends)
     view = enter_in(store, identity, micro_batch, known, **how)
     if commit is not None:
         home.cluster.end_txn(identity, commit=commit)
     return view
 
 
-def committed(home: Home, name: str) -> dict[TopicPartition, CommittedOffset]:
+def committed(home: LedgerCluster, name: str) -> dict[TopicPartition, CommittedOffset]:
     return home.cluster.offset_fetch(group_of(name))
 
 
 @pytest.mark.parametrize("beside", [None, OUT], ids=["after the rows", "beside the rows"])
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
 def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_at_all(
-    home: Home, version: int, beside: TopicPartition | None
+    home: LedgerCluster, version: int, beside: TopicPartition | None
 ) -> None:
     name = f"together-{version}-{beside}"
     view = enter(home, name, version=version, is_stateful=False, parts=("one",), beside=beside)
@@ -91,7 +91,7 @@ def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
 
 
-def test_offsets_that_are_not_committed_are_in_the_entry_all_the_same(home: Home) -> None:
+def test_offsets_that_are_not_committed_are_in_the_entry_all_the_same(home: LedgerCluster) -> None:
     view = enter(home, "uncommitted", sources=SourceUse(are_ours=True, commits=False))
     assert view.entry is not None
     assert (view.entry.sources, view.entry.sources_committed) == ({SOURCE: 42}, False)
@@ -99,8 +99,10 @@ def test_offsets_that_are_not_committed_are_in_the_entry_all_the_same(home: Home
     assert committed(home, "uncommitted") == {}
 
 
-def test_a_source_of_another_cluster_has_no_topic_ids_unless_it_says_them(home: Home) -> None:
-    """A topic of that name here is another one."""
+def test_a_source_of_another_cluster_has_no_topic_ids_unless_it_says_them(
+    home: LedgerCluster,
+) -> None:
+    """A topic of the same name in this cluster is another one."""
     view = enter(home, "foreign", sources=SourceUse())
     assert view.entry is not None
     assert (view.entry.sources, view.entry.topic_ids) == ({SOURCE: 42}, {})
@@ -113,39 +115,43 @@ def test_a_source_of_another_cluster_has_no_topic_ids_unless_it_says_them(home: 
     assert view.entry.topic_ids == {"source": text}
 
 
-def test_a_topic_that_is_missing_is_in_the_entry_and_not_committed(home: Home) -> None:
+def test_a_topic_that_is_missing_is_in_the_entry_and_not_committed(home: LedgerCluster) -> None:
     view = enter(home, "missing", ends='{"@gone:lost::0=7": {}, "source": {"0": 42}}')
     assert view.entry is not None
     assert view.entry.sources == {SOURCE: 42, TopicPartition("lost", 0): 7}
     assert committed(home, "missing") == {SOURCE: CommittedOffset(42)}
 
 
-def test_a_query_that_does_not_read_topics_has_an_entry_without_sources(home: Home) -> None:
+def test_a_query_that_does_not_read_topics_has_an_entry_without_sources(
+    home: LedgerCluster,
+) -> None:
     view = enter(home, "files", ends='{"logOffset": 3}')
     assert view.entry is not None
     assert view.entry.sources is None
     assert home.view("files") == view
 
 
-def test_an_empty_batch_is_entered_like_any_other_and_before_the_first_row(home: Home) -> None:
+def test_an_empty_batch_is_entered_like_any_other_and_before_the_first_row(
+    home: LedgerCluster,
+) -> None:
     enter(home, "empty", 0)
     enter(home, "empty", 1)
     assert home.batch_in("empty") == 1
 
 
-def recreate(home: Home, topic: str) -> None:
+def recreate(home: LedgerCluster, topic: str) -> None:
     home.cluster.delete_topics([topic])
     home.cluster.create_topics([NewTopic(topic, 1, 1)])
 
 
-def ends_in(home: Home, topic: str, offset: int) -> str:
-    """The end offsets of our own source, which say the id of the topic."""
+def ends_in(home: LedgerCluster, topic: str, offset: int) -> str:
+    """End offsets of our own source, with the id of the topic."""
     text = topic_id_text(home.cluster.metadata([topic]).topics[topic].topic_id)
     return f'{{"@id:{topic}:{text}": {{}}, "{topic}": {{"0": {offset}}}, "source": {{"0": 42}}}}'
 
 
 def test_offsets_of_a_topic_that_was_created_again_are_left_out(
-    home: Home, caplog: pytest.LogCaptureFixture
+    home: LedgerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On the new topic, `startingOffsets=committed` would skip records."""
     home.cluster.create_topics([NewTopic("anew-1", 1, 1)])
@@ -160,7 +166,7 @@ def test_offsets_of_a_topic_that_was_created_again_are_left_out(
     assert committed(home, "anew-1")[TopicPartition("anew-1", 0)] == CommittedOffset(3)
 
 
-def test_a_source_that_says_no_ids_is_held_against_the_entry_before(home: Home) -> None:
+def test_a_source_that_says_no_ids_is_held_against_the_entry_before(home: LedgerCluster) -> None:
     home.cluster.create_topics([NewTopic("silent", 1, 1)])
     place = TopicPartition("silent", 0)
     enter(home, "silent", 0, ends='{"silent": {"0": 7}}')
@@ -173,11 +179,11 @@ def test_a_source_that_says_no_ids_is_held_against_the_entry_before(home: Home) 
 
 @pytest.mark.parametrize("is_back", [True, False], ids=["created again", "gone"])
 def test_a_source_topic_that_changes_beside_the_rows_costs_one_attempt_and_commits_nothing_wrong(
-    home: Home, is_back: bool
+    home: LedgerCluster, is_back: bool
 ) -> None:
     name = f"beside-{is_back}"
     home.cluster.create_topics([NewTopic(name, 1, 1)])
-    planned = PlayedMicroBatch("q", 0, ends_in(home, name, 7))
+    planned = FakeMicroBatch("q", 0, ends_in(home, name, 7))
     home.cluster.delete_topics([name])
     if is_back:
         home.cluster.create_topics([NewTopic(name, 1, 1)])
@@ -194,7 +200,7 @@ def test_a_source_topic_that_changes_beside_the_rows_costs_one_attempt_and_commi
 
 
 def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         home.create(1)
         for name in ("a", "b", "c"):
             enter(home, name, ends="")
@@ -210,7 +216,7 @@ def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
 
 @pytest.mark.parametrize("ending", [True, False, None], ids=["committed", "aborted", "open"])
 def test_a_successor_that_is_writing_is_not_taken_for_a_predecessor_that_has_committed(
-    home: Home, ending: bool | None
+    home: LedgerCluster, ending: bool | None
 ) -> None:
     """A driver suspended between fence and read would lose the batch as already written."""
     name = f"suspended-{ending}"
@@ -236,7 +242,9 @@ class WithoutMarker(LedgerStore):
         return LedgerView(TopicPartition(self.topic, 0), LedgerEntry("q", 5), is_settled=False)
 
 
-def test_a_record_whose_marker_is_gone_is_committed_for_whoever_owns_the_id(home: Home) -> None:
+def test_a_record_whose_marker_is_gone_is_committed_for_whoever_owns_the_id(
+    home: LedgerCluster,
+) -> None:
     producer = home.producer("no-marker")
     store = WithoutMarker(home.cluster.options, "no-marker")
     view = store.read("q", producer)
@@ -247,8 +255,8 @@ def test_a_record_whose_marker_is_gone_is_committed_for_whoever_owns_the_id(home
 
 
 def test_a_topic_that_a_broker_does_not_know_is_not_taken_for_an_empty_one() -> None:
-    """Or the first batch, which Spark repeats after a crash, would be written again."""
-    with embedded_home() as home:
+    """Otherwise the first batch, which Spark repeats after a crash, would be written again."""
+    with embedded_ledger() as home:
         enter(home, "id", 0, ends="")
         store, producer = home.store("id"), home.producer("id")
         home.delete()
@@ -258,8 +266,10 @@ def test_a_topic_that_a_broker_does_not_know_is_not_taken_for_an_empty_one() -> 
             store.read("q", producer)
 
 
-def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(home: Home) -> None:
-    """It may have been told of fewer than the one that was asked at the start."""
+def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(
+    home: LedgerCluster,
+) -> None:
+    """Its metadata may have fewer partitions than at the start."""
     enter(home, "few", 0, ends="")
     store = home.store("few")
     genuine = store.cluster.metadata
@@ -277,7 +287,7 @@ def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(home: 
 
 
 class Outage:
-    """Some partitions of the ledger's topic have no leader."""
+    """Makes some partitions of the ledger topic leaderless."""
 
     def __init__(
         self, patch: pytest.MonkeyPatch, store: LedgerStore, is_offline: Callable[[int], bool]
@@ -303,7 +313,7 @@ class Outage:
 
 
 def test_a_partition_without_a_leader_stops_only_queries_whose_record_may_be_there(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: LedgerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = enter(home, "elsewhere", 0, ends="")
     store, producer = home.store("elsewhere"), home.producer("elsewhere")
@@ -321,9 +331,9 @@ def test_a_partition_without_a_leader_stops_only_queries_whose_record_may_be_the
 
 
 def test_a_query_that_was_forgotten_may_have_its_record_in_a_partition_without_a_leader(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: LedgerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left in the other partition says nothing."""
+    """Records left in the other partition do not count."""
     view = enter(home, "forgotten", 0, ends="")
     place = view.place
     assert place is not None
@@ -338,7 +348,7 @@ def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise an id would have two records, and an offline partition could hide the newer."""
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         home.create(1)
         view = enter(home, "id", 0, ends="")
         home.add_partitions(7)
@@ -353,7 +363,7 @@ def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a
 
         monkeypatch.setattr(store_module, "append_record", forgetful)
         identity = home.begin("id")
-        enter_in(store, identity, PlayedMicroBatch("q", 1), view)
+        enter_in(store, identity, FakeMicroBatch("q", 1), view)
         assert calls == [view.place, view.place]
 
 
@@ -361,7 +371,7 @@ def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a
 
 
 def test_the_sink_makes_the_topic_where_there_is_none() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         home.store("id")
         view = home.cluster.metadata([LEDGER_TOPIC]).topics[LEDGER_TOPIC]
         assert len(view.partitions) == PARTITIONS
@@ -372,7 +382,7 @@ def test_the_sink_makes_the_topic_where_there_is_none() -> None:
 
 
 def test_sinks_that_start_at_the_same_time_share_the_topic() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         servers = str(home.cluster.options.bootstrap[0])
         options = [read_options(servers, {"client.id": f"c{n}"}) for n in range(8)]
         stores = [LedgerStore(each, f"id-{n}") for n, each in enumerate(options)]
@@ -385,7 +395,7 @@ def test_sinks_that_start_at_the_same_time_share_the_topic() -> None:
 
 
 def test_a_broker_that_has_not_heard_of_the_new_topic_is_asked_again(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: LedgerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genuine, refusals = home.cluster.describe_configs, [1, 2, 3]
 
@@ -408,23 +418,23 @@ def test_a_broker_that_has_not_heard_of_the_new_topic_is_asked_again(
     ("settings", "named"),
     [
         ({"cleanup.policy": "delete"}, "has cleanup.policy=delete"),
-        ({"cleanup.policy": "compact,delete"}, "must be compact and nothing else"),
+        ({"cleanup.policy": "compact,delete"}, "must be exactly compact"),
         ({"segment.bytes": str(1024**3)}, f"set it to {SEGMENT_BYTES}"),
     ],
 )
 def test_a_topic_that_would_not_keep_the_ledger_is_refused(
     settings: dict[str, str], named: str
 ) -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         home.create(1, **settings)
         with pytest.raises(SinkRefused, match=named):
             home.store("id")
 
 
 class Guarded:
-    """A cluster whose brokers do not let this user create topics, or see settings."""
+    """A cluster in which this user may not create topics, or describe settings."""
 
-    def __init__(self, home: Home, **codes: ErrorCode) -> None:
+    def __init__(self, home: LedgerCluster, **codes: ErrorCode) -> None:
         self._cluster = home.cluster
         self._codes = codes
         self.options = home.cluster.options
@@ -442,9 +452,9 @@ class Guarded:
 
 @pytest.fixture
 def guarded(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def guard(home: Home, **codes: ErrorCode) -> LedgerStore:
-        played = Guarded(home, **codes)
-        monkeypatch.setattr("fencepost.spark.sink.ledger.store.cluster_of", lambda options: played)
+    def guard(home: LedgerCluster, **codes: ErrorCode) -> LedgerStore:
+        fake = Guarded(home, **codes)
+        monkeypatch.setattr("fencepost.spark.sink.ledger.store.cluster_of", lambda options: fake)
         return LedgerStore(home.cluster.options, "id", "guarded")
 
     return guard
@@ -460,7 +470,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_who_may_not_create_the_topic_is_told_the_command(
-    home: Home, guarded: Any, code: ErrorCode
+    home: LedgerCluster, guarded: Any, code: ErrorCode
 ) -> None:
     store = guarded(home, create_topics=code)
     with pytest.raises(SinkRefused, match="`fencepost ledger create --topic guarded`"):
@@ -468,14 +478,14 @@ def test_who_may_not_create_the_topic_is_told_the_command(
     assert home.cluster.find_topic("guarded") is None
 
 
-def test_who_may_not_see_the_topic_is_told_what_to_grant(home: Home, guarded: Any) -> None:
+def test_who_may_not_see_the_topic_is_told_what_to_grant(home: LedgerCluster, guarded: Any) -> None:
     store = guarded(home, find_topic=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SinkRefused, match="grant READ, WRITE and DESCRIBE"):
         store.prepare()
 
 
 def test_settings_that_may_not_be_seen_are_warned_of(
-    home: Home, guarded: Any, caplog: pytest.LogCaptureFixture
+    home: LedgerCluster, guarded: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = guarded(home, describe_configs=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     store.prepare()
@@ -484,32 +494,32 @@ def test_settings_that_may_not_be_seen_are_warned_of(
 
 
 def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         store = home.store("id")
-        micro_batch = PlayedMicroBatch("q", 0)
+        micro_batch = FakeMicroBatch("q", 0)
         identity = home.begin("id")
         view = enter_in(store, identity, micro_batch, LedgerView(), sources=SourceUse())
         identity = home.cluster.end_txn(identity, commit=True)
         home.delete()
-        micro_batch = PlayedMicroBatch("q", 1)
+        micro_batch = FakeMicroBatch("q", 1)
         view = enter_in(store, identity, micro_batch, view, sources=SourceUse())
         home.cluster.end_txn(identity, commit=True)
         assert home.view("id") == view
 
 
 def test_a_topic_that_is_lost_while_the_query_is_stopped_is_missed() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         enter(home, "id", ends="")
         home.delete()
         view = home.store("id").peek("q", stable=True)
         assert view == LedgerView()
 
 
-# The old place.
+# The legacy place.
 
 
-def put_former(home: Home, name: str, *places: TopicPartition) -> None:
-    """As an older version has left it, with an offset of a source."""
+def put_former(home: LedgerCluster, name: str, *places: TopicPartition) -> None:
+    """Writes a legacy ledger, with a source offset."""
     identity = home.begin(name)
     offsets = dict.fromkeys(places or [OLD_PLACE], encode_legacy(LedgerEntry("q", 6, "f")))
     home.cluster.txn_offset_commit(identity, group_of(name), offsets | {SOURCE: CommittedOffset(9)})
@@ -517,7 +527,9 @@ def put_former(home: Home, name: str, *places: TopicPartition) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
-def test_the_old_ledger_is_found_and_moves_with_the_first_entry(home: Home, version: int) -> None:
+def test_the_old_ledger_is_found_and_moves_with_the_first_entry(
+    home: LedgerCluster, version: int
+) -> None:
     name = f"legacy-{version}"
     put_former(home, name)
     before = home.view(name)
@@ -537,14 +549,14 @@ def test_the_old_ledger_is_found_and_moves_with_the_first_entry(home: Home, vers
     assert source_offsets(left) == {SOURCE: 42}
 
 
-def test_offsets_of_the_group_are_not_taken_for_the_old_entrys(home: Home) -> None:
+def test_offsets_of_the_group_are_not_taken_for_the_old_entrys(home: LedgerCluster) -> None:
     put_former(home, "stale")
     entry = home.view("stale").entry
     assert entry is not None
     assert entry.sources is None
 
 
-def test_the_mark_gives_way_to_the_offset_of_a_source(home: Home) -> None:
+def test_the_mark_gives_way_to_the_offset_of_a_source(home: LedgerCluster) -> None:
     put_former(home, "shared", TopicPartition("source", 0))
     view = enter(home, "shared", 7)
     assert committed(home, "shared") == {SOURCE: CommittedOffset(42)}
@@ -552,7 +564,7 @@ def test_the_mark_gives_way_to_the_offset_of_a_source(home: Home) -> None:
 
 
 def test_a_mark_without_a_record_is_a_lost_topic() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         home.cluster.create_topics([NewTopic(name, 1, 1) for name in ("source", "out", "old-out")])
         put_former(home, "id")
         enter(home, "id", 7)
@@ -568,7 +580,7 @@ def test_a_mark_without_a_record_is_a_lost_topic() -> None:
 
 
 def test_an_older_version_that_wrote_after_the_move_is_noticed_and_adopting_settles_it(
-    home: Home,
+    home: LedgerCluster,
 ) -> None:
     put_former(home, "rival")
     enter(home, "rival", 7)
@@ -587,7 +599,9 @@ def test_an_older_version_that_wrote_after_the_move_is_noticed_and_adopting_sett
 # Taking over.
 
 
-def test_a_query_continues_where_the_entry_ends_and_not_where_the_group_stands(home: Home) -> None:
+def test_a_query_continues_where_the_entry_ends_and_not_where_the_group_stands(
+    home: LedgerCluster,
+) -> None:
     """A run without commit_source_offsets in between leaves the group's offsets behind."""
     enter(home, "gone", 0, query_id="p")
     enter(
@@ -611,7 +625,7 @@ def test_a_query_continues_where_the_entry_ends_and_not_where_the_group_stands(h
     assert decide(60, Overrides(take_over="p"), sources=SourceUse()) is Verdict.TAKE_OVER
 
 
-def test_a_topic_that_was_made_again_is_not_continued(home: Home) -> None:
+def test_a_topic_that_was_made_again_is_not_continued(home: LedgerCluster) -> None:
     home.cluster.create_topics([NewTopic("again", 1, 1)])
     place = TopicPartition("again", 0)
     enter(home, "anew", 0, query_id="p", ends='{"again": {"0": 3}}')
@@ -624,7 +638,7 @@ def test_a_topic_that_was_made_again_is_not_continued(home: Home) -> None:
 
 
 def test_a_partition_that_is_new_since_begins_at_its_beginning() -> None:
-    with embedded_home() as home:
+    with embedded_ledger() as home:
         home.cluster.create_topics([NewTopic("source", 2, 1)])
         enter(home, "id", 0, query_id="p")
         store = home.store("id")

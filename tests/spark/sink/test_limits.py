@@ -1,4 +1,4 @@
-"""How large batches are for topics that take only small ones."""
+"""The size of batches for topics that accept only small ones."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ConfiguredCluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> ConfiguredCluster:
-    played = ConfiguredCluster(small=5_000)
-    monkeypatch.setattr(limits, "cluster_of", lambda options: played)
-    return played
+    fake = ConfiguredCluster(small=5_000)
+    monkeypatch.setattr(limits, "cluster_of", lambda options: fake)
+    return fake
 
 
 def limits_with(**options: Any) -> TopicLimits:
@@ -49,7 +49,7 @@ def test_batches_fit_into_what_the_topic_says_and_it_is_asked_once(
     assert cluster.asked == 1
     assert found.batch_bytes("secret") == found.batch_bytes(None) == 1_000_000
     assert limits_with(batch_size=300).batch_bytes("small") == 300
-    # What compression may add to rows that it cannot make smaller.
+    # Compression may enlarge rows that it cannot compress.
     assert limits_with(compression_type="lz4").batch_bytes("small") < 5_000 - 61
 
 
@@ -73,7 +73,7 @@ def test_a_limit_that_was_lowered_meanwhile_is_asked_for_again(cluster: Configur
     cluster.values["small"] = 2_000
     found.learn(BatchTooLarge("small", 10, 4_900))
     assert found.batch_bytes("small") == 2_000 - 61
-    # Whatever the topic says: what was refused must become smaller, or we would go on for ever.
+    # A refused batch must become smaller whatever the setting, or the sink would retry forever.
     before = found.batch_bytes("small")
     for _ in range(20):
         found.learn(BatchTooLarge("small", 2, 2_100))

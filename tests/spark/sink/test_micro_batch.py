@@ -1,4 +1,4 @@
-"""Which run of which query calls the sink."""
+"""Finds the run and the query that call the sink."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fencepost.spark.sink.micro_batch import MicroBatch, read_micro_batch
 
 
 class Text(str):
-    """A string as the JVM would give one."""
+    """A string of the JVM."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class Text(str):
         return str(self)
 
 
-class PlayedRun:
+class FakeRun:
     """The engine's object of one run of a query."""
 
     def __init__(self, run_id: str) -> None:
@@ -36,12 +36,12 @@ class PlayedRun:
         return Text(self.run_id)
 
 
-class PlayedEngine:
+class FakeEngine:
     """A session whose thread belongs to a query."""
 
     def __init__(self, query_id: str | None) -> None:
         self.query_id = query_id
-        self.run = PlayedRun("first")
+        self.run = FakeRun("first")
         self.searches = 0
 
     def session(self) -> Any:
@@ -56,13 +56,13 @@ class PlayedEngine:
         java_session = SimpleNamespace(sharedState=lambda: shared)
         return SimpleNamespace(sparkContext=context, _jsparkSession=java_session)
 
-    def _find(self, query_id: str) -> PlayedRun:
+    def _find(self, query_id: str) -> FakeRun:
         self.searches += 1
         return self.run
 
 
 def test_the_run_of_a_query_is_looked_for_once() -> None:
-    engine = PlayedEngine("q")
+    engine = FakeEngine("q")
     first = read_micro_batch(engine.session(), 0)
     second = read_micro_batch(engine.session(), 1, first)
     assert first.run == second.run == ("q", "first")
@@ -70,19 +70,19 @@ def test_the_run_of_a_query_is_looked_for_once() -> None:
 
 
 def test_a_query_that_was_started_again_is_another_run() -> None:
-    engine = PlayedEngine("q")
+    engine = FakeEngine("q")
     first = read_micro_batch(engine.session(), 0)
     engine.run.active = False
-    engine.run = PlayedRun("second")
+    engine.run = FakeRun("second")
     assert read_micro_batch(engine.session(), 1, first).run == ("q", "second")
 
 
 def test_another_query_is_not_taken_for_the_one_before() -> None:
-    engine = PlayedEngine("q")
-    before = MicroBatch("other", "run", 3, PlayedRun("run"))
+    engine = FakeEngine("q")
+    before = MicroBatch("other", "run", 3, FakeRun("run"))
     assert read_micro_batch(engine.session(), 4, before).run == ("q", "first")
 
 
 def test_outside_of_a_streaming_query_the_sink_is_refused() -> None:
     with pytest.raises(SinkRefused, match="outside of a streaming query"):
-        read_micro_batch(PlayedEngine(None).session(), 0)
+        read_micro_batch(FakeEngine(None).session(), 0)

@@ -1,4 +1,4 @@
-"""What `sink.write` is given."""
+"""The argument of `sink.write`."""
 
 from __future__ import annotations
 

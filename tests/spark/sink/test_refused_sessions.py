@@ -27,7 +27,7 @@ REFUSED = {
         "local[2]",
         {"spark.dynamicAllocation.enabled": "true"},
     ),
-    # A cluster whose executors never come.
+    # A cluster without executors.
     "no executor that can run a task registered within 0 s: the write stage needs at least one "
     "free core": (
         "local-cluster[0,1,1024]",
@@ -44,9 +44,8 @@ def test_sessions_that_cannot_keep_the_promise_refuse_and_lose_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTORS_PATIENCE_SECONDS", 0.2)
-    # Settings of the first session of a process are those of its Java machine, and so of all later
-    # ones.
+    monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTOR_WAIT_SECONDS", 0.2)
+    # The settings of the first session apply to the JVM, and so to all later sessions.
     sessions.session("local[2]")
     pipelines = []
     for number, (sentence, (master, settings)) in enumerate(REFUSED.items()):

@@ -38,7 +38,7 @@ pytestmark = on_spark()
 
 
 class Crash(Exception):  # noqa: N818
-    """What a test raises where a driver would die."""
+    """Raised by a test where a driver would die."""
 
 
 def crash_at(step: str, batch_id: int) -> Callable[[str, int], None]:
@@ -94,7 +94,7 @@ def test_an_unknown_outcome_of_end_txn_is_settled_by_asking(
             if (step, batch_id) == ("ending", 1) and steps.count("settling") == 0:
                 broker.call(lambda node: _cut_every_answer(node, arrived))
 
-        # Short, because it is how long the client goes on asking.
+        # Short: this is how long the client retries.
         options = {"kafka.default.api.timeout.ms": "2000"}
         assert pipeline.run(pipeline.sink(on_step=cut, options=options)) is None
         assert steps.count("settling") == 1
@@ -119,7 +119,7 @@ def test_an_unknown_outcome_is_not_settled_against_a_successor(
         failure = pipeline.run(pipeline.sink(on_step=succeed))
         assert failure is not None
         assert "was taken over by another query" in failure
-        # It has its id still.
+        # The successor still has the id.
         with cluster.writer(successors[0]) as writer:
             writer.write_records(TopicPartition("out", 0), [Record(value=b"successor")])
             writer.flush()
@@ -128,7 +128,7 @@ def test_an_unknown_outcome_is_not_settled_against_a_successor(
 
 
 def _cut_every_answer(node: Node, arrived: bool) -> None:
-    """All EndTxn of the epoch that comes next; the first one of them takes effect, or none does."""
+    """Drops all answers to EndTxn of the next epoch; the first takes effect, or none does."""
     epochs: list[int] = []
 
     def fits(request: Any) -> bool:
@@ -225,12 +225,12 @@ def delete_ledger(pipeline: Pipeline, cluster: Cluster) -> None:
 
 
 def ledger_of(pipeline: Pipeline) -> str:
-    """A topic of its own, for a test that deletes it."""
+    """A separate ledger topic, for a test that deletes it."""
     return f"{pipeline.topic}-ledger"
 
 
 def at(step: str, batch_id: int, act: Callable[[], None]) -> Callable[[str, int], None]:
-    """Acts once, when the batch first comes to this step; later attempts come there as well."""
+    """Acts once, when the batch first reaches this step."""
     has_acted = False
 
     def on_step(reached: str, number: int) -> None:
@@ -263,7 +263,7 @@ def test_a_ledger_that_is_deleted_while_the_query_is_stopped_is_missed(
 def test_a_first_batch_whose_ledger_is_deleted_is_not_written_again(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
-    """Spark repeats it, because the driver died before Spark heard of its end."""
+    """Spark repeats it, because the driver died before Spark logged its end."""
     own = {"ledger_topic": ledger_of(pipeline)}
     pipeline.add(numbered(0))
     assert pipeline.run(pipeline.sink(on_step=crash_at("ended", 0), **own)) is not None
@@ -309,7 +309,7 @@ def test_a_query_whose_ledger_is_deleted_from_under_its_transaction_is_refused_a
 def test_a_topic_that_rows_went_to_may_be_deleted_without_the_ledger(
     pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
-    """With a topic column any topic may come first; the ledger depends on none of them."""
+    """The ledger does not depend on the topics in a topic column."""
     first, second = pipeline.topic, new_topic()
 
     def to(topic: str) -> Callable[[DataFrame], DataFrame]:
@@ -351,7 +351,7 @@ def test_rows_for_the_topic_of_the_ledger_are_refused_and_never_seen(
 def test_an_old_ledger_is_continued_and_an_older_version_finds_none(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
-    """As if an older version had written batch 0, and then this one came."""
+    """Replaces the ledger record of batch 0 by a legacy entry."""
     pipeline.add(numbered(0))
     assert pipeline.run() is None
     view = read_ledger_view(cluster, pipeline.transactional_id)
@@ -521,7 +521,7 @@ def test_batches_become_as_small_as_the_topic_wants_them(
     from fencepost.spark.sink import job, limits
 
     if not may_ask:
-        monkeypatch.setattr(limits, "_ask", lambda *_: None)
+        monkeypatch.setattr(limits, "_describe_limit", lambda *_: None)
     for other in {"collected", "direct", "shuffled"} - {way, "shuffled"}:
         if (way, other) != ("collected", "direct"):
             monkeypatch.setattr(job, f"_run_{other}", lambda rows, plan: None)

@@ -20,7 +20,7 @@ from fencepost.spark.sink.ledger.reader import read_ledger_view
 from fencepost.spark.sink.sink import TransactionalSink
 from tests.spark.conftest import on_spark, read_values
 from tests.spark.pipeline import finish
-from tests.spark.sink.ledgers import Home
+from tests.spark.sink.ledgers import LedgerCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,13 +98,13 @@ def test_offsets_that_a_run_has_left_behind_are_not_trusted(copy: TakenOverQuery
     assert failure is not None
     assert f"belongs to query {old.query_id}" in failure
     assert copy.output == ["a", "b"]
-    # The refusal says where to start, and whom to take over from.
+    # The refusal says where to start, and which query to name.
     copy.lose_checkpoint()
     assert f"startingOffsets='{starting_offsets(old)}'" in failure
     assert f'take_over="{old.query_id}"' in failure
     assert copy.run(starting_offsets(old), take_over=old.query_id) is None
     assert copy.output == ["a", "b", "c"]
-    # The argument may stay: the query is the owner now.
+    # The argument may stay: the query owns the id now.
     copy.add("d")
     assert copy.run(starting_offsets(old), take_over=old.query_id) is None
     assert copy.output == ["a", "b", "c", "d"]
@@ -114,7 +114,7 @@ def test_a_partition_that_is_new_since_is_read_from_its_beginning(copy: TakenOve
     copy.add("a", "b")
     assert copy.run() is None
     copy.lose_checkpoint()
-    Home(None, copy.cluster, copy.source).add_partitions(2)
+    LedgerCluster(None, copy.cluster, copy.source).add_partitions(2)
     copy.add("c", partition=1)
     assert copy.run("committed") is None
     assert copy.output == ["a", "b", "c"]

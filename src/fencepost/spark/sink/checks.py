@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 LEAST_SPARK: Final = (4, 2)
 
-EXECUTORS_PATIENCE_SECONDS: Final = 120.0
+EXECUTOR_WAIT_SECONDS: Final = 120.0
 """How long to wait for the first executor: a cluster starts them while the query starts."""
 
 SETTLING_SECONDS: Final = 0.1
@@ -76,12 +76,12 @@ def check_session(session: SparkSession) -> None:
 
 
 def _check_slots(session: SparkSession) -> None:
-    deadline = time.monotonic() + EXECUTORS_PATIENCE_SECONDS
+    deadline = time.monotonic() + EXECUTOR_WAIT_SECONDS
     while concurrent_tasks(session) < 1:
         if time.monotonic() >= deadline:
             raise SinkRefused(
                 "no executor that can run a task registered within "
-                f"{EXECUTORS_PATIENCE_SECONDS:.0f} s: the write stage needs at least one free core "
+                f"{EXECUTOR_WAIT_SECONDS:.0f} s: the write stage needs at least one free core "
                 "(spark.executor.cores, spark.task.cpus, or the number in local[N])"
             )
         time.sleep(0.05)
@@ -145,7 +145,7 @@ def check_ledger(
 
 def _settled_view(store: LedgerStore, transactional_id: str, batch: Batch) -> LedgerView | None:
     """The ledger when no transaction of the id is open; None if one stays open for too long."""
-    deadline = time.monotonic() + store.patience_seconds
+    deadline = time.monotonic() + store.wait_seconds
     try:
         while not (view := store.peek(batch.query_id, stable=True)).is_settled:
             if time.monotonic() >= deadline:

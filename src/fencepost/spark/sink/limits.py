@@ -65,7 +65,7 @@ class TopicLimits:
 
     def _describe(self, topic: str) -> int | None:
         if topic not in self._described:
-            self._described[topic] = _ask(self._settings.client, topic)
+            self._described[topic] = _describe_limit(self._settings.client, topic)
         return self._described[topic]
 
     def _refusal(self, problem: BatchTooLarge) -> RowRefused:
@@ -78,7 +78,7 @@ class TopicLimits:
         )
 
 
-def _ask(options: ClientOptions, topic: str) -> int | None:
+def _describe_limit(options: ClientOptions, topic: str) -> int | None:
     try:
         found = cluster_of(options).describe_configs(ResourceType.TOPIC, topic, SETTINGS)
     except FencepostError as problem:

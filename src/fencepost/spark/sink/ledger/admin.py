@@ -58,7 +58,7 @@ class IdDescription:
     """Everything the cluster stores about one id."""
 
     records: tuple[LedgerRecord, ...]
-    """Newest first. More than one only after an older version or a manual write."""
+    """Newest first. More than one if partitions were added by an older version, or by hand."""
     legacy: LegacyLedger | None
     state: str | None
     """The coordinator's state of the id; None if it does not exist."""

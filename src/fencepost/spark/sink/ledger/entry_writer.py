@@ -20,7 +20,7 @@ Offsets mean nothing on another topic of the same name. A group's commits carry 
 this module compares them: with those that the batch was planned with, or else with those of the
 previous entry. The offsets of a replaced or deleted topic are left out. On the quick route the ids
 are requested in parallel with the commit; if they differ, the attempt is aborted, and from then on
-this run requests them first (`is_watchful`). A topic that is replaced between the request and the
+this run requests them first (`checks_ids_first`). A topic that is replaced between the request and the
 commit is not detected.
 """
 
@@ -97,7 +97,7 @@ class EntryWriter:
 
     def begin(self) -> None:
         """Sends the offsets without waiting for the answer. `settle` must follow in any case."""
-        if self._store.is_watchful:
+        if self._store.checks_ids_first:
             return
         if self._topics:
             self._asked = self._store.begin_ids(self._topics)
@@ -117,13 +117,13 @@ class EntryWriter:
             if commit is not None:
                 commit.finish()
         except UnknownTopicOrPartition:
-            self._store.is_watchful = True
+            self._store.checks_ids_first = True
             raise
         finally:
             if asked is not None:
                 self._ids = self._store.finish_ids(asked)
         if self._is_committed and commit is not None and (replaced := self._replaced()):
-            self._store.is_watchful = True
+            self._store.checks_ids_first = True
             raise SourceReplaced(replaced)
 
     def seal(self, opened_ms: int) -> bytearray:
@@ -206,7 +206,7 @@ class EntryWriter:
         """Compares the topic ids first, then commits the offsets."""
         self._ids = self._store.current_ids(self._topics)
         if replaced := self._replaced():
-            self._store.is_watchful = True
+            self._store.checks_ids_first = True
             log.warning(
                 "the offsets of %s are not committed: the topic was deleted and created again "
                 "since the batch was planned",
@@ -231,7 +231,7 @@ class EntryWriter:
             gone = {topic for topic in topics if cluster.find_topic(topic) is None}
             if not gone:
                 raise
-            self._store.is_watchful = True
+            self._store.checks_ids_first = True
             log.warning(
                 "the offsets of %s are not committed: the topic was deleted since the batch was "
                 "planned",

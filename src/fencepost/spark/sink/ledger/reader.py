@@ -127,7 +127,7 @@ class ScanResult(NamedTuple):
     committed: list[FoundRecord]
     """The newest committed record of each key in each partition."""
     undecided: list[FoundRecord]
-    """Those without a marker; after a fence they are also in `committed`."""
+    """Those without a marker, which count as committed after a fence."""
 
 
 def places_of(view: TopicView) -> list[TopicPartition]:

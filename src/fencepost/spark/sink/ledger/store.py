@@ -62,7 +62,7 @@ class LedgerStore:
         self._options = options
         self._transactional_id = transactional_id
         self._partition_count = 0
-        self.is_watchful = False
+        self.checks_ids_first = False
         """Whether a source topic was deleted or replaced during this run. Topic ids are then
         compared before the offsets are committed."""
 
@@ -72,7 +72,7 @@ class LedgerStore:
         return cluster_of(self._options)
 
     @property
-    def patience_seconds(self) -> float:
+    def wait_seconds(self) -> float:
         """How long to wait for another producer's transaction."""
         return self._options.default_api_timeout_ms / 1_000
 
@@ -86,7 +86,7 @@ class LedgerStore:
     def prepare(self) -> None:
         """Creates or checks the topic at the start of a run; SinkRefused says what to do."""
         self._partition_count = len(ensure_topic(self.cluster, self.topic).partitions)
-        self.is_watchful = False
+        self.checks_ids_first = False
 
     def peek(self, query_id: str, *, stable: bool) -> LedgerView:
         """The ledger before the fence, while another producer may be writing to it."""
