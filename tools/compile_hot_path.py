@@ -60,6 +60,7 @@ HOT_PATH: Final = (
     "wire/codec.py",
     "wire/framing.py",
     "broker/authorization.py",
+    "broker/connection.py",
     "broker/context.py",
     "broker/dispatch.py",
     "broker/faults.py",

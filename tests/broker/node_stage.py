@@ -19,9 +19,10 @@ from typing import Any, Final, Self
 
 from fencepost.base.failures import FencepostError
 from fencepost.base.seams import Randomness
+from fencepost.broker.connection import Connection
 from fencepost.broker.dispatch import Dispatcher
 from fencepost.broker.node import Node
-from fencepost.broker.server import Connection, Server
+from fencepost.broker.server import Server
 from fencepost.broker.settings.config import BrokerConfig
 from fencepost.broker.trace import Trace
 from fencepost.simulation.disk import PowerLost, UnsyncedDisk

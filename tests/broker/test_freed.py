@@ -1,4 +1,7 @@
-"""What ends is freed without the garbage collector: the broker freezes what has lived long, and nobody looks at it again."""
+"""Objects of finished work are freed by reference counting, in no cycles.
+
+The broker freezes objects that live long, so the garbage collector would not find them.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,38 @@ import gc
 import time
 from collections import Counter
 from collections.abc import Iterator
+from types import FunctionType
 
 import pytest
 
 from fencepost import Broker
 from fencepost.base.errors import ErrorCode
-from fencepost.broker.server import Connection
+from fencepost.broker.connection import Connection
 from fencepost.log.log import Log
 from fencepost.log.segment import Segment
 from fencepost.partition.partition import Partition
 from fencepost.wire.apis import ApiKey
+from fencepost.wire.forms.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from fencepost.wire.forms.delete_groups import DeleteGroupsRequest
 from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.wire.forms.describe_groups import DescribeGroupsRequest
+from fencepost.wire.forms.describe_log_dirs import DescribeLogDirsRequest
+from fencepost.wire.forms.find_coordinator import FindCoordinatorRequest
+from fencepost.wire.forms.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from fencepost.wire.forms.leave_group import LeaveGroupRequest, MemberIdentity
 from fencepost.wire.forms.metadata import MetadataRequest
+from fencepost.wire.forms.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from fencepost.wire.forms.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.broker.node_stage import Stage
 from tests.broker.raw import RawClient
-from tests.broker.requests import create_topic
+from tests.broker.requests import batch_of, create_topic, fetch_request, produce
 from tests.transactions.protocol import TV1, TV2
 from tests.transactions.wire import WireProducer
 
@@ -63,6 +83,136 @@ def test_topics_that_are_deleted_need_no_garbage_collector() -> None:
         for number in range(3):
             live(stage, f"t{number}")
         assert count() == before
+
+
+def found_garbage() -> list[str]:
+    """Objects of the package that only the garbage collector can free."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    gc.set_debug(0)
+    kept = [
+        each.__qualname__ if isinstance(each, FunctionType) else type(each).__qualname__
+        for each in gc.garbage
+        if (each if isinstance(each, FunctionType) else type(each)).__module__.startswith(
+            "fencepost."
+        )
+    ]
+    gc.garbage.clear()
+    return kept
+
+
+def use_group(stage: Stage, group: str) -> None:
+    """A member joins, syncs, commits and leaves; another one waits for a rebalance and vanishes."""
+    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=6_000,
+        protocol_type="consumer",
+        protocols=protocols,
+    )
+    joined = stage.call(ApiKey.JOIN_GROUP, 3, join)
+    assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[assignment],
+    )
+    assert stage.call(ApiKey.SYNC_GROUP, 3, sync).error_code == ErrorCode.NONE
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topic = OffsetCommitRequestTopic(name="kept", partitions=[partition])
+    commit = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=joined.generation_id,
+        member_id=joined.member_id,
+        topics=[topic],
+    )
+    stage.call(ApiKey.OFFSET_COMMIT, 7, commit)
+    other = stage.connect()
+    other.send(ApiKey.JOIN_GROUP, 3, join)
+    stage.settle()
+    other.wire.close()
+    stage.advance(20_000)
+    leave = LeaveGroupRequest(members=[MemberIdentity(member_id=joined.member_id)], group_id=group)
+    stage.call(ApiKey.LEAVE_GROUP, 3, leave)
+    stage.call(ApiKey.DELETE_GROUPS, 2, DeleteGroupsRequest(groups_names=[group]))
+
+
+def use_long_polls(stage: Stage) -> None:
+    """One is answered by an append, one by its timeout, and one belongs to a client that leaves."""
+    for isolation in (0, 1):
+        lines = [stage.connect() for _ in range(3)]
+        end = read_end(stage, "kept")
+        for line, wait_ms in zip(lines, (60_000, 50, 60_000), strict=True):
+            request = fetch_request(
+                "kept", end, max_wait_ms=wait_ms, min_bytes=1, isolation_level=isolation
+            )
+            line.send(ApiKey.FETCH, 12, request)
+        stage.advance(100)
+        lines[2].wire.close()
+        produce(stage, "kept", batch_of(b"value"))
+        stage.advance(100)
+        for line in lines[:2]:
+            assert len(line.replies) == 1
+            line.wire.close()
+
+
+def use_parked_requests(stage: Stage) -> None:
+    """Requests that take several turns, of clients that wait and of clients that leave."""
+    for leaves in (False, True):
+        line = stage.connect()
+        line.send(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
+        line.send(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=["a", "b", "c"]))
+        line.send(ApiKey.CREATE_PARTITIONS, 3, grow_request("wide", 1_200 + 1_100 * leaves))
+        if not leaves:
+            stage.settle()
+        line.wire.close()
+        stage.settle()
+
+
+def grow_request(name: str, count: int) -> CreatePartitionsRequest:
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    return CreatePartitionsRequest(topics=[topic], timeout_ms=1000)
+
+
+def read_end(stage: Stage, topic: str) -> int:
+    partition = stage.node.partition(topic, 0)
+    assert partition is not None
+    return partition.log_end_offset
+
+
+def use_transactions(stage: Stage) -> None:
+    """Commits, aborts, offsets, a fenced producer and a timeout."""
+    for protocol in (TV1, TV2):
+        producer = WireProducer(stage, "gone", protocol).initialise(timeout_ms=1_000)
+        producer.send("kept", b"a")
+        producer.send_offsets("transactional", {("kept", 0): 3})
+        producer.commit()
+        producer.send("kept", b"b")
+        producer.abort()
+        producer.send("kept", b"open")
+        WireProducer(stage, "gone", protocol).initialise(timeout_ms=1_000).send("kept", b"late")
+        stage.advance(30_000)
+
+
+@pytest.mark.usefixtures("without_collector", "one_step_per_turn")
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_finished_work_leaves_no_cycles(durability: str) -> None:
+    with Stage(durability=durability) as stage:
+        create_topic(stage, "kept")
+        create_topic(stage, "wide")
+        live(stage, "first")  # Creates the internal topics.
+        find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+        stage.call(ApiKey.FIND_COORDINATOR, 4, find)
+        stage.settle()
+        found_garbage()
+        use_group(stage, "g")
+        use_long_polls(stage)
+        use_parked_requests(stage)
+        use_transactions(stage)
+        live(stage, "second")
+        assert found_garbage() == []
 
 
 @pytest.mark.usefixtures("without_collector")

@@ -4,7 +4,8 @@ At the top of the room is what every request passes:
 
     process.py           a broker as a process: settings, lock, signals, loop
     node.py              the composition root: one broker, built from its parts
-    server.py            connections: frames in, replies out, in order, with bounded memory
+    server.py            the listening socket; connections take turns and share memory
+    connection.py        one client: frames in, replies out, in order, with bounded memory
     dispatch.py          frame -> handler -> reply; the trace and injected faults hook in here
     handlers/            one module per API: check, call a service, reply
     waiting.py           replies that are not ready yet, and the long polls of Fetch

@@ -28,8 +28,8 @@ from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.codec import decode_request, encode_response, read_request_header
 
 if TYPE_CHECKING:
+    from fencepost.broker.connection import Connection
     from fencepost.broker.node import Node
-    from fencepost.broker.server import Connection
 
 log = logging.getLogger(__name__)
 

@@ -93,8 +93,9 @@ class Parked:
 
     def abandon(self) -> None:
         """The client is gone. What has begun takes its course; what only waits may be given up."""
-        if self._abandoned is not None and not self.answered:
-            self._abandoned()
+        abandoned, self._abandoned = self._abandoned, None
+        if abandoned is not None and not self.answered:
+            abandoned()
 
     def when_abandoned(self, callback: Callable[[], None]) -> None:
         self._abandoned = callback
