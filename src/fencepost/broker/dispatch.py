@@ -1,12 +1,12 @@
-"""From a frame to a handler and back: the one place where every request passes.
+"""From a frame to a handler and back. Every request passes here.
 
-Per (API, version) there is one `Route`: compiled reader, handler, compiled writer. It is made when
-the first such request comes. Here sit the version check, the trace and the faults of tests; a
-handler sees a request in its newest shape and returns a reply or a `Parked`.
+There is one `Route` per API and version, created with the first such request. The dispatcher checks
+the version, writes the trace, and injects the faults of tests. A handler receives a request in the
+form of its newest version and returns a reply or a `Parked`.
 
-What a client may do wrong is answered by the handler with an error code. Bytes that are not the
-protocol raise `WireError` and cost the client its connection. A failed assertion means that our own
-state cannot be trusted: the process ends, and recovery reads the log instead.
+A handler answers a client's mistake with an error code. Bytes that are not the protocol raise
+`WireError` and close the connection. A failed assertion means that the state in memory cannot be
+trusted: the process ends, and the next start recovers from the log.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _SMALLEST_HEADER_BYTES: Final = 8
-"""Key, version and correlation id: what every version of every request begins with."""
+"""The key, version and correlation id, with which every request begins."""
 
 Handler = Callable[[Any, Context], object]
 
 
 class Route:
-    """How one version of one API is served."""
+    """The handler of one version of one API."""
 
     __slots__ = ("api", "handle", "version")
 
@@ -59,21 +59,21 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], Route] = {}
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
-        """Serves one request; never raises for what a client sent."""
+        """Serves one request; never raises because of what a client sent."""
         try:
             self._serve(connection, frame)
         except WireError as problem:
             connection.close(str(problem))
         except AssertionError:
-            log.critical("a rule of our own was broken; stopping", exc_info=True)
+            log.critical("an internal assertion failed; stopping", exc_info=True)
             self._node.fatal("an internal assertion failed")
         except Exception:
-            log.exception("a request of %s failed", connection.client_name)
+            log.exception("a request from %s failed", connection.client_name)
             connection.close("an internal error")
 
     def _serve(self, connection: Connection, frame: memoryview) -> None:
         if len(frame) < _SMALLEST_HEADER_BYTES:
-            raise WireError(f"a frame of {len(frame)} bytes cannot hold a request header")
+            raise WireError(f"a frame of {len(frame)} bytes is too short for a request header")
         key_and_version = _KEY_AND_VERSION.unpack_from(frame)
         route = self._routes.get(key_and_version)
         if route is None:
@@ -100,17 +100,17 @@ class Dispatcher:
             self._run(connection, route, request, context)
 
     def _make_route(self, key: int, version: int) -> Route | None:
-        """None for the one case that has an answer of its own: ApiVersions in a version we do not know."""
+        """Returns None for ApiVersions in an unsupported version, which gets a reply all the same."""
         module_name = HANDLERS.get(key)  # type: ignore[call-overload]
         if module_name is None:
-            raise WireError(f"no API has the key {key} here")
+            raise WireError(f"the API key {key} is not supported")
         api = API[ApiKey(key)]
         newest = max_served_version(api.key)
         if not api.min_version <= version <= newest:
             if api.key is ApiKey.API_VERSIONS:
                 return None
             raise WireError(
-                f"{api.name} is served in the versions {api.min_version} to {newest}, not {version}"
+                f"{api.name} is supported in versions {api.min_version} to {newest}, not {version}"
             )
         module = importlib.import_module(f"fencepost.broker.handlers.{module_name}")
         route = Route(api.key, version, module.handle)
@@ -177,7 +177,7 @@ class Dispatcher:
         elif fault.kind == "drop":
             if fault.effect:
                 route.handle(request, context)
-            connection.close("a fault was asked for")
+            connection.close("an injected fault")
         else:
             assert fault.hold is not None
             connection.hold()
@@ -190,7 +190,7 @@ class Dispatcher:
 
 
 def failed_reply(api: ApiKey, error: ErrorCode) -> object:
-    """An otherwise empty reply that carries `error` at its top."""
+    """Builds an empty reply with `error` as its top-level error code."""
     reply = API[api].response()
     reply.error_code = int(error)
     return reply

@@ -1,7 +1,7 @@
-"""What a broker does when nobody asks: retention, compaction, expiry of producers, checkpoints.
+"""Periodic work: retention, compaction, expiry of producers, checkpoints.
 
-Everything runs on the loop in small steps, a partition or a megabyte at a time with a turn of the
-loop between two of them, so that no client waits long.
+It runs on the loop in small steps, a partition or a megabyte at a time, with a turn of the loop
+between steps, so that clients do not wait long.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 
 Steps = Iterator[PendingSync | None]
-"""Between two steps the loop has a turn; a sync that is yielded runs in a thread before the next
-one."""
+"""The loop gets a turn between steps. A sync that a step yields runs in a thread before the next
+step."""
 
 
 class Housekeeping:
@@ -37,10 +37,11 @@ class Housekeeping:
         self._node = node
         self._timers: dict[str, TimerHandle] = {}
         self._cut: dict[Partition, None] = {}
-        """Partitions whose log start offset was moved by hand."""
+        """Partitions whose log start offset DeleteRecords has moved."""
         self._stopped = False
 
     def start(self) -> None:
+        """Starts the timers."""
         config = self._node.config
         self._every("retention", config.log_retention_check_interval_ms, self._retain)
         self._every("compaction", config.log_cleaner_backoff_ms, self._compact)
@@ -50,13 +51,14 @@ class Housekeeping:
         self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
 
     def stop(self) -> None:
+        """Cancels the timers; work that has begun ends before its next step."""
         self._stopped = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def retain_soon(self, partition: Partition) -> None:
-        """Somebody has moved the log start offset: what lies below it goes soon, one partition after the other."""
+        """Removes the segments below a new log start offset soon, one partition after another."""
         name = "retention after a deletion of records"
         self._cut[partition] = None
         if name not in self._timers:
@@ -89,7 +91,7 @@ class Housekeeping:
         then: Callable[[], object],
         problem: Exception | None = None,
     ) -> None:
-        """One step, with what came of the sync before it; `then` comes after the last."""
+        """Runs one step, given the outcome of the sync before it; calls `then` after the last step."""
         if self._stopped:
             return
         try:
@@ -97,7 +99,7 @@ class Housekeeping:
         except StopIteration:
             then()
         except AssertionError:
-            log.critical("a rule of our own was broken; stopping", exc_info=True)
+            log.critical("an internal assertion failed; stopping", exc_info=True)
             self._node.fatal("an internal assertion failed")
         except SyncError as failed:
             self._node.fatal(f"{failed}; what the disk holds is unknown, stopping")
@@ -112,7 +114,7 @@ class Housekeeping:
                 self._node.background.run(sync.run, partial(self._step, name, steps, then))
 
     def _partitions(self) -> Iterator[Partition]:
-        """Those that are still open when their turn comes."""
+        """All partitions, without those that are closed before their turn."""
         open_now = self._node.partitions.by_name
         for name in list(open_now):
             if name in open_now:
@@ -135,7 +137,7 @@ class Housekeeping:
                     break
                 yield sync
             if removed:
-                log.info("%s: %d segments are past their retention", partition.name, removed)
+                log.info("%s: removed %d segments past their retention", partition.name, removed)
 
     def _compact(self) -> Steps:
         if not self._node.config.log_cleaner_enable:
@@ -163,7 +165,7 @@ class Housekeeping:
         )
         done = yield from self._while_folded(partition, steps)
         if partition.name.topic == TRANSACTION_STATE_TOPIC and not partition.log.is_sound:
-            # The round has met damage, and its checkpoint is gone.
+            # Compaction has found damage after the checkpoint was removed.
             self._node.transactions.on_damage(partition)
         if done is not None:
             log.info(
@@ -176,7 +178,7 @@ class Housekeeping:
     def _while_folded(
         self, partition: Partition, steps: Generator[PendingSync | None, None, Compacted | None]
     ) -> Generator[PendingSync | None, None, Compacted | None]:
-        """The steps of a round, which ends when a coordinator begins to read the log anew."""
+        """The steps of a round, which ends early if a coordinator starts to read the log again."""
         problem: SyncError | None = None
         while True:
             try:
@@ -187,14 +189,14 @@ class Housekeeping:
             problem = None
             try:
                 yield sync
-            except SyncError as failed:  # The round knows whether that is the end of the broker.
+            except SyncError as failed:  # The round decides whether this is fatal.
                 problem = failed
             if not self._is_folded(partition):
                 steps.close()
                 return None
 
     def _is_folded(self, partition: Partition) -> bool:
-        """False while a coordinator reads the log: a tombstone must not go between it and the record that it removes."""
+        """False while a coordinator loads the log: it must not miss a tombstone and keep the record."""
         topic, index = partition.name
         if topic == CONSUMER_OFFSETS_TOPIC:
             return self._node.groups.is_loaded(index)
@@ -215,7 +217,7 @@ class Housekeeping:
 
 @contextmanager
 def _alone(what: str, partition: Partition) -> Iterator[None]:
-    """A partition that the disk refuses to serve does not keep the others from their turn."""
+    """Logs a failure of one partition, so that the others still get their turn."""
     try:
         yield
     except SyncError:
@@ -225,7 +227,7 @@ def _alone(what: str, partition: Partition) -> Iterator[None]:
 
 
 def _throw(steps: Steps, problem: Exception) -> PendingSync | None:
-    """Tells a generator that the sync it asked for did not run."""
+    """Raises in a generator the problem of the sync that it yielded."""
     assert isinstance(steps, Generator)
     sync: PendingSync | None = steps.throw(problem)
     return sync

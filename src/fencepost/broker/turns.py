@@ -1,4 +1,4 @@
-"""A request that asks for much is worked off in several turns of the loop: others are served in between."""
+"""Large requests are served over several turns of the loop, so that others are served in between."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from fencepost.broker.runtime import Timers
 
 T = TypeVar("T")
-Asked = TypeVar("Asked")
-Told = TypeVar("Told")
+Item = TypeVar("Item")
+Part = TypeVar("Part")
 
 TURN_SECONDS: Final = 0.005
-"""How long one request may work in one turn."""
+"""How long one request may run in one turn."""
 
 
 class Turn:
-    """One turn of the loop, from now on."""
+    """The rest of this turn of the loop."""
 
     def __init__(self) -> None:
         self._end = perf_counter() + TURN_SECONDS
@@ -34,10 +34,10 @@ class Turn:
 def in_turns(
     timers: Timers, steps: Iterator[None], reply: T, *, holds_followers: bool = False
 ) -> T | Parked:
-    """Runs the steps that fill in the reply: all of them now, or some now and the others in later turns.
+    """Runs the steps that fill in the reply, over later turns of the loop if they take long.
 
-    `holds_followers` keeps later requests of the same connection from changing what this one still
-    has to look at.
+    `holds_followers` keeps later requests of the same connection from changing the state that this
+    one still has to read.
     """
     parked = Parked()
     if run_in_turns(timers, steps, lambda: parked.answer(reply)):
@@ -46,16 +46,18 @@ def in_turns(
     return parked
 
 
-def fill(told: list[Told], asked: Iterable[Asked], tell: Callable[[Asked], Told]) -> Iterator[None]:
-    """The steps of a reply that has one part for each thing that was asked for; a single one is told at once."""
-    for number, each in enumerate(asked):
+def fill(
+    parts: list[Part], items: Iterable[Item], describe: Callable[[Item], Part]
+) -> Iterator[None]:
+    """The steps of a reply with one part per item of the request; a single part takes no turn."""
+    for number, item in enumerate(items):
         if number:
             yield
-        told.append(tell(each))
+        parts.append(describe(item))
 
 
 def run_in_turns(timers: Timers, steps: Iterator[None], done: Callable[[], None]) -> bool:
-    """Calls `done` after the last step, now or in a later turn; whether it was now."""
+    """Calls `done` after the last step, now or in a later turn; returns whether it was now."""
     if _run_some(steps):
         done()
         return True
@@ -64,7 +66,7 @@ def run_in_turns(timers: Timers, steps: Iterator[None], done: Callable[[], None]
 
 
 def _go_on(timers: Timers, steps: Iterator[None], done: Callable[[], None]) -> None:
-    # No closure: one that names itself keeps all that it uses until the next garbage collection.
+    # Not a closure: one that refers to itself is a cycle, which only the garbage collector frees.
     if _run_some(steps):
         done()
     else:
@@ -72,6 +74,6 @@ def _go_on(timers: Timers, steps: Iterator[None], done: Callable[[], None]) -> N
 
 
 def _run_some(steps: Iterator[None]) -> bool:
-    """Whether that was all."""
+    """Returns whether all steps are done."""
     turn = Turn()
     return not any(turn.is_over() for _ in steps)

@@ -1,11 +1,10 @@
-"""Replies that are not there yet.
+"""Replies that are not ready yet.
 
-A handler answers at once or returns a `Parked`; whoever has the answer later calls `answer` once.
-Nothing that waits is kept in the state of a coordinator or a partition: a state must be a function
-of its log.
+A handler returns its reply, or a `Parked` that a service answers later, once. Parked requests are
+not part of the state of a coordinator or a partition: that state is a function of its log.
 
-`FetchWaiters` are the long polls: each waits until its partitions together have enough to read, or
-for its time.
+`FetchWaiters` holds the long polls. Each waits until its partitions together have enough to read,
+or until its timeout.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class NoReply:
-    """The answer to a request that wants none (Produce with acks=0).
+    """The result of a request without a reply (Produce with acks=0).
 
-    A `problem` cannot be told to such a client, so its connection is closed: then it looks what has
-    changed.
+    Such a client cannot receive an error. If there is a `problem`, its connection is closed, so
+    that it refreshes its metadata.
     """
 
     __slots__ = ("problem",)
@@ -39,9 +38,9 @@ NO_REPLY = NoReply()
 class Parked:
     """A reply that comes later.
 
-    `holds_followers` keeps the next requests of the connection from taking effect before this one
-    has: a handler sets it when it returns before its own effect is in the log. `promised_bytes` is
-    how large the reply may become, where that is worth knowing.
+    `holds_followers` keeps later requests of the connection from taking effect before this one: a
+    handler sets it when it returns before its own records are in the log. `promised_bytes` is the
+    largest size of the reply, if that may be large.
     """
 
     __slots__ = (
@@ -64,13 +63,13 @@ class Parked:
         self._released: Callable[[], None] | None = None
 
     def answer(self, reply: object) -> None:
-        """Hands the reply over; the second call is a bug."""
+        """Delivers the reply; a second call is a bug."""
         assert not self.answered, "a request is answered once"
         self.answered = True
         self.reply = reply
         self.release()
-        # Whoever waited refers to us and we to them: let go, or a large reply would live until the
-        # next garbage collection.
+        # The callbacks refer to objects that refer to this one: without a cycle, a large reply is
+        # freed at once.
         callback, self._callback = self._callback, None
         self._abandoned = None
         if callback is not None:
@@ -78,29 +77,31 @@ class Parked:
             callback(reply)
 
     def release(self) -> None:
-        """The request has taken effect: its followers may go on, though the answer may still wait."""
+        """Lets later requests proceed: this one has taken effect, even if its reply still waits."""
         if self.holds_followers:
             self.holds_followers = False
             if self._released is not None:
                 self._released()
 
     def when_answered(self, callback: Callable[[object], None]) -> None:
-        """Calls back with the reply, at once if it is there."""
+        """Calls back with the reply, at once if it is ready."""
         if self.answered:
             callback(self.reply)
         else:
             self._callback = callback
 
     def abandon(self) -> None:
-        """The client is gone. What has begun takes its course; what only waits may be given up."""
+        """The client has left: work that has begun continues, a request that only waits is dropped."""
         abandoned, self._abandoned = self._abandoned, None
         if abandoned is not None and not self.answered:
             abandoned()
 
     def when_abandoned(self, callback: Callable[[], None]) -> None:
+        """Calls back if the client leaves before the reply."""
         self._abandoned = callback
 
     def when_released(self, callback: Callable[[], None]) -> None:
+        """Calls back when later requests may proceed, at once if they already may."""
         if self.holds_followers:
             self._released = callback
         else:
@@ -108,44 +109,45 @@ class Parked:
 
 
 class FetchWaiter(Protocol):
-    """A long poll that is told when one of its partitions may have what it waits for."""
+    """A long poll."""
 
-    def wake(self) -> None: ...
+    def wake(self) -> None:
+        """Reads again: one of the partitions may have enough now."""
 
 
 Place = tuple[int, int]
-"""A place in a log: the base offset of a segment and a byte in it. A later place compares as
-greater."""
+"""A position in a log: the base offset of a segment and a byte position in it. Later positions
+compare as greater."""
 
 
 class _Bound:
-    """The long polls that wait for one bound of a partition: its high watermark or its last stable offset."""
+    """The long polls that wait for a partition's high watermark, or for its last stable offset."""
 
     __slots__ = ("_next_due", "eager", "offset", "patient")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
-        """Where the bound was when it was looked at last."""
+        """The bound when it was last checked."""
         self.eager: dict[FetchWaiter, None] = {}
-        """Those for whom one byte more is enough."""
+        """Polls for which one more byte is enough."""
         self.patient: dict[FetchWaiter, Place] = {}
-        """The others, and the place that the bound has to reach first."""
+        """The other polls, and the position that the bound has to reach first."""
         self._next_due: Place = (0, 0)
 
     @property
-    def is_alone(self) -> bool:
+    def is_empty(self) -> bool:
         return not self.eager and not self.patient
 
     def add(self, waiter: FetchWaiter, partition: Partition, offset: int, more_bytes: int) -> None:
-        if self.is_alone:
-            self.offset = offset  # Nobody was told of earlier moves because nobody waited.
+        if self.is_empty:
+            self.offset = offset  # Without waiters, earlier moves were not recorded.
         if more_bytes <= 1:
             self.eager[waiter] = None
             return
         try:
             segment, position = partition.log.place_of(offset)
         except StorageError:
-            self.eager[waiter] = None  # The next read says what is wrong.
+            self.eager[waiter] = None  # The next read reports the error.
             return
         due = (segment, position + more_bytes)
         if not self.patient or due < self._next_due:
@@ -157,14 +159,14 @@ class _Bound:
         self.patient.pop(waiter, None)
 
     def reached(self, partition: Partition, offset: int) -> list[FetchWaiter]:
-        """Takes out those who have something to look at now that the bound is here."""
+        """Removes and returns the polls to wake now that the bound has reached `offset`."""
         if offset == self.offset:
             return []
         self.offset = offset
         try:
             place = partition.log.place_of(offset) if self.patient else self._next_due
         except StorageError:
-            return self.everybody()
+            return self.take_all()
         found = list(self.eager)
         self.eager.clear()
         if self.patient and place >= self._next_due:
@@ -174,8 +176,8 @@ class _Bound:
             self._next_due = min(late.values(), default=place)
         return found
 
-    def everybody(self) -> list[FetchWaiter]:
-        """Takes all of them out."""
+    def take_all(self) -> list[FetchWaiter]:
+        """Removes and returns all polls."""
         found = [*self.eager, *self.patient]
         self.eager.clear()
         self.patient.clear()
@@ -183,7 +185,7 @@ class _Bound:
 
 
 class _Watched:
-    """A partition that somebody waits for."""
+    """A partition with long polls."""
 
     __slots__ = ("high_watermark", "last_stable", "leader_epoch", "log_start_offset", "partition")
 
@@ -194,15 +196,15 @@ class _Watched:
         self.high_watermark = _Bound(partition.high_watermark)
         self.last_stable = _Bound(partition.last_stable_offset)
 
-    def everybody(self) -> list[FetchWaiter]:
-        return self.high_watermark.everybody() + self.last_stable.everybody()
+    def take_all(self) -> list[FetchWaiter]:
+        return self.high_watermark.take_all() + self.last_stable.take_all()
 
     @property
-    def is_alone(self) -> bool:
-        return self.high_watermark.is_alone and self.last_stable.is_alone
+    def is_empty(self) -> bool:
+        return self.high_watermark.is_empty and self.last_stable.is_empty
 
-    def is_as_before(self, partition: Partition) -> bool:
-        """False when its readers may have become wrong about more than the end: their offset, their epoch."""
+    def is_unchanged(self, partition: Partition) -> bool:
+        """False if the readers' offset or epoch may have become invalid."""
         return (
             partition is self.partition
             and partition.log_start_offset == self.log_start_offset
@@ -211,16 +213,16 @@ class _Watched:
 
 
 class FetchWaiters:
-    """Who waits for which partition, and for which of its bounds to move how far.
+    """The long polls by partition, and how far a bound has to move before each is woken.
 
-    An append to a partition with 500 long polls must not read 500 times. So a poll that reads
-    committed records is woken when the last stable offset moves and the others when the high
-    watermark does, and a poll that wants more than a byte is woken when the bound has moved by that
-    many bytes. A poll of several partitions has its wish divided by their number: unless one of
-    them brings its share, the sum cannot be there.
+    An append to a partition with 500 long polls must not read 500 times. So a read_committed poll
+    is woken when the last stable offset moves, other polls when the high watermark moves, and a
+    poll that wants several bytes when the bound has moved by that many. A poll of several
+    partitions divides its bytes by their number: as long as no partition has its share, the sum
+    cannot be reached.
 
-    Whoever is named by `of` or `reached_by` has been taken out, will be woken once, and comes back
-    if that was in vain.
+    Polls that `of` and `reached_by` return are removed. The caller wakes each of them once, and
+    they add themselves again if they have to wait longer.
     """
 
     __slots__ = ("_watched",)
@@ -239,7 +241,7 @@ class FetchWaiters:
         missing_bytes: int,
         read_committed: bool,
     ) -> None:
-        """`missing_bytes` more must be readable in all of the partitions together."""
+        """Adds a poll that needs `missing_bytes` more from its partitions together."""
         share = -(-missing_bytes // max(1, len(partitions)))
         for partition in partitions:
             watched = self._watched.get(partition.name)
@@ -251,28 +253,29 @@ class FetchWaiters:
                 watched.high_watermark.add(waiter, partition, partition.high_watermark, share)
 
     def remove(self, waiter: FetchWaiter, partitions: Sequence[Partition]) -> None:
+        """Removes a poll from its partitions."""
         for partition in partitions:
             watched = self._watched.get(partition.name)
             if watched is not None:
                 watched.high_watermark.remove(waiter)
                 watched.last_stable.remove(waiter)
-                if watched.is_alone:
+                if watched.is_empty:
                     del self._watched[partition.name]
 
     def of(self, name: TopicPartition) -> list[FetchWaiter]:
-        """Everybody who waits for a partition: it is gone."""
+        """Removes and returns all polls of a partition that was closed."""
         watched = self._watched.get(name)
-        return [] if watched is None else watched.everybody()
+        return [] if watched is None else watched.take_all()
 
     def reached_by(self, partition: Partition) -> list[FetchWaiter]:
-        """Whom it concerns that a partition is where it is now."""
+        """Removes and returns the polls to wake after a change of the partition."""
         watched = self._watched.get(partition.name)
         if watched is None:
             return []
-        if not watched.is_as_before(partition):
+        if not watched.is_unchanged(partition):
             watched.partition = partition
             watched.log_start_offset = partition.log_start_offset
             watched.leader_epoch = partition.leader_epoch
-            return watched.everybody()
+            return watched.take_all()
         found = watched.high_watermark.reached(partition, partition.high_watermark)
         return found + watched.last_stable.reached(partition, partition.last_stable_offset)

@@ -75,7 +75,7 @@ def test_a_directory_that_lost_its_identity_is_not_opened() -> None:
 def test_a_directory_with_something_of_somebody_in_it_does_not_become_ours(name: str) -> None:
     node = StubNode()
     node.disk.make_dir(f"/data/{name}")
-    with pytest.raises(ConfigError, match=f"not empty: {name} is in it.*empty or a new directory"):
+    with pytest.raises(ConfigError, match=rf"not empty \({name}\).*empty or new directory"):
         node.start()
     assert node.disk.list_dir("/data") == [name], "nothing was made, moved or deleted"
 
@@ -429,9 +429,7 @@ def test_a_topic_waits_until_the_deletion_of_its_name_is_durable() -> None:
     assert new.log_end_offset == 0
 
 
-def test_many_partitions_are_deleted_over_several_turns_and_a_new_topic_of_the_name_waits_for_all() -> (
-    None
-):
+def test_many_partitions_are_deleted_over_several_turns_and_a_new_topic_waits_for_all() -> None:
     node = StubNode().start()
     node.made("wide", 250)
     heard: list[Outcome] = []

@@ -141,7 +141,7 @@ def test_a_directory_whose_metadata_log_is_gone_is_refused_and_left_as_it_is() -
     stage.disk.remove_tree(f"{FOLDER}/__cluster_metadata-0")
     stage.disk.remove(f"{FOLDER}/{RECOVERY_POINTS}")
     before = stage.disk.list_dir(FOLDER)
-    with pytest.raises(StorageError, match="it is not there, and 1 partitions are"):
+    with pytest.raises(StorageError, match="it is missing, but there are 1 partitions"):
         stage.again()
     assert stage.disk.list_dir(FOLDER) == before
 
@@ -158,7 +158,9 @@ def test_metadata_that_were_on_the_disk_and_are_spoiled_stop_the_start_and_no_to
     stage.disk.write_file(path, spoiled, sync=True)
     before = stage.disk.list_dir(FOLDER)
     for _ in range(2):  # A second attempt does not wear the refusal down.
-        with pytest.raises(StorageError, match=r"damaged.*__cluster_metadata-0 back from a copy"):
+        with pytest.raises(
+            StorageError, match=r"damaged.*Restore __cluster_metadata-0 from a backup"
+        ):
             stage.again()
         assert stage.disk.list_dir(FOLDER) == before
 

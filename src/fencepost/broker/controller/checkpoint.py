@@ -1,18 +1,17 @@
-"""Keeps the metadata log short: every now and then the state itself takes the place of its history.
+"""Keeps the metadata log short: from time to time a checkpoint of the state replaces its history.
 
-A checkpoint is written whole and synced, then the log is cut before it. The log is synced first, so
-it can never end before the checkpoint that stands for its beginning. An older checkpoint goes when
-a newer one is there.
+A checkpoint is written and synced, then the log is cut before it. The log is synced first, so it
+never ends before the checkpoint that replaces its beginning. A new checkpoint replaces the older
+one.
 
-With 20,000 partitions all of that takes a tenth of a second and more, so most of it happens in a
-thread:
+With 20,000 partitions this takes more than a tenth of a second, so most of it runs in a thread:
 
-    on the loop     the log begins a new segment, where it will be cut; a copy of the state
-    in a thread     sync of the log, encoding and writing the checkpoint, sync of the checkpoint
-    on the loop     what lies before the new segment goes, and older checkpoints
+    on the loop     roll the log, which will be cut there; copy the state
+    in a thread     sync the log; encode, write and sync the checkpoint
+    on the loop     delete the older segments and checkpoints
 
-Changes that come meanwhile are in the new segment. A crash in between leaves more than is needed,
-never less.
+Changes in the meantime go to the new segment. A crash in between leaves more than is needed, never
+less.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ log = logging.getLogger(__name__)
 METADATA_LOG_CONFIG: Final = LogConfig(
     cleanup_policy=frozenset(), retention_ms=-1, segment_ms=NEVER_MS, max_message_bytes=2**31 - 1
 )
-"""Nothing is ever deleted from the metadata log but what a checkpoint stands for."""
+"""The metadata log has no retention; only checkpoints delete its segments."""
 
 LEAST_RECORDS: Final = 10_000
 HISTORY_PER_RECORD: Final = 4
-"""A log is worth a checkpoint when it has so many times the records that its state needs, and not
-few."""
+"""A checkpoint is due when the log has this many times the records that its state needs, and at
+least `LEAST_RECORDS`."""
 
 
 class Checkpoint:
-    """A checkpoint that a thread may write; it touches nothing but the disk."""
+    """A checkpoint that a thread writes; it uses a copy of the state."""
 
     def __init__(
         self,
@@ -70,10 +69,10 @@ class Checkpoint:
         self._now_ms = now_ms
         self._epoch = epoch
         self.sync: Final = sync
-        """Of the log up to the checkpoint."""
+        """The sync of the log up to the checkpoint."""
 
     def run(self) -> None:
-        """SyncError when the log could not be synced: nobody knows then what the disk holds."""
+        """Writes the checkpoint; raises SyncError if the log could not be synced."""
         self.sync.run()
         content = encode_checkpoint(
             snapshot(self._state), timestamp_ms=self._now_ms, epoch=self._epoch
@@ -91,12 +90,12 @@ class MetadataCheckpoints:
         self._is_running = False
 
     def load(self, state: MetadataState, partition: Partition) -> None:
-        """Folds the newest checkpoint and the log behind it into an empty state."""
+        """Loads the newest checkpoint, and the log after it, into an empty state."""
         offset = max(self._offsets(), default=0)
         if not partition.log_start_offset <= offset <= partition.log_end_offset:
             raise CorruptError(
                 f"{self._folder} has records {partition.log_start_offset} to "
-                f"{partition.log_end_offset} and a checkpoint at {offset}: a part is missing."
+                f"{partition.log_end_offset} and a checkpoint at {offset}: records are missing."
             )
         if offset > 0:
             self._load_checkpoint(state, offset)
@@ -122,9 +121,9 @@ class MetadataCheckpoints:
     def prepare_if_due(
         self, state: MetadataState, partition: Partition, now_ms: int
     ) -> Checkpoint | None:
-        """A checkpoint that is to be written, when the log has grown far beyond its state; one at a time.
+        """Prepares a checkpoint if the log has become long, and if none is being written.
 
-        `complete` has to follow, whether it could be written or not.
+        The caller has to call `complete`, even if writing it failed.
         """
         offset = partition.log_end_offset
         if self._is_running or offset < self._due_at:
@@ -144,7 +143,7 @@ class MetadataCheckpoints:
     def complete(
         self, checkpoint: Checkpoint, partition: Partition, problem: Exception | None
     ) -> None:
-        """The checkpoint is on the disk, unless there was a problem: a full disk only delays it."""
+        """Deletes what the checkpoint replaces; after a problem, such as a full disk, nothing."""
         self._is_running = False
         try:
             if problem is not None:
@@ -159,11 +158,11 @@ class MetadataCheckpoints:
 
 
 def _warn(problem: Exception) -> None:
-    log.warning("the metadata log stays as long as it is: %s", problem)
+    log.warning("cannot shorten the metadata log: %s", problem)
 
 
 def _next_due(state: MetadataState, offset: int) -> int:
-    """The log end offset at which the history is long again."""
+    """The log end offset at which the next checkpoint is due."""
     partitions = sum(len(topic.partitions) for topic in state.topics.values())
     settings = sum(len(each) for each in state.settings.values())
     needed = len(state.brokers) + len(state.topics) + partitions + settings

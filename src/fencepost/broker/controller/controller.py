@@ -1,20 +1,23 @@
-"""The controller as a service: decides, writes the metadata log, and does to the partitions what was decided.
+"""The controller as a service: it decides, writes the metadata log, and carries out the effects.
 
-Theory of operation ------------------- Every change is decided on the newest state, appended to the
-metadata log and applied in one turn of the loop. Its effects come when the records are durable:
-only then is the log of a new partition opened, the folder of a deleted one removed, a changed
-setting used, and the client answered. So nobody can write to a partition whose existence a loss of
-power would undo. In `os` mode all of this is one turn, unless it is about many partitions: those
-are opened and closed a slice per turn, and the client is answered after the last one. Meanwhile a
-partition that is not open yet is shown without a leader, and a produce or fetch that comes for it
-is refused with an error that clients retry.
+Theory of operation
+-------------------
+Every change is decided on the current state, appended to the metadata log and applied in one turn
+of the loop. A change of more than `DECIDED_AT_ONCE` records is decided, encoded over several turns,
+and then appended and applied in one turn, provided that the state has not changed since; otherwise
+it is decided again.
 
-Between a deletion and the closing of its last partition the topic is gone from the state while
-folders are still there; a topic of the same name waits for that before it is decided on
-(`_removing`).
+Effects follow when the records are durable: the controller opens the log of a new partition,
+removes the folder of a deleted one, applies a changed setting, and answers the client. So no client
+can write to a partition that a loss of power would undo. In `os` mode all of this happens in one
+turn, unless there are many partitions: those are opened and closed over several turns, and the
+client is answered after the last one. Until a partition is open, Metadata shows it without a
+leader, and Produce and Fetch refuse it with a retriable error.
 
-What handlers show of the state is kept in `shown` until the state or the set of open partitions
-changes.
+A deleted topic is removed from the state at once, but its folders remain until its last partition
+is closed. The creation of a topic of the same name waits for that (`_removing`).
+
+`shown` caches the topics of Metadata replies until the state or the set of open partitions changes.
 """
 
 from __future__ import annotations
@@ -84,21 +87,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.version": 2}
-"""What a new cluster can do; 29 is the metadata version of Kafka 4.2, whose records we write."""
+"""The features of a new cluster; 29 is the metadata version of Kafka 4.2, whose records we write."""
 
 DECIDED_AT_ONCE: Final = 1_000
-"""New partitions that are decided on and written down in one turn of the loop, at about 20
-microseconds each."""
+"""Records that are decided and written in one turn of the loop, at about 6 microseconds each."""
 
 ENCODED_PER_STEP: Final = 250
 """Records that are encoded before the time of a turn is checked again."""
 
 MAX_ATTEMPTS: Final = 5
-"""Decisions about one large change that may be overtaken by others. The next one is written in the
-turn in which it is made."""
+"""How often a large change is decided again because of other changes. After that it is encoded and
+written in the turn that decides it."""
 
 MAX_LOST_EPOCHS: Final = 100
-"""Epochs that one loss of power can have taken, and many more: what is beyond is damage."""
+"""More leader epochs than a loss of power can remove; a larger gap is damage."""
 
 INTERNAL_COUNTS: Final = {
     CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
@@ -107,7 +109,7 @@ INTERNAL_COUNTS: Final = {
 
 
 class NewTopic(NamedTuple):
-    """A topic as somebody asks for it; -1 takes the broker's default."""
+    """A topic to create; -1 stands for the broker's default."""
 
     name: str
     partition_count: int = -1
@@ -117,7 +119,7 @@ class NewTopic(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one part of a request."""
+    """The result of one part of a request."""
 
     name: str
     error: ErrorCode
@@ -130,7 +132,7 @@ Outcomes = list[Outcome]
 
 
 class _Change(NamedTuple):
-    """A change to one topic, which is decided when its turn comes."""
+    """A change to one topic, not decided yet."""
 
     name: str
     decide: Callable[[], Decision]
@@ -164,11 +166,11 @@ class _Making:
         self.outcomes: Outcomes = []
         self.effects: list[Effect] = []
         self.attempts = 0
-        """Decisions about the first change that other changes have overtaken."""
+        """How often the first change was decided in vain."""
 
 
 class Controller:
-    """The metadata of one node, and what it does to the node's partitions."""
+    """The metadata of one node, and its effects on the node's partitions."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -196,7 +198,7 @@ class Controller:
         self._log.reconfigure(METADATA_LOG_CONFIG)
         self.controller_id = node.node_id
         self._checkpoints.load(self.state, self._log)
-        self._effects.settle_broker_settings()
+        self._effects.apply_broker_settings()
         self._refuse_changed_counts()
         mine = [TopicPartition(t.name, index) for t, index, _ in self.state.led_by(node.node_id)]
         node.layout.set_aside_strays([TopicPartition(CLUSTER_METADATA_TOPIC, 0), *mine])
@@ -208,10 +210,9 @@ class Controller:
             self._outgrow_logs(mine)
 
     def _outgrow_logs(self, names: Sequence[TopicPartition]) -> None:
-        """A loss of power may have taken epochs from the metadata log that batches still carry; ours must be above.
+        """Raises leader epochs above those in the logs, if a loss of power has removed some.
 
-        Clients keep the newest epoch that they have seen, and would wait for ever for one that is
-        lower.
+        Clients keep the newest epoch that they have seen, and ignore metadata with a lower one.
         """
         opened = [found for name in names if (found := self._node.partition(*name)) is not None]
         for _ in range(MAX_LOST_EPOCHS):
@@ -221,10 +222,13 @@ class Controller:
             self._commit_now(decide_bump_leader_epochs(self.state, [each.name for each in behind]))
             for each in behind:
                 each.bump_leader_epoch(each.leader_epoch + 1)
-        log.error("%s: the leader epochs of its batches are far above ours", behind[0].name)
+        log.error(
+            "%s: the leader epochs of its batches are far above those of the metadata log",
+            behind[0].name,
+        )
 
     def register(self, host: str, port: int) -> None:
-        """Tells the cluster where clients reach this node."""
+        """Registers the address of this node in the metadata."""
         event = RegisterBroker(
             node_id=self._node.node_id,
             epoch=self._metadata_log.log_end_offset,
@@ -234,18 +238,17 @@ class Controller:
             features=FEATURES,
         )
         self._commit_now(decide_register_broker(self.state, event))
-        self._effects.announces = True
+        self._effects.loads_coordinators = True
 
     def _refuse_changed_counts(self) -> None:
-        """A key hashes to another partition when the count changes: its group or id would be lost."""
+        """Refuses a new partition count: groups and transactional ids would hash to other partitions."""
         for topic, setting in INTERNAL_COUNTS.items():
             present = self.state.partition_count(topic)
             wanted = self.internal_partition_count(topic)
             if present not in (0, wanted):
                 raise ConfigError(
-                    f"{setting} is {wanted}, but {topic} has {present} partitions and must keep "
-                    "them: "
-                    f"they decide who owns what. Set {setting}={present}."
+                    f"{setting} is {wanted}, but {topic} has {present} partitions. Their number "
+                    f"cannot change. Set {setting}={present}."
                 )
 
     # -- deciding and writing
@@ -253,24 +256,25 @@ class Controller:
 
     @property
     def is_controller(self) -> bool:
-        """Whether this node decides about the metadata."""
+        """Whether this node is the controller."""
         return self.controller_id == self._node.node_id
 
     @property
     def has_offline(self) -> bool:
-        """Whether the disk refuses a partition for now."""
+        """Whether a partition could not be opened and will be tried again."""
         return self._effects.has_offline
 
     @property
     def cluster_id(self) -> str:
+        """The id of the cluster."""
         return self.identity.cluster_id
 
     def partitions_changed(self, topic: str) -> None:
-        """A partition was opened or closed: what is shown of its topic is no longer so."""
+        """Drops the cached description of a topic: one of its partitions was opened or closed."""
         self.shown.pop(topic, None)
 
     def stop(self) -> None:
-        """Nothing is decided over several turns, opened or closed from now on."""
+        """Ends work that takes several turns; opens and closes nothing from now on."""
         self._stopped = True
         self._effects.stop()
 
@@ -280,19 +284,21 @@ class Controller:
         return self._log
 
     def _take(self, decision: Decision, values: Sequence[bytes] | None = None) -> Decision:
-        """Appends and applies what was decided; a disk that says no makes it an error and no more."""
+        """Appends and applies a decision; returns a refusal if the log cannot be written."""
         if not decision.records:
             return decision
         if not self.is_controller:
-            return refuse(ErrorCode.NOT_CONTROLLER, f"Broker {self.controller_id} decides this.")
+            return refuse(
+                ErrorCode.NOT_CONTROLLER, f"The controller is broker {self.controller_id}."
+            )
         if values is None:
             values = [encode_record(record) for record in decision.records]
         pairs = [(None, value) for value in values]
         try:
             self._metadata_log.append_records(pairs, self._node.clock.now_ms())
         except StorageError as problem:
-            log.error("the metadata log cannot be written: %s", problem)
-            return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written now.")
+            log.error("cannot write the metadata log: %s", problem)
+            return refuse(ErrorCode.KAFKA_STORAGE_ERROR, "The metadata log cannot be written.")
         self._node.flusher.written(self._metadata_log)
         for record in decision.records:
             apply(self.state, record)
@@ -301,7 +307,7 @@ class Controller:
         return decision
 
     def _forget_shown(self, decision: Decision) -> None:
-        """What is shown of topics holds until a record touches them, or the brokers, which all of them name."""
+        """Drops the cached descriptions that the records of a decision change."""
         for effect in decision.effects:
             if isinstance(effect, PartitionsCreated | TopicRemoved):
                 self.shown.pop(effect.topic, None)
@@ -312,7 +318,7 @@ class Controller:
             self.shown.clear()
 
     def _shorten(self) -> None:
-        """Lets a checkpoint take the place of a long history, in a thread."""
+        """Replaces a long history by a checkpoint, in a thread."""
         metadata_log = self._metadata_log
         checkpoint = self._checkpoints.prepare_if_due(
             self.state, metadata_log, self._node.clock.now_ms()
@@ -322,10 +328,9 @@ class Controller:
             self._node.background.run(checkpoint.run, done)
 
     def _commit_now(self, decision: Decision) -> None:
-        """For the start, when nobody is served yet: returns when the records are durable.
+        """Commits a decision during the start; returns when its records are durable.
 
-        In both modes: a metadata log that was ever used is on the disk, so one that is not there
-        was lost.
+        That is so in both modes: a metadata log that is missing later was lost, not unwritten.
         """
         taken = self._take(decision)
         if taken.error is not ErrorCode.NONE:
@@ -334,13 +339,12 @@ class Controller:
         self._metadata_log.advance_high_watermark(durable)
 
     def _finish(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
-        """Does the effects once everything appended so far is durable, and says so."""
+        """Carries out the effects once everything appended so far is durable, then calls `done`."""
         removed = {e.topic for e in effects if isinstance(e, TopicRemoved)}
 
         def performed() -> None:
             if removed:
-                # Not before their offsets are gone for good, or they would pass to a new topic of
-                # the same name.
+                # Committed offsets must be gone, or a new topic of that name would inherit them.
                 self._node.groups.when_durable(free_names)
             else:
                 done()
@@ -455,7 +459,7 @@ class Controller:
         return settings
 
     def delete(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
-        """Deletes each topic or says why not; `done` hears when they are gone for good."""
+        """Deletes or refuses each topic; calls `done` when the deletions are durable and done."""
         outcomes = []
         effects: list[Effect] = []
         for name in names:
@@ -486,18 +490,18 @@ class Controller:
         self._make(making)
         return not making.left
 
-    # -- topics that nobody creates
+    # -- topics that are created automatically
     # -----------------------------------------------------------------------
 
     def auto_create(self, names: Sequence[str], done: Callable[[Outcomes], None]) -> None:
-        """Topics that somebody asked about, with the broker's defaults."""
+        """Creates topics that a client asked about, with the broker's defaults."""
         self.create([NewTopic(name) for name in names], done, validate_only=False)
 
     def ensure_internal(self, name: str) -> None:
         """Creates __consumer_offsets or __transaction_state when it is first needed.
 
-        StorageError when it cannot be. Its partitions are open when its records are durable: in
-        `os` mode now.
+        Raises StorageError if that fails. Its partitions are open when its records are durable; in
+        `os` mode that is now.
         """
         assert name in INTERNAL_TOPICS, f"{name} is not internal"
         if name in self.state.topics:
@@ -505,10 +509,10 @@ class Controller:
         outcomes: Outcomes = []
         self.create([NewTopic(name)], outcomes.extend, validate_only=False)
         if outcomes and outcomes[0].error is not ErrorCode.NONE:
-            raise StorageError(f"{name} cannot be created: {outcomes[0].message}")
+            raise StorageError(f"cannot create {name}: {outcomes[0].message}")
 
     def internal_partition_count(self, name: str) -> int:
-        """How many partitions the broker's settings give an internal topic."""
+        """The number of partitions of an internal topic by the broker's settings."""
         config = self._node.config
         if name == CONSUMER_OFFSETS_TOPIC:
             return config.offsets_topic_num_partitions
@@ -517,12 +521,12 @@ class Controller:
     def _decide_create_internal(
         self, wanted: NewTopic, topic_id: bytes, settings: Mapping[str, str]
     ) -> Decision:
-        """Whoever asks, an internal topic is as the broker's settings want it."""
+        """Decides an internal topic, whose partitions and settings are those of the broker's settings."""
         count = self.internal_partition_count(wanted.name)
         if wanted.assignments or wanted.partition_count not in (-1, count):
             return refuse(
                 ErrorCode.INVALID_PARTITIONS,
-                f"{wanted.name} has {count} partitions, as {INTERNAL_COUNTS[wanted.name]} says.",
+                f"{wanted.name} has {count} partitions, as set by {INTERNAL_COUNTS[wanted.name]}.",
             )
         event = CreateTopic(
             wanted.name,
@@ -550,7 +554,7 @@ class Controller:
     def alter_settings(
         self, changes: Sequence[AlterSettings], done: Callable[[list[ErrorCode]], None]
     ) -> None:
-        """Changes settings that were checked already; each resource gets its own answer."""
+        """Changes settings that were validated already; each resource has its own error."""
         errors = []
         effects: list[Effect] = []
         for event in changes:
@@ -562,23 +566,23 @@ class Controller:
     def bump_leader_epochs(
         self, partitions: Iterable[TopicPartition], done: Callable[[ErrorCode], None]
     ) -> None:
-        """Raises the epochs of partitions whose leader stays; the open ones have them before `done`.
+        """Raises leader epochs without a change of leader; open partitions have them before `done`.
 
-        In `os` mode a loss of power may take the record. A start raises the epoch above all that
-        batches carry, but an epoch under which nothing was written is forgotten. Nothing in one
-        broker asks for this while it runs.
+        In `os` mode a loss of power may remove the record. A start raises epochs above those of all
+        batches, but an epoch under which nothing was written is forgotten. A single broker does not
+        call this while it runs.
         """
         decision = self._take(decide_bump_leader_epochs(self.state, partitions))
         self._finish(decision.effects, lambda: done(decision.error))
 
     def reserve_ids_below(self, next_producer_id: int) -> None:
-        """For the start: producer ids below this one are never handed out."""
+        """During the start: makes sure that producer ids below this one are never assigned."""
         decision = decide_reserve_ids(self.state, self._node.node_id, next_producer_id)
         if decision.records:
             self._commit_now(decision)
 
     def allocate_producer_id(self, done: Callable[[int | None], None]) -> None:
-        """An id that nobody ever had; None when the metadata log cannot be written."""
+        """Allocates an unused producer id; None if the metadata log cannot be written."""
         self._producer_ids.allocate(done)
 
     def _reserve_producer_ids(self, done: Callable[[range | None], None]) -> None:

@@ -1,7 +1,7 @@
-"""What follows from decisions about metadata for the partitions of this node: logs open, close and are reconfigured.
+"""The effects of metadata changes on this node: its partitions are opened, closed, reconfigured.
 
-Each effect is done when the records behind it are durable. Whether this node leads a partition is
-asked of the state every time: with several brokers, most partitions are somebody else's.
+Each effect is carried out when its records are durable. Only partitions that this node leads are
+opened.
 """
 
 from __future__ import annotations
@@ -43,27 +43,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_OPEN_MS: Final = 5_000
-"""Pause before a partition that the disk refused is tried again: somebody has to make room
-first."""
-
+"""Pause before a partition that could not be opened is tried again, as on a full disk."""
 
 AT_ONCE: Final = 100
-"""Partitions that are opened or closed in the first turn of the loop, at some ten microseconds
-each: an internal topic has to be there at once. The others are divided into turns by the time that
-they take."""
+"""Partitions that are opened or closed in the first turn of the loop, at about 10 microseconds
+each: internal topics are needed at once. For the others, turns end by time."""
 AT_ONCE_SYNCED: Final = 5
-"""The same where each of them is synced."""
+"""The same in `fsync` mode, where each of them is synced."""
 
 _WARNED_OF: Final[Mapping[int, tuple[str, Mapping[str, Setting[Any]]]]] = {
     TOPIC_RESOURCE: ("topic", TOPIC_SETTINGS),
     GROUP_RESOURCE: ("group", GROUP_SETTINGS),
     CLIENT_METRICS_RESOURCE: ("client metrics", CLIENT_METRICS_SETTINGS),
 }
-"""Resources with settings that may have no effect: what they are called, and their tables."""
+"""Resources with settings that may have no effect: their names in the log, and their tables."""
 
 
 class MetadataEffects:
-    """The hands of the controller."""
+    """Carries out what the controller has decided."""
 
     def __init__(self, node: Node, state: MetadataState, changed: Callable[[str], None]) -> None:
         self._node = node
@@ -72,27 +69,27 @@ class MetadataEffects:
         self._offline: set[TopicPartition] = set()
         self._stopped = False
         self._last_config: tuple[str, LogConfig] | None = None
-        self.announces = False
-        """Whether coordinators hear of new partitions; at a start they look for themselves."""
+        self.loads_coordinators = False
+        """Whether new partitions of internal topics are loaded; at a start the node loads them."""
 
     @property
     def has_offline(self) -> bool:
-        """Whether a partition waits for the disk to take it back."""
+        """Whether a partition could not be opened and will be tried again."""
         return bool(self._offline)
 
     def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
-        """Does them in their order; many partitions take several turns of the loop."""
+        """Carries the effects out in their order; many partitions take several turns of the loop."""
         self._go_on(self._steps(effects), done)
 
     def _go_on(self, steps: Iterator[None], done: Callable[[], None]) -> None:
         for _ in steps:
-            # What a stop leaves undone is done by the next start: the records are durable.
+            # After a stop, the next start does the rest: the records are durable.
             self._node.call_later(0, lambda: None if self._stopped else self._go_on(steps, done))
             return
         done()
 
     def stop(self) -> None:
-        """Nothing is opened or closed from now on."""
+        """Opens and closes nothing from now on."""
         self._stopped = True
 
     def _steps(self, effects: Sequence[Effect]) -> Iterator[None]:
@@ -109,15 +106,14 @@ class MetadataEffects:
                 work()
 
     def _works(self, effect: Effect) -> Iterator[Callable[[], None]]:
-        """What an effect does, one partition at a time where it touches many."""
+        """The work of an effect, one partition at a time if it concerns many."""
         match effect:
             case PartitionsCreated(topic, first, count, topic_id):
                 if first == 0:
                     self._node.groups.on_topic_created(topic)
                 found = self._state.topics.get(topic)
-                if (
-                    found is not None and found.topic_id == topic_id
-                ):  # Else it was deleted meanwhile.
+                # Otherwise it was deleted meanwhile.
+                if found is not None and found.topic_id == topic_id:
                     yield from self._openings(found, range(first, first + count))
             case TopicRemoved(topic, count):
                 self._last_config = None  # A new topic of this name may have other settings.
@@ -130,7 +126,7 @@ class MetadataEffects:
                 yield partial(self._take_epochs, partitions)
 
     def _warn_of_settings(self, effect: Effect) -> None:
-        """Whoever sets something that does nothing here can read of it in the log, once."""
+        """Logs a warning for settings that have no effect in this broker."""
         if isinstance(effect, PartitionsCreated) and effect.first_index == 0:
             resource = TOPIC_RESOURCE, effect.topic
         elif isinstance(effect, SettingsChanged) and effect.resource_type in _WARNED_OF:
@@ -142,7 +138,7 @@ class MetadataEffects:
             log.warning("%s %s: %s", what, resource[1], warning)
 
     def open(self, name: str, indexes: Iterable[int]) -> None:
-        """Opens those that this node leads; one that the disk refuses is offline until it does not."""
+        """Opens the partitions that this node leads; those that fail are offline and tried again."""
         for opening in self._openings(self._state.topics[name], indexes):
             opening()
 
@@ -152,7 +148,7 @@ class MetadataEffects:
 
     def _open_one(self, topic: Topic, index: int) -> None:
         if self._state.topics.get(topic.name) is not topic:
-            return  # Deleted meanwhile; a topic of the same name has openings of its own.
+            return  # Deleted meanwhile; a new topic of this name is opened by its own effect.
         partition = topic.partitions[index]
         name = TopicPartition(topic.name, index)
         if partition.leader != self._node.node_id or self._node.partition(*name) is not None:
@@ -166,13 +162,13 @@ class MetadataEffects:
         except (OSError, StorageError) as problem:
             self._set_offline(name, problem)
         else:
-            self._announce(topic.name, index, opened)
+            self._load_coordinator(topic.name, index, opened)
         self._changed(topic.name)
 
     def _set_offline(self, name: TopicPartition, problem: Exception) -> None:
-        log.error("%s stays offline: %s", name, problem)
+        log.error("%s is offline: %s", name, problem)
         if isinstance(problem, CorruptError):
-            return  # It will not get better by waiting.
+            return  # Trying again does not help.
         if not self._offline:
             self._node.call_later(RETRY_OPEN_MS, self._retry_open)
         self._offline.add(name)
@@ -182,13 +178,13 @@ class MetadataEffects:
             return
         offline, self._offline = self._offline, set()
         for name in sorted(offline):
-            # The topic may be gone by now, or another of its name is there whose logs are open.
+            # The topic may be deleted by now, or replaced by one whose logs are open.
             if self._state.partition(*name) is not None and self._node.partition(*name) is None:
                 self.open(name.topic, [name.partition])
 
-    def _announce(self, name: str, index: int, partition: Partition) -> None:
-        """A partition of an internal topic that was made just now has a coordinator from now on."""
-        if name not in INTERNAL_TOPICS or not self.announces:
+    def _load_coordinator(self, name: str, index: int, partition: Partition) -> None:
+        """Loads the coordinator of a new partition of an internal topic."""
+        if name not in INTERNAL_TOPICS or not self.loads_coordinators:
             return
         if name == CONSUMER_OFFSETS_TOPIC:
             self._node.groups.load(index, partition)
@@ -199,7 +195,7 @@ class MetadataEffects:
         try:
             self._node.close_partition(name, delete=True)
         except (OSError, StorageError) as problem:
-            log.error("%s is deleted, but its files stay: %s", name, problem)
+            log.error("%s is deleted, but its files could not be removed: %s", name, problem)
 
     def _take_epochs(self, partitions: Iterable[TopicPartition]) -> None:
         for name in partitions:
@@ -210,7 +206,7 @@ class MetadataEffects:
             self._changed(name.topic)
 
     def log_config(self, name: str) -> LogConfig:
-        """The settings of a topic's logs; made once for the partitions of a topic, and anew when settings change."""
+        """The settings of a topic's logs, computed once for all of its partitions."""
         if self._last_config is None or self._last_config[0] != name:
             overrides = self._state.settings_of(TOPIC_RESOURCE, name)
             self._last_config = name, topic_log_config(self._node.config, overrides)
@@ -221,7 +217,7 @@ class MetadataEffects:
         if resource_type == TOPIC_RESOURCE:
             affected = [name]
         elif resource_type == BROKER_RESOURCE:
-            yield self.settle_broker_settings
+            yield self.apply_broker_settings
             affected = list(self._state.topics)
         for topic in affected:
             yield partial(self._reconfigure, topic)
@@ -234,7 +230,8 @@ class MetadataEffects:
             if partition is not None:
                 partition.reconfigure(config)
 
-    def settle_broker_settings(self) -> None:
+    def apply_broker_settings(self) -> None:
+        """Applies the dynamic settings of the broker."""
         self._last_config = None
         self._node.config.replace_dynamic(
             self._state.settings_of(BROKER_RESOURCE, CLUSTER_DEFAULT),

@@ -1,9 +1,9 @@
-"""Whether the metadata log may be believed: asked at every start, before a byte of the directory is changed.
+"""Checks the metadata log at every start, before anything in the data directory changes.
 
-The metadata log says which topics there are. A broker that started with a part of it would set the
-other topics' folders aside, raise leader epochs and hand names out again. So the log is read
-through first, and damage of any kind refuses the start. A torn tail is no damage: a crash
-interrupted an append that nobody was told about.
+The metadata log defines which topics exist. A broker that started with a part of it would set the
+folders of the other topics aside, raise leader epochs and allow their names to be used again. So
+the whole log is read first, and any damage refuses the start. A torn tail is not damage: it is an
+append that a crash interrupted and that was never acknowledged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METADATA_LOG: Final = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
 class MetadataLogCheck:
-    """One pass over the metadata log of a data directory; it only reads."""
+    """One pass over the metadata log of a data directory, without changes."""
 
     def __init__(
         self, disk: Disk, data_folder: str, *, recovery_point: int, clean: bool, lost_power: bool
@@ -39,10 +39,10 @@ class MetadataLogCheck:
         self._clean = clean
         self._lost_power = lost_power
         self.torn_bytes = 0
-        """Behind the last whole batch, left by a crash."""
+        """Bytes after the last complete batch, left by a crash."""
 
     def problems(self) -> list[str]:
-        """What is wrong, a sentence each; nothing for a log that can be used, or that was never begun."""
+        """Lists what is wrong; empty for a log that is intact, or does not exist yet."""
         if not self._disk.exists(self._folder):
             return self._absent()
         names = self._disk.list_dir(self._folder)
@@ -64,14 +64,12 @@ class MetadataLogCheck:
         elif newest > end_offset:
             found.append(f"it ends at {end_offset}, before its checkpoint at {newest}")
         if end_offset < self._recovery_point:
-            found.append(
-                f"it ends at {end_offset}, and was on the disk up to {self._recovery_point}"
-            )
+            found.append(f"it ends at {end_offset}, but was on disk up to {self._recovery_point}")
         return found
 
     def _absent(self) -> list[str]:
         if self._recovery_point > 0:
-            return [f"it is not there, and was on the disk up to {self._recovery_point}"]
+            return [f"it is missing, but was on disk up to {self._recovery_point}"]
         folders = (
             entry
             for entry in self._disk.list_dir(self._data_folder)
@@ -82,10 +80,10 @@ class MetadataLogCheck:
             for entry in folders
             if entry != str(METADATA_LOG)
         )
-        return [f"it is not there, and {owned} partitions are"] if owned else []
+        return [f"it is missing, but there are {owned} partitions"] if owned else []
 
     def _read_segment(self, base: int, following: int | None, found: list[str]) -> int:
-        """The offset behind the segment."""
+        """Returns the offset after the segment."""
         name = file_name(base, LOG)
         file = self._disk.open(f"{self._folder}/{name}")
         try:
@@ -100,14 +98,14 @@ class MetadataLogCheck:
         torn_bytes = size - seen.size_bytes
         if torn_bytes and (self._clean or following is not None):
             found.append(
-                f"{name}: {torn_bytes} bytes behind record {seen.next_offset - 1} are no record"
+                f"{name}: {torn_bytes} bytes after record {seen.next_offset - 1} are not a record"
             )
         elif torn_bytes:
             self.torn_bytes = torn_bytes
         return seen.next_offset
 
     def _newest_checkpoint(self, names: list[str], found: list[str]) -> int:
-        """The offset that the newest checkpoint stands for; 0 without any."""
+        """The offset of the newest checkpoint; 0 without one."""
         offsets = {
             offset: name for name in names if (offset := checkpoint_offset(name)) is not None
         }
@@ -123,7 +121,7 @@ class MetadataLogCheck:
 
 
 def refuse_damaged_metadata(disk: Disk, layout: Layout) -> None:
-    """CorruptError when the metadata log cannot be believed; nothing has been changed then."""
+    """Raises CorruptError if the metadata log is damaged; changes nothing."""
     check = MetadataLogCheck(
         disk,
         layout.folder,
@@ -135,6 +133,6 @@ def refuse_damaged_metadata(disk: Disk, layout: Layout) -> None:
     if problems:
         raise CorruptError(
             f"The metadata log in {layout.folder} is damaged: {'; '.join(problems)}. Nothing "
-            "was changed. "
-            f"Put {METADATA_LOG} back from a copy; `fencepost check {layout.folder}` tells more."
+            f"was changed. Restore {METADATA_LOG} from a backup; "
+            f"`fencepost check {layout.folder}` shows details."
         )

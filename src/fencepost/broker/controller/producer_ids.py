@@ -1,8 +1,8 @@
-"""Producer ids, handed out of a block that the metadata log has reserved for this node.
+"""Producer ids, assigned from a block that the metadata log has reserved for this node.
 
-A block is durable before its first id is given away, and what is left of it when the node stops is
-never used: after a restart the next block begins. So no two producers ever have the same id,
-whatever crashes when.
+A block is durable before its first id is assigned. The rest of a block is never used after a
+restart, which starts with the next block. So no two producers ever have the same id, whenever the
+broker crashes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Reserve = Callable[[Callable[[range | None], None]], None]
-    """Asks for a block; the answer is the block, or None when it could not be reserved."""
+    """Reserves a block; calls back with it, or with None if that failed."""
 
 
 class ProducerIds:
-    """What is left of the block of this node, and who waits for the next one."""
+    """The rest of the current block, and the callers that wait for the next one."""
 
     def __init__(self, reserve: Reserve) -> None:
         self._reserve: Final = reserve
@@ -25,7 +25,7 @@ class ProducerIds:
         self._waiting: list[Callable[[int | None], None]] = []
 
     def allocate(self, done: Callable[[int | None], None]) -> None:
-        """The next id, at once while there is one."""
+        """Calls back with the next id, at once if the block has one; None if there can be no block."""
         if self._left and not self._waiting:
             done(self._take())
             return
@@ -47,5 +47,5 @@ class ProducerIds:
         assert not self._left, "a block is reserved when the last one is used up"
         self._left = block
         for done in waiting:
-            # More may have come than a block holds; they go back into the queue and the next block.
+            # If more callers wait than a block has ids, the rest wait for the next block.
             self.allocate(done)

@@ -1,8 +1,8 @@
-"""One module per API, named as Kafka names the request; each has `handle(request, context)`.
+"""One module per API, named after Kafka's request; each has `handle(request, context)`.
 
-The table below is what this broker serves: ApiVersions and docs/compatibility.md are made from it,
-and the version ranges come from `wire.apis`. A handler module is imported when its first request
-comes, which keeps the start short.
+The table below lists the APIs that this broker serves. ApiVersions and docs/compatibility.md are
+generated from it; the version ranges come from `wire.apis`. A handler module is imported with its
+first request, which keeps the start short.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """AddOffsetsToTxn (25): v0-4
 
-Behaviour: the partition of __consumer_offsets that a group lives in joins the transaction. Answers
-           once the record is durable.
-Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3
-           flexible.
+Behaviour: adds the partition of __consumer_offsets that belongs to a group to the transaction.
+           Answers once the record is durable.
+Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible.
 Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, INVALID_REQUEST,
            COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE (the group's
            topic cannot be created), INVALID_PRODUCER_ID_MAPPING, CONCURRENT_TRANSACTIONS,
@@ -55,7 +54,7 @@ def refuse(request: AddOffsetsToTxnRequest, context: Context) -> ErrorCode:
     if not context.authorize("READ", "GROUP", request.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     try:
-        # A client may add a group before anybody has looked for its coordinator.
+        # A client may add a group before any client has looked up its coordinator.
         context.node.controller.ensure_internal(CONSUMER_OFFSETS_TOPIC)
     except StorageError:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,11 +1,10 @@
 """AddPartitionsToTxn (24): v0-5
 
-Behaviour: partitions join a transaction before they are written to. One that does not exist or may
-           not be written keeps all the others of that transaction out (OPERATION_NOT_ATTEMPTED).
-           Answers once the record is durable. A broker may ask whether partitions have joined
-           (verifyOnly), which changes nothing.
-Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3
-           flexible; v4 several transactions at once, from brokers only (KIP-890); v5
+Behaviour: adds partitions to a transaction before the producer writes to them. If one does not
+           exist or may not be written, none is added (OPERATION_NOT_ATTEMPTED for the others).
+           Answers once the record is durable. With verifyOnly, a broker checks whether partitions
+           were added, which changes nothing.
+Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several transactions at once, from brokers only (KIP-890); v5
            TRANSACTION_ABORTABLE.
 Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition
            TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED (internal topics too),
@@ -17,6 +16,7 @@ Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partiti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fencepost.base.errors import ErrorCode
@@ -41,7 +41,7 @@ FIRST_VERSION_WITH_FENCED: Final = 2
 FIRST_VERSION_OF_BROKERS: Final = 4
 
 Errors = Sequence[tuple[TopicPartition, ErrorCode]]
-"""One for each partition that was named; one that was named twice is answered twice."""
+"""One error per partition of the request; a partition that is listed twice has two."""
 
 
 def handle(
@@ -65,7 +65,7 @@ def handle(
             parked.answer(AddPartitionsToTxnResponse(results_by_transaction=results))
 
     for transaction, result in zip(request.transactions, results, strict=True):
-        serve(transaction, context, lambda errors, result=result: answered(result, errors))  # type: ignore[misc]
+        serve(transaction, context, partial(answered, result))
     return parked if results else AddPartitionsToTxnResponse()
 
 
@@ -103,7 +103,7 @@ def serve(
 
 
 def refuse(transactional_id: str, names: list[TopicPartition], context: Context) -> Errors:
-    """The error of every partition if one of them cannot join, else nothing."""
+    """Returns the errors of all partitions if one of them cannot join, otherwise nothing."""
     from_client = context.api_version < FIRST_VERSION_OF_BROKERS
     if from_client and not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id):
         return [(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) for name in names]
@@ -119,7 +119,7 @@ def refuse(transactional_id: str, names: list[TopicPartition], context: Context)
 
 
 def may_write(topic: str, context: Context) -> bool:
-    """No client writes to an internal topic; groups join by AddOffsetsToTxn."""
+    """Refuses internal topics, as clients do not write to them; AddOffsetsToTxn adds groups."""
     return topic not in INTERNAL_TOPICS and context.authorize("WRITE", "TOPIC", topic)
 
 

@@ -1,7 +1,7 @@
 """AlterConfigs (33): v0-2
 
-Behaviour: the older way to change settings: a resource has those that are named from now on, and no
-           others. Loggers cannot be changed this way.
+Behaviour: replaces all settings of a resource by those of the request, as older clients do.
+           Levels of loggers cannot be changed with it.
 Versions:  v2 flexible.
 Errors:    as IncrementalAlterConfigs.
 """

@@ -1,11 +1,9 @@
 """ApiVersions (18): v0-4
 
-Behaviour: lists what this broker serves, made from the handler table, and the features that decide
-           which transaction protocol a client speaks: transaction.version 2 is finalised, so Java
-           and franz-go use TV2.
-Versions:  v3 flexible, asks for the client's name; v4 may show features whose lowest level is 0,
-           which older clients reject (KAFKA-17011). A version that we do not know is answered in
-           the layout of v0.
+Behaviour: lists the APIs of the handler table, and the features by which a client chooses its
+           transaction protocol: transaction.version 2 is finalised, so Java and franz-go use TV2.
+Versions:  v3 flexible, the client's name; v4 may show features whose lowest level is 0, which older
+           clients reject (KAFKA-17011). An unsupported version is answered in the layout of v0.
 Errors:    UNSUPPORTED_VERSION, INVALID_REQUEST (a client name outside of Kafka's pattern).
 """
 
@@ -36,7 +34,7 @@ FEATURES: Final = (
     ("transaction.version", 0, TRANSACTION_VERSION, TRANSACTION_VERSION),
     ("metadata.version", 7, 29, 29),
 )
-"""What clients read: transaction.version chooses the protocol; some tools look for
+"""Clients choose the transaction protocol by transaction.version; some tools read
 metadata.version."""
 
 
@@ -73,7 +71,7 @@ def served_versions() -> list[ApiVersion]:
 
 
 def unsupported_version_reply() -> ApiVersionsResponse:
-    """For a request version above ours: the client picks a version from the row of this API itself."""
+    """The reply to an unsupported version; the client picks a version from its ApiVersions row."""
     api = API[ApiKey.API_VERSIONS]
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,

@@ -1,6 +1,6 @@
 """CreateAcls (30): v1-3
 
-Behaviour: creates nothing, and says so for each ACL as a Kafka broker without an authorizer does.
+Behaviour: creates nothing; refuses each ACL as a Kafka broker without an authorizer does.
 Versions:  v2 flexible; v3 resources of type USER.
 Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
 """

@@ -1,7 +1,7 @@
 """CreatePartitions (37): v0-3
 
-Behaviour: adds partitions behind those that a topic has; the answer comes when they are durable and
-           can be written to. The count is that of all partitions, old and new.
+Behaviour: adds partitions to topics; answers when they are durable and can be written to. The count
+           is that of all partitions, old and new.
 Versions:  v2 flexible.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS (not more than before, an internal topic),
            INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST (a topic twice), POLICY_VIOLATION (too many),

@@ -1,9 +1,9 @@
 """CreateTopics (19): v2-7
 
-Behaviour: each topic is created as a whole or refused with a sentence; the answer comes when all of
-           them are durable and can be written to. -1 takes the broker's num.partitions and its one
-           copy. A manual assignment names one broker for each partition.
-Versions:  v5 flexible, the answer has the numbers and the settings of the topic; v7 its id.
+Behaviour: creates or refuses each topic as a whole; answers when all of them are durable and can be
+           written to. -1 stands for the broker's num.partitions, and for one replica. A manual
+           assignment names one broker per partition.
+Versions:  v5 flexible, the reply has the counts and the settings of the topic; v7 its id.
 Errors:    TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
            INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, INVALID_REQUEST
            (a topic twice, numbers beside an assignment), POLICY_VIOLATION (too many partitions),
@@ -43,8 +43,7 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
 
     def created(results: Sequence[Outcome]) -> None:
         outcomes.update((outcome.name, outcome) for outcome in results)
-        # One entry for each name, in the order in which they were asked for. Each tells thirty
-        # settings.
+        # One entry per name, in the order of the request. Each lists about thirty settings.
         names = dict.fromkeys(topic.name for topic in request.topics)
         response = CreateTopicsResponse()
         steps = fill(
@@ -62,7 +61,7 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
 
 
 def refuse_some(topics: Sequence[CreatableTopic], context: Context) -> dict[str, Outcome]:
-    """Names that were given twice, and those that this client may not create."""
+    """Refuses names that occur twice, and those that this client may not create."""
     refused = {}
     create_all = context.authorize("CREATE", CLUSTER, CLUSTER_NAME)
     for name, times in Counter(topic.name for topic in topics).items():
@@ -111,7 +110,7 @@ def describe(
 
 
 def describe_settings(asked: CreatableTopic, context: Context) -> list[CreatableTopicConfigs]:
-    """From what was asked for, so that a topic that was only validated has settings too."""
+    """Describes the settings of the request, so that a validated topic has settings too."""
     overrides = {each.name: each.value for each in asked.configs if each.value is not None}
     return [
         CreatableTopicConfigs(

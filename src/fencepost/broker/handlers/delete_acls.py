@@ -1,7 +1,6 @@
 """DeleteAcls (31): v1-3
 
-Behaviour: deletes nothing, and says so for each filter as a Kafka broker without an authorizer
-           does.
+Behaviour: deletes nothing; refuses each filter as a Kafka broker without an authorizer does.
 Versions:  v2 flexible; v3 resources of type USER.
 Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
 """

@@ -1,6 +1,6 @@
 """DeleteGroups (42): v0-2
 
-Behaviour: deletes empty groups with their offsets, also those that a transaction still holds.
+Behaviour: deletes empty groups with their offsets, including pending offsets of transactions.
            Answers when durable.
 Versions:  v2 flexible.
 Errors:    GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Parked:
-    # A group that is named twice is deleted once.
+    # A group that is listed twice is deleted once.
     results = {name: DeletableGroupResult(group_id=name) for name in request.groups_names}
     response = DeleteGroupsResponse(results=list(results.values()))
     waiting = set(results)

@@ -1,8 +1,8 @@
 """DeleteRecords (21): v0-2
 
-Behaviour: moves the log start offset of a partition forward; nothing below it is served any more,
-           also after a crash. Segments that lie wholly below it are removed soon afterwards. -1
-           means the high watermark. An offset below the log start changes nothing and is no error.
+Behaviour: moves the log start offset of a partition forward. Records below it are never served
+           again, even after a crash; segments below it are removed soon afterwards. -1 means the
+           high watermark. An offset below the log start changes nothing and is not an error.
 Versions:  v2 flexible.
 Errors:    OFFSET_OUT_OF_RANGE (beyond the high watermark), UNKNOWN_TOPIC_OR_PARTITION,
            NOT_LEADER_OR_FOLLOWER, INVALID_TOPIC_EXCEPTION (an internal topic), POLICY_VIOLATION (a
@@ -51,7 +51,7 @@ def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResp
 
 
 class Cut(NamedTuple):
-    """A partition that is to begin at another offset."""
+    """A partition whose log start offset will move."""
 
     partition: Partition
     offset: int
@@ -59,7 +59,7 @@ class Cut(NamedTuple):
 
 
 class Deletion:
-    """One request: finds all partitions, writes their new starts down together, then cuts one after the other."""
+    """One request: finds all partitions, saves their new starts together, then moves each start."""
 
     def __init__(self, context: Context) -> None:
         self._context: Final = context
@@ -72,8 +72,8 @@ class Deletion:
             told = DeleteRecordsTopicResult(name=topic.name)
             response.topics.append(told)
             yield from fill(told.partitions, topic.partitions, partial(self._prepare, topic.name))
-        # In the same turn as the first cut, and for all of them: the file names every partition
-        # that was ever cut.
+        # One write for all of them, in the same turn as the first cut: the file lists every
+        # partition whose start was ever moved.
         error = self._save()
         for cut in self._cuts:
             self._perform(cut, error)
@@ -97,7 +97,7 @@ class Deletion:
         return result
 
     def _save(self) -> ErrorCode:
-        """Written down first: what somebody was told is deleted must not come back."""
+        """Saves the new starts first: deleted records must not come back."""
         node = self._context.node
         starts: dict[TopicPartition, int] = {}
         for cut in self._cuts:
@@ -107,7 +107,7 @@ class Deletion:
         try:
             node.layout.save_log_starts(starts, sync=node.partitions.fsync)
         except StorageError as problem:
-            log.error("records of %s cannot be deleted: %s", ", ".join(map(str, starts)), problem)
+            log.error("cannot delete records of %s: %s", ", ".join(map(str, starts)), problem)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
@@ -124,7 +124,7 @@ class Deletion:
 
 
 def find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
-    """The partition, if it is here and records may be deleted from it."""
+    """Finds the partition, if it is here and records may be deleted from it."""
     if not context.authorize("DELETE", TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     state = context.node.controller.state.partition(topic, index)
@@ -138,7 +138,7 @@ def find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
     if partition is None:
         return ErrorCode.KAFKA_STORAGE_ERROR
     policy = partition.log.config.cleanup_policy
-    # A topic without any policy keeps its records for ever, until somebody deletes them by hand.
+    # A topic without a policy keeps its records until DeleteRecords removes them.
     if policy and DELETE not in policy:
         return ErrorCode.POLICY_VIOLATION
     return partition

@@ -1,8 +1,7 @@
 """DeleteTopics (20): v1-6
 
-Behaviour: each topic goes with its partitions and settings; the answer comes when it is gone for
-           good. Internal topics hold what the broker itself needs and stay (Kafka lets them be
-           deleted).
+Behaviour: deletes topics with their partitions and settings; answers when that is durable. Internal
+           topics cannot be deleted (in Kafka they can).
 Versions:  v4 flexible; v5 error messages; v6 topics by id.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST (a topic twice, a name and
            an id, neither), INVALID_TOPIC_EXCEPTION (internal), TOPIC_DELETION_DISABLED
@@ -80,7 +79,7 @@ def refused(
 def resolve(
     topics: Sequence[DeleteTopicState], results: list[DeletableTopicResult], context: Context
 ) -> list[str]:
-    """The names of the topics to delete; what cannot be one is answered already."""
+    """Returns the names of the topics to delete; the others have an error in the reply."""
     state = context.node.controller.state
     names: list[str] = []
     ids: dict[str, bytes] = {}
@@ -118,7 +117,7 @@ def refuse_unauthorized(name: str, by_id: bool, context: Context) -> ErrorCode |
 def without_repetitions(
     names: list[str], ids: Mapping[str, bytes], results: list[DeletableTopicResult]
 ) -> list[str]:
-    """A topic that is named twice, by name or by id, is not touched at all."""
+    """Refuses topics that are listed twice, by name or by id."""
     counts = Counter(names)
     for name, times in counts.items():
         if times > 1:

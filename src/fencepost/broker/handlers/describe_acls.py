@@ -1,7 +1,6 @@
 """DescribeAcls (29): v1-3
 
-Behaviour: says that there are no ACLs to describe, in the words of a Kafka broker without an
-           authorizer.
+Behaviour: refuses, as a Kafka broker without an authorizer does.
 Versions:  v2 flexible; v3 resources of type USER.
 Errors:    SECURITY_DISABLED, CLUSTER_AUTHORIZATION_FAILED.
 """

@@ -1,7 +1,6 @@
 """DescribeClientQuotas (48): v0-1
 
-Behaviour: finds nothing, because clients are not throttled and no quota can be set; a filter is
-           checked as in Kafka.
+Behaviour: returns nothing, as this broker has no quotas; checks the filter as Kafka does.
 Versions:  v1 flexible.
 Errors:    INVALID_REQUEST, UNSUPPORTED_VERSION (an unknown type of entity),
            CLUSTER_AUTHORIZATION_FAILED.
@@ -47,7 +46,7 @@ def refuse_filter(components: list[ComponentData]) -> Refusal | None:
         if refused := refuse_component(component):
             return refused
         if component.entity_type in types:
-            return refuse(f"{component.entity_type} is named twice.")
+            return refuse(f"{component.entity_type} is listed twice.")
         types.add(component.entity_type)
     if "ip" in types and len(types) > 1:
         return refuse("An address has quotas of its own: it goes with no user or client id.")
@@ -59,10 +58,10 @@ def refuse_component(component: ComponentData) -> Refusal | None:
         return refuse("A type of entity is empty.")
     if component.entity_type not in ENTITY_TYPES:
         return Refusal(
-            ErrorCode.UNSUPPORTED_VERSION, f"There is no type of entity {component.entity_type!r}."
+            ErrorCode.UNSUPPORTED_VERSION, f"Unknown entity type {component.entity_type!r}."
         )
     if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
-        return refuse(f"There is no match type {component.match_type}.")
+        return refuse(f"Unknown match type {component.match_type}.")
     if (component.match_type == EXACT) == (component.match is None):
         return refuse("A name belongs to match type 0, and to no other.")
     return None

@@ -1,9 +1,8 @@
 """DescribeCluster (60): v0-2
 
-Behaviour: the cluster's id, its controller and its brokers. This is an endpoint of brokers (1); a
-           client that looks for an endpoint of controllers (2) is told that it has the wrong one.
-Versions:  v1 the kind of endpoint (KIP-919); v2 fenced brokers, which are left out unless asked
-           for.
+Behaviour: the id of the cluster, its controller and its brokers. This is a broker endpoint (1); a
+           request for a controller endpoint (2) is refused.
+Versions:  v1 the endpoint type (KIP-919); v2 fenced brokers, on request.
 Errors:    MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE.
 """
 
@@ -35,12 +34,12 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
     if request.endpoint_type == CONTROLLERS:
         return refused(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            "This is an endpoint of brokers, not of controllers.",
+            "This is a broker endpoint, not a controller endpoint.",
         )
     if request.endpoint_type != BROKERS:
         return refused(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            f"There is no kind of endpoint {request.endpoint_type}.",
+            f"Unknown endpoint type {request.endpoint_type}.",
         )
     operations = NOT_REQUESTED
     if request.include_cluster_authorized_operations:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse | Parked:
-    """Describes some resources in each turn of the loop: tools ask for all topics at once."""
+    """Describes some resources per turn of the loop, as tools request all topics at once."""
     response = DescribeConfigsResponse()
 
     def steps() -> Iterator[None]:
@@ -81,7 +81,7 @@ def describe(
     if isinstance(rows, Refusal):
         result.error_code, result.error_message = rows.error, rows.message
         return result
-    # No names, or a list without any, ask for all of them.
+    # Null and an empty list stand for all settings.
     asked = set(resource.configuration_keys or ())
     result.configs = [encode(row, request) for row in rows if not asked or row.name in asked]
     return result
@@ -94,9 +94,7 @@ def rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] |
     if resource.kind == GROUP_RESOURCE:
         return group_rows(resource, context)
     if resource.kind not in (BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE):
-        return Refusal(
-            ErrorCode.INVALID_REQUEST, f"There are no resources of type {resource.kind}."
-        )
+        return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}.")
     if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
         return Refusal(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

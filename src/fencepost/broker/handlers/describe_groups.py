@@ -1,9 +1,9 @@
 """DescribeGroups (15): v0-6
 
-Behaviour: groups with their members; what a member supports and was assigned is shown of a stable
-           group. A group that is not there is shown as Dead.
-Versions:  v3 authorized operations (KIP-430); v4 static members; v5 flexible; v6 a group that is
-           not there has the error GROUP_ID_NOT_FOUND and a message (KIP-1043).
+Behaviour: groups with their members; protocol metadata and assignments only for a stable group. A
+           group that does not exist has the state Dead.
+Versions:  v3 authorized operations (KIP-430); v4 static members; v5 flexible; v6 a group that
+           does not exist has the error GROUP_ID_NOT_FOUND and a message (KIP-1043).
 Errors:    GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR,
            COORDINATOR_LOAD_IN_PROGRESS.
 """

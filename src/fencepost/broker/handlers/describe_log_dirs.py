@@ -1,11 +1,10 @@
 """DescribeLogDirs (35): v1-5
 
-Behaviour: the data directory, the size of each log in it that was asked for (null asks for all),
-           and the room that is left. There is one directory and one copy, so nothing lags and
-           nothing moves.
+Behaviour: the data directory, the sizes of the requested logs (null: of all), and the free space.
+           There is one directory and one replica, so nothing lags and nothing moves.
 Versions:  v2 flexible; v3 an error for the whole answer; v4 sizes of the volume; v5 whether the
            directory is cordoned.
-Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cannot be looked at).
+Errors:    CLUSTER_AUTHORIZATION_FAILED, KAFKA_STORAGE_ERROR (the directory cannot be read).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
     def steps() -> Iterator[None]:
         for partition in wanted(request, node):
             if partition.closed:
-                continue  # Deleted since the walk began.
+                continue  # Deleted meanwhile.
             name = partition.name.topic
             if name not in by_topic:
                 by_topic[name] = DescribeLogDirsTopic(name=name)
@@ -61,7 +60,7 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
 
 
 def wanted(request: DescribeLogDirsRequest, node: Node) -> Iterable[Partition]:
-    """Partitions whose logs are here, out of those that were asked for."""
+    """The requested partitions whose logs are here."""
     if request.topics is None:
         for name, partition in list(node.partitions.by_name.items()):
             if name.topic != CLUSTER_METADATA_TOPIC:

@@ -1,7 +1,7 @@
 """DescribeProducers (61): v0
 
-Behaviour: every producer that the partitions of this node remember, and where its open transaction
-           begins.
+Behaviour: the active producers of partitions of this node, with the start of each open
+           transaction.
 Errors:    per partition INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
            UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER (on another node).
 """
@@ -53,9 +53,9 @@ def refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:
     if problem is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
     if not context.authorize("READ", "TOPIC", name):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Topic {name} may not be read."
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to read {name!r}."
     if context.node.metadata.partition_count(name) == 0:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}."
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}."
     return None
 
 
@@ -67,12 +67,12 @@ def describe(topic: str, index: int, context: Context) -> PartitionResponse:
         return refused(
             index,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"Topic {topic} has no partition {index}.",
+            f"Topic {topic!r} has no partition {index}.",
         )
     return refused(
         index,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        f"Another node has partition {index} of topic {topic}.",
+        f"Another broker leads partition {index} of topic {topic!r}.",
     )
 
 

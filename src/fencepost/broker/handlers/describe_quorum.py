@@ -1,8 +1,8 @@
 """DescribeQuorum (55): v0-2
 
-Behaviour: the quorum behind the metadata log, which is this one broker: it leads, it is the only
-           voter and it has everything. As in Kafka, the request names __cluster_metadata-0 and
-           nothing else; any other choice of partitions is unknown as a whole.
+Behaviour: the quorum of the metadata log, which is this broker: it is the leader and the only
+           voter. As in Kafka, the request names __cluster_metadata-0 and nothing else; any other
+           choice of partitions is refused as a whole.
 Versions:  v1 when a replica last fetched and was last caught up; v2 messages, directory ids (zero:
            the voters of this quorum are fixed) and the addresses of the voters.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, CLUSTER_AUTHORIZATION_FAILED.

@@ -1,11 +1,11 @@
 """DescribeTopicPartitions (75): v0
 
-Behaviour: topics and their partitions in the order of their names, a page at a time: at most so
-           many partitions as the client asks for and max.request.partition.size.limit allows; the
-           cursor says where the next page begins. All topics when none is named.
+Behaviour: topics and their partitions, sorted by name and in pages. A page has at most as many
+           partitions as the client requests and max.request.partition.size.limit allows; the cursor
+           points to the next page. All topics if none is named.
 Versions:  v0 is the only one.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED,
-           LEADER_NOT_AVAILABLE, INVALID_REQUEST (a cursor at a topic that was not asked for, or
+           LEADER_NOT_AVAILABLE, INVALID_REQUEST (a cursor at a topic that was not requested, or
            before partition 0).
 """
 
@@ -63,13 +63,13 @@ def refuse_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicParti
 
 
 def known_names(context: Context) -> list[str]:
-    """Every topic that this client may know of."""
+    """All topics that this client may describe."""
     names = sorted(context.node.controller.state.topics)
     return [name for name in names if context.authorize("DESCRIBE", TOPIC, name)]
 
 
 class Page:
-    """What fits into one answer."""
+    """The topics of one reply."""
 
     def __init__(self, context: Context, cursor: Cursor | None, limit: int) -> None:
         self.topics: list[DescribeTopicPartitionsResponseTopic] = []
@@ -79,7 +79,7 @@ class Page:
         self._left = limit
 
     def add(self, name: str) -> bool:
-        """Puts a topic on the page as far as it fits; False when the page is full."""
+        """Adds as many partitions of a topic as fit; False when the page is full."""
         topic = self._context.node.controller.state.topics.get(name)
         error = self._refuse(name, topic)
         if topic is None or error is not ErrorCode.NONE:

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (50): v0
 
-Behaviour: finds no user, because there is no authentication and nobody has credentials.
+Behaviour: finds no user, as this broker has no authentication.
 Versions:  one.
 Errors:    RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, CLUSTER_AUTHORIZATION_FAILED.
 """

@@ -1,8 +1,7 @@
 """ElectLeaders (43): v0-2
 
-Behaviour: a partition has one copy, and whoever has it leads: no election is ever needed. Asked for
-           all partitions (null), the answer is that nothing was done; asked for some, each gets its
-           reason.
+Behaviour: elects nothing, as every partition has one replica, which leads. For all partitions
+           (null) the reply is empty; otherwise each partition has its error.
 Versions:  v1 unclean elections (1) beside preferred ones (0); v2 flexible.
 Errors:    ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (another kind of
            election), CLUSTER_AUTHORIZATION_FAILED.

@@ -2,9 +2,8 @@
 
 Behaviour: commits or aborts; answers once the Complete record is durable, or after the Prepare
            record when a marker takes too long.
-Versions:  v2 PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588); v3
-           flexible; v5 (KIP-890) raises the epoch and returns the producer id and epoch to go on
-           with.
+Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v5
+           (KIP-890) raises the epoch and returns the next producer id and epoch.
 Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, INVALID_REQUEST, COORDINATOR_LOAD_IN_PROGRESS,
            NOT_COORDINATOR, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
            INVALID_TXN_STATE.

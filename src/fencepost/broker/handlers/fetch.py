@@ -1,17 +1,17 @@
 """Fetch (1): v4-18
 
-Behaviour: whole batches from each partition, as they lie on the disk, up to the high watermark or,
-           for read_committed, the last stable offset with the list of aborted transactions. Waits
-           until min_bytes are there or max_wait is over; an error answers at once. The first batch
-           is returned even when it is larger than the limits, else a reader could never pass it.
+Behaviour: whole batches from each partition, as stored on disk, up to the high watermark or, for
+           read_committed, the last stable offset with the list of aborted transactions. Waits for
+           min_bytes or max_wait; replies at once to an error. The first batch is returned even if
+           it is larger than the limits, as the reader could not get past it otherwise.
            Fetch sessions (KIP-227) are declined: the reply's session id is 0, so every request
            names all of its partitions.
 Versions:  v5 log start offset; v7 sessions; v9 leader epochs; v11 rack; v12 flexible, diverging
            epochs; v13 topic ids; v15 replica state; v16 node endpoints; v17, v18 followers only.
 Errors:    OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
            TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-           FETCH_SESSION_ID_NOT_FOUND, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE (the offset lies in
-           bytes that are known to fail their check).
+           FETCH_SESSION_ID_NOT_FOUND, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE (the batch at the
+           offset is damaged).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FULL_FETCH_EPOCHS: Final = (0, -1)
 READ_COMMITTED: Final = 1
 MOST_COPIED_BYTES: Final = 4 * 1024 * 1024
-"""Views of the page cache take no time to speak of. Copies do, of small batches or where too many
-views are in use: so much of them in one reply takes some milliseconds."""
+"""Bytes that one reply may copy, which takes a few milliseconds. Small batches are copied, and all
+batches while too many views of the page cache are in use; views take hardly any time."""
 
 
 class Read(NamedTuple):
@@ -54,8 +54,7 @@ class Read(NamedTuple):
     response: FetchResponse
     size_bytes: int
     settled: bool
-    """Something in it must not wait: an error, a log that has diverged, as much as there is memory
-    for."""
+    """Whether to reply at once: an error, a diverged log, or as many bytes as fit."""
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
@@ -80,8 +79,8 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
 class LongPoll:
     """A fetch that waits for more to read, or for its turn to read.
 
-    When its time is up it is answered in one of the next turns of the loop, because it is not alone
-    in that.
+    After its timeout it is answered in one of the next turns of the loop, as many fetches may have
+    the same timeout.
     """
 
     __slots__ = (
@@ -102,7 +101,7 @@ class LongPoll:
         partitions: list[Partition] | None,
         size_bytes: int,
     ) -> None:
-        """Without `partitions` they have not been read yet."""
+        """Waits; `partitions` is None if they have not been read yet."""
         self.parked = Parked(promised_bytes=most_bytes(request, context))
         self._request = request
         self._context = context
@@ -128,9 +127,9 @@ class LongPoll:
         )
 
     def _wait_for_room(self) -> None:
-        """What there is to read is not read while too much lies unread.
+        """Waits for memory, while clients have too many replies unread.
 
-        Not for long: the memory may be full of replies that wait behind this one on its own
+        Not for long: the memory may be taken by replies that wait behind this one on its own
         connection.
         """
         node = self._context.node
@@ -145,9 +144,9 @@ class LongPoll:
         self._context.node.partitions.fetch_waiters.remove(self, self._partitions)
 
     def wake(self) -> None:
-        """One of its partitions has brought its share, or has moved in another way."""
+        """Reads again: one of its partitions has its share of bytes, or has changed otherwise."""
         if not self._is_waiting:
-            return  # Answered or given up after it was put on the list of those to wake.
+            return  # Answered or abandoned after it was put on the list to wake.
         self._unwatch()
         read = read_all(self._request, self._context)
         if self._is_late or read.settled:
@@ -182,7 +181,7 @@ class LongPoll:
 
 
 def partitions_of(request: FetchRequest, context: Context) -> list[Partition]:
-    """The partitions of a fetch that may wait: where one is missing, the reply says so at once."""
+    """The partitions of a fetch. If one is missing, the fetch does not wait."""
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     found = []
     for topic in request.topics:
@@ -195,10 +194,10 @@ def partitions_of(request: FetchRequest, context: Context) -> list[Partition]:
 
 
 def has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
-    """Whether a reader stands in an earlier segment than the last batch that it may read.
+    """Whether a reader's position is in an earlier segment than the last batch that it may read.
 
-    A read ends with its segment. What is still missing lies in the next one, which the reader asks
-    for when it has this reply; it would wait in vain for its own segment to grow.
+    A read ends with its segment. The missing bytes are in the next one, which the reader fetches
+    after this reply; its own segment does not grow any more.
     """
     offsets = (asked.fetch_offset for topic in request.topics for asked in topic.partitions)
     read_committed = request.isolation_level == READ_COMMITTED
@@ -211,16 +210,15 @@ def has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
 
 
 def most_bytes(request: FetchRequest, context: Context) -> int:
-    """What a reply may hold; a first batch that is larger comes all the same."""
+    """The limit of a reply, which only a larger first batch exceeds."""
     return max(0, min(request.max_bytes, context.node.config.fetch_max_bytes))
 
 
 def read_all(request: FetchRequest, context: Context) -> Read:
     """Reads every partition in the order of the request until its limit is used up.
 
-    What has to be copied is limited too: the reader comes back for the rest. Where the replies that
-    others have not read take all of their memory, nothing is read, and the reply says only how the
-    partitions are.
+    Copied bytes are limited, too; the reader fetches the rest later. While unread replies take up
+    all of their memory, nothing is read, and the reply has only the offsets of the partitions.
     """
     share = context.node.replies.share()
     most = most_bytes(request, context)
@@ -256,14 +254,14 @@ def read_all(request: FetchRequest, context: Context) -> Read:
                 left = min(left, may_copy)
             settled |= data.error_code != 0 or data.diverging_epoch is not None
             partitions.append(data)
-        if partitions:  # A topic without any is not in the answer.
+        if partitions:  # The reply leaves out a topic without partitions.
             responses.append(
                 FetchableTopicResponse(
                     topic=name or "", topic_id=topic.topic_id, partitions=partitions
                 )
             )
     if total and (left <= 0 or share < most):
-        settled = True  # There is no room for more, so it does not wait for more.
+        settled = True  # More would not fit, so it does not wait for more.
     return Read(FetchResponse(responses=responses), total, settled)
 
 
@@ -274,7 +272,7 @@ def read_one(
     at_least_one: bool,
     read_committed: bool,
 ) -> PartitionData:
-    # Any negative number is none here; elsewhere only -1 is.
+    # Here, any negative epoch means none; elsewhere only -1 does.
     if error := partition.check_leader_epoch(max(-1, asked.current_leader_epoch)):
         return failed(asked, error)
     if asked.last_fetched_epoch >= 0 and (diverging := diverged(partition, asked)):
@@ -287,10 +285,10 @@ def read_one(
             at_least_one=at_least_one,
         )
     except DamagedError as problem:
-        log.error("%s cannot be read at %d: %s", partition.name, asked.fetch_offset, problem)
+        log.error("cannot read %s at offset %d: %s", partition.name, asked.fetch_offset, problem)
         return failed(asked, ErrorCode.CORRUPT_MESSAGE)
     except StorageError as problem:
-        log.error("reading %s failed: %s", partition.name, problem)
+        log.error("cannot read %s: %s", partition.name, problem)
         return failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     return partition_data(asked, fetched)
 
@@ -323,9 +321,9 @@ def partition_data(asked: FetchPartition, fetched: Fetched) -> PartitionData:
 
 
 def diverged(partition: Partition, asked: FetchPartition) -> PartitionData | None:
-    """The reader's last epoch ended elsewhere here: it learns where to cut."""
+    """The reply to a reader whose last epoch ended at another offset: where to truncate."""
     epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
-    if end_offset < 0:  # An epoch that nobody had yet.
+    if end_offset < 0:  # No leader has had this epoch yet.
         return failed(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
         return None

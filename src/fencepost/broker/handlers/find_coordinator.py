@@ -2,8 +2,8 @@
 
 Behaviour: the node that owns a group (key type 0) or a transactional id (1): the leader of the
            partition of __consumer_offsets or __transaction_state that the key hashes to. Those
-           topics are created here, on first use, as in Kafka. An empty transactional id has an
-           owner, too: it is refused by those who use it.
+           topics are created here, on first use, as in Kafka. An empty transactional id has a
+           coordinator, too; InitProducerId refuses it.
 Versions:  v3 flexible; v4 several keys in one request; v6 share groups (key type 2, not served).
 Errors:    INVALID_REQUEST (an unknown key type), GROUP_AUTHORIZATION_FAILED,
            TRANSACTIONAL_ID_AUTHORIZATION_FAILED, COORDINATOR_NOT_AVAILABLE.
@@ -54,7 +54,7 @@ def find(key_type: int, key: str, context: Context) -> Coordinator:
         return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     metadata = context.node.metadata
     count = metadata.partition_count(topic)
-    if count == 0:  # It is being created: the client asks again.
+    if count == 0:  # The topic is being created; the client retries.
         return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = coordinator_partition(key, count)
     leader = metadata.leader(topic, index)

@@ -1,7 +1,7 @@
 """Heartbeat (12): v0-4
 
 Behaviour: keeps the session of a member alive. REBALANCE_IN_PROGRESS asks it to join again. While
-           the coordinator still reads its log everybody is told that all is well.
+           the coordinator loads its log, every heartbeat succeeds.
 Versions:  v3 static members (KIP-345); v4 flexible.
 Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
            REBALANCE_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR.

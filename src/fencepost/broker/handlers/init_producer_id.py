@@ -1,12 +1,12 @@
 """InitProducerId (22): v0-5
 
-Behaviour: without a transactional id a fresh producer id at epoch 0, and nothing is logged. With
-           one, the id's producer at a new epoch, which fences whoever held it; an open transaction
-           is aborted first, and the client is told to come again. Answers once the record is
-           durable.
-Versions:  v2 flexible; v3 a producer may name the id and epoch that it has (KIP-360); v4
-           PRODUCER_FENCED, which older clients are told as INVALID_PRODUCER_EPOCH (KIP-588). v6
-           (KIP-939) is not served.
+Behaviour: without a transactional id, returns a new producer id at epoch 0 and writes no record.
+           With one, returns its producer id at a new epoch, which fences the previous producer. An
+           open transaction is aborted first, and the client has to retry. Answers once the record
+           is durable.
+Versions:  v2 flexible; v3 a producer may send its current id and epoch (KIP-360); v4
+           PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588). v6 (KIP-939) is not
+           served.
 Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST,
            UNSUPPORTED_VERSION (keepPreparedTxn), INVALID_TRANSACTION_TIMEOUT,
            COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED.
@@ -63,7 +63,7 @@ def refuse(request: InitProducerIdRequest, context: Context) -> ErrorCode:
 
 
 def may_write_idempotently(context: Context) -> bool:
-    """Either for the whole cluster, or because there is some topic that the client may write to (KIP-679)."""
+    """Whether the client may write to the cluster, or to at least one topic (KIP-679)."""
     if context.authorize("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER_NAME):
         return True
     return any(context.authorize("WRITE", "TOPIC", name) for name in context.node.metadata.topics)

@@ -1,17 +1,17 @@
 """JoinGroup (11): v0-9
 
-Behaviour: takes a member into a group, and answers when the next generation begins: when all
-           members have joined, when the rebalance timeout has passed, or, for the first generation
-           of an empty group, after group.initial.rebalance.delay.ms. A follower that joins again
-           unchanged is answered at once.
-Versions:  v0 has one timeout; v4 a member without an id is told one first (KIP-394); v5 static
+Behaviour: adds a member to a group; answers when the next generation begins: when all members have
+           joined, after the rebalance timeout, or, for the first generation of an empty group,
+           after group.initial.rebalance.delay.ms. A follower that rejoins unchanged is answered at
+           once.
+Versions:  v0 has one timeout; v4 a member without an id gets one first (KIP-394); v5 static
            members (KIP-345); v6 flexible; v7 protocol type and name may be null; v8 a reason, which
            is not used; v9 skip_assignment.
 Errors:    INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID, MEMBER_ID_REQUIRED,
            FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED,
            GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
-           COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS (a newer join of the member has taken
-           the place of this one).
+           COORDINATOR_NOT_AVAILABLE, REBALANCE_IN_PROGRESS (a newer JoinGroup of the member
+           has replaced this one).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read(request: JoinGroupRequest, context: Context) -> Join:
         member_id=request.member_id,
         group_instance_id=instance_id,
         client_id=client_id,
-        # Java prints an address with a slash before it, and so do Kafka's tools.
+        # Java prints an address with a leading slash, and Kafka's tools show it.
         client_host=f"/{context.client_host}",
         must_know_its_id=context.api_version >= FIRST_VERSION_WITH_REQUIRED_ID,
         can_skip_assignment=context.api_version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,

@@ -1,8 +1,8 @@
 """LeaveGroup (13): v0-5
 
-Behaviour: takes members out of a group, by member id or, for an administrator, static ones by their
-           instance. The rest of the group rebalances. Answers when a group that became empty is
-           written as such.
+Behaviour: removes members from a group, by member id or, for administrators, static members by
+           instance id. The remaining members rebalance. If the group becomes empty, answers when
+           that is durable.
 Versions:  v0-2 one member, whose error is that of the reply; v3 several (KIP-345); v4 flexible; v5
            reasons, not used.
 Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, GROUP_AUTHORIZATION_FAILED,

@@ -1,8 +1,8 @@
 """ListConfigResources (74): v0-1
 
 Behaviour: the names of everything that has settings: all topics, brokers (once for their settings,
-           once for their loggers), and those groups and subscriptions to client metrics that have
-           settings of their own.
+           once for their loggers), and the groups and client-metrics subscriptions that have
+           settings.
 Versions:  v0 lists client metrics only; v1 the types that are named, or all for an empty list
            (KIP-1142).
 Errors:    UNSUPPORTED_VERSION (an unknown type of resource), CLUSTER_AUTHORIZATION_FAILED.

@@ -1,9 +1,9 @@
 """ListGroups (16): v0-5
 
-Behaviour: the groups that this broker coordinates. Who may describe the cluster sees all, others
-           see those that they may describe.
+Behaviour: the groups that this broker coordinates: all for clients that may describe the cluster,
+           otherwise those that the client may describe.
 Versions:  v3 flexible; v4 states and a filter by them (KIP-518); v5 types and a filter by them
-           (KIP-848). Filters are read in whatever case; an unknown one finds nothing.
+           (KIP-848). Filters ignore case; an unknown one finds nothing.
 Errors:    COORDINATOR_LOAD_IN_PROGRESS.
 """
 

@@ -1,6 +1,6 @@
 """ListOffsets (2): v1-11
 
-Behaviour: the offset for a time, or for one of the special times: earliest (-2), latest (-1), the
+Behaviour: the offset for a timestamp, or for a special one: earliest (-2), latest (-1), the
            record with the highest timestamp (-3), and those of tiered storage (-4 earliest local,
            -5 latest tiered, -6 earliest pending upload), of which there is none here. Latest is the
            high watermark, or the last stable offset for read_committed; nothing beyond it is found
@@ -8,8 +8,8 @@ Behaviour: the offset for a time, or for one of the special times: earliest (-2)
 Versions:  v2 isolation level; v4 leader epochs; v6 flexible; v7 highest timestamp; v8, v9, v11
            tiered storage; v10 a timeout for remote look-ups.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, FENCED_LEADER_EPOCH,
-           UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), UNSUPPORTED_VERSION (a
-           special time that we do not know), KAFKA_STORAGE_ERROR.
+           UNKNOWN_LEADER_EPOCH, INVALID_REQUEST (a partition named twice), UNSUPPORTED_VERSION (an
+           unknown special timestamp), KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ FIRST_VERSION_WITH: Final = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The special times, and since when a client may ask for them."""
+"""The special timestamps, and the first version that has each."""
 
 NOWHERE: Final = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
 
 def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Parked:
-    """Looks up some partitions in each turn of the loop: each may have to read from the disk and open a batch."""
+    """Looks up some partitions per turn of the loop: each may read from disk and open a batch."""
     lookups, response = prepare(request, context)
     return in_turns(context.node, lookups, response)
 
@@ -67,7 +67,7 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
 def prepare(
     request: ListOffsetsRequest, context: Context
 ) -> tuple[Iterator[None], ListOffsetsResponse]:
-    """The reply, and what fills it in step by step."""
+    """Returns the reply, and the steps that fill it in."""
     read_committed = request.isolation_level == 1
     asked_for = Counter(
         (topic.name, asked.partition_index)
@@ -85,7 +85,7 @@ def prepare(
     def run() -> Iterator[None]:
         asked_topics = (topic for topic in request.topics if topic.partitions)
         for topic, told in zip(asked_topics, response.topics, strict=True):
-            # A partition that is named twice is refused once.
+            # A partition that is listed twice is refused once.
             for asked in {each.partition_index: each for each in topic.partitions}.values():
                 told.partitions.append(
                     look_up(topic.name, asked, read_committed, context)
@@ -113,7 +113,7 @@ def look_up(
     try:
         found = find(partition, asked.timestamp, upper)
     except (OSError, StorageError) as problem:
-        log.error("looking for a time in %s failed: %s", partition.name, problem)
+        log.error("cannot look up a timestamp in %s: %s", partition.name, problem)
         return failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
@@ -124,14 +124,13 @@ def look_up(
 
 
 def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
-    """The place that a time stands for; NOWHERE if there is none."""
+    """Finds the offset for a timestamp; NOWHERE if there is none."""
     of_partition = partition.log
     if timestamp == LATEST:
         return TimestampOffset(NO_TIMESTAMP, upper, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = of_partition.log_start_offset
-        # What is written next belongs to the leader of now, who has no entry yet where nothing was
-        # written.
+        # The next batch has the current leader epoch, which has no entry before its first batch.
         is_empty = start == of_partition.log_end_offset
         epoch = partition.leader_epoch if is_empty else of_partition.epochs.epoch_at(start)
         return TimestampOffset(NO_TIMESTAMP, start, epoch)

@@ -1,7 +1,7 @@
 """ListPartitionReassignments (46): v0
 
-Behaviour: there is one copy of every partition and it stays where it is, so nothing is ever being
-           reassigned. kafka-topics asks this before it describes a topic.
+Behaviour: returns nothing, as partitions have one replica and never move. kafka-topics sends this
+           before it describes a topic.
 Versions:  v0 is the only one served.
 Errors:    CLUSTER_AUTHORIZATION_FAILED.
 """

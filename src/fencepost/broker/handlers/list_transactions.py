@@ -4,8 +4,8 @@ Behaviour: the transactional ids that this node coordinates, by state, producer 
            those that the client may not describe are left out.
 Versions:  v1 (KIP-994) only what began longer ago than a duration; v2 (KIP-1152) only ids that
            match a pattern as a whole; served only with google-re2 (extra `re2`).
-Errors:    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION. Names that no state has are
-           echoed.
+Errors:    COORDINATOR_LOAD_IN_PROGRESS, INVALID_REGULAR_EXPRESSION. Unknown
+           state filters are returned in the reply.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 Behaviour: the brokers, the controller and topics with their partitions and leaders. All topics for
            null (v0: for an empty list), none for an empty list, else those that are named. A topic
-           that is not there is created when the client and auto.create.topics.enable allow it, and
-           is in the answer: where Kafka makes the client ask again, we have it at once.
+           that does not exist is created if the client and auto.create.topics.enable allow it, and
+           is in the reply; in Kafka the client has to retry.
 Versions:  v4 the client may forbid creation; v5 offline replicas; v7 leader epochs; v8 authorized
-           operations (of the cluster up to v10); v9 flexible; v10 topic ids; v12 topics may be
-           asked for by id; v13 an error for the whole answer.
+           operations (of the cluster up to v10); v9 flexible; v10 topic ids; v12 topics by id;
+           v13 an error for the whole reply.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION,
            TOPIC_AUTHORIZATION_FAILED, LEADER_NOT_AVAILABLE (a partition that is not open yet, or
-           that the disk refuses), INVALID_REQUEST (an id before v12), KAFKA_STORAGE_ERROR.
+           could not be opened), INVALID_REQUEST (an id before v12), KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_IDS: Final = 12
 DESCRIBED_AT_ONCE: Final = 1_000
-"""Partitions that are described in one turn of the loop, at up to ten microseconds each."""
+"""Partitions that are described in one turn of the loop, at up to 10 microseconds each."""
 
 
 def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
@@ -66,7 +66,7 @@ def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Par
 
 
 def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResponse | None:
-    """v10 and v11 have a place for ids that clients must leave empty; their server side came with v12."""
+    """Refuses ids before v12: v10 and v11 have a field for them that clients must leave empty."""
     if context.api_version >= FIRST_VERSION_WITH_IDS or not request.topics:
         return None
     if all(t.topic_id == ZERO_TOPIC_ID and t.name is not None for t in request.topics):
@@ -82,7 +82,7 @@ def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResp
 
 
 def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
-    """Many topics that nobody has asked for are described over several turns of the loop, then shown at once."""
+    """Describes many uncached topics over several turns of the loop, then replies in one."""
     state, shown = context.node.controller.state, context.node.controller.shown
     wanted = request.topics
     names = state.topics if wanted is None else [topic.name or "" for topic in wanted]
@@ -94,7 +94,7 @@ def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataRespo
     def turn() -> None:
         left = DESCRIBED_AT_ONCE
         while unseen and left > 0:
-            # A topic may have gone since, or come again under its name.
+            # A topic may have been deleted, or recreated, meanwhile.
             topic = state.topics.get(unseen.pop())
             if topic is not None:
                 describe_topic(context.node, topic)
@@ -113,7 +113,7 @@ def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataRespo
 
 
 def topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
-    """Named topics that are not there, may be created and have a legal name."""
+    """The requested topics that do not exist and may be created."""
     node = context.node
     if request.topics is None or not request.allow_auto_topic_creation or by_ids(request.topics):
         return []
@@ -139,7 +139,7 @@ def may_create(name: str, context: Context) -> bool:
     )
 
 
-# -- the answer
+# -- the reply
 # ------------------------------------------------------------------------------------------
 
 
@@ -179,7 +179,7 @@ def describe_brokers(node: Node) -> list[MetadataResponseBroker]:
 
 
 def all_topics(context: Context) -> list[MetadataResponseTopic]:
-    """Every topic that this client may know of; the others are not even named."""
+    """All topics that this client may describe; the others are left out."""
     node = context.node
     return [
         describe_topic(node, topic)
@@ -191,7 +191,7 @@ def all_topics(context: Context) -> list[MetadataResponseTopic]:
 def named_topics(
     wanted: Sequence[MetadataRequestTopic], context: Context, failed: dict[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
-    """One entry for each name or id, however often it was asked for; where there are ids, names do not count."""
+    """One entry per distinct id, or per distinct name if the request has no ids."""
     found: dict[object, MetadataResponseTopic] = {}
     only_ids = by_ids(wanted)
     for topic in wanted:
@@ -230,7 +230,7 @@ def by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
             name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID
         )
     if not context.authorize("DESCRIBE", TOPIC, topic.name):
-        # The name belongs to those who may see the topic.
+        # Clients that may not describe the topic do not get its name.
         return MetadataResponseTopic(
             name=None, topic_id=topic_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
@@ -238,7 +238,7 @@ def by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
 
 
 def describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
-    """Kept until something changes: most clients ask for the same topics over and over."""
+    """Describes a topic; cached until it changes, as clients request the same topics repeatedly."""
     shown = node.controller.shown
     found = shown.get(topic.name)
     if found is None:
@@ -271,14 +271,14 @@ def describe_partition(
 
 
 def is_available(node: Node, topic: str, index: int, partition: PartitionState) -> bool:
-    """Whether somebody serves a partition: one of ours is open, another's broker lives."""
+    """Whether a partition has a leader: it is open here, or its broker is alive."""
     if partition.leader == node.node_id:
         return node.partition(topic, index) is not None
     return node.controller.state.endpoint(partition.leader) is not None
 
 
 def with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:
-    """A copy, because the described topic is shared with other answers."""
+    """Copies the described topic, which other replies share."""
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED or topic.name is None:
         return topic
     return MetadataResponseTopic(

@@ -3,8 +3,8 @@
 Behaviour: stores offsets of a group, for a member of its current generation, or for any client
            while the group is empty. Answers when they are durable. More than 1,000 partitions are
            committed in slices: a rebalance in between fails the remaining ones.
-Versions:  v2-4 may ask for a retention of their own; v6 leader epochs; v7 static members (KIP-345);
-           v8 flexible; v9 GROUP_ID_NOT_FOUND for a group that is not there, before that
+Versions:  v2-4 may set a retention; v6 leader epochs; v7 static members (KIP-345);
+           v8 flexible; v9 GROUP_ID_NOT_FOUND for a group that does not exist, before that
            ILLEGAL_GENERATION; v10 topic ids.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, OFFSET_METADATA_TOO_LARGE,
            ILLEGAL_GENERATION, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
@@ -79,7 +79,7 @@ def read(request: OffsetCommitRequest, sorting: Sorting, context: Context) -> Co
 
 
 def offsets_of(sorting: Sorting) -> tuple[OffsetToCommit, ...]:
-    """What the client wants to commit for the partitions that it may, with the ids of their topics."""
+    """The offsets of the admitted partitions, with the ids of their topics."""
     return tuple(
         OffsetToCommit(
             admitted.partition,

@@ -1,9 +1,8 @@
 """OffsetDelete (47): v0
 
-Behaviour: removes offsets of a group in topics that none of its members reads. Answers when
-           durable.
+Behaviour: removes offsets of a group in topics that no member subscribes to. Answers when durable.
 Versions:  v0 only, not flexible.
-Errors:    INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are no consumers),
+Errors:    INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members that are not consumers),
            GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
            COORDINATOR_NOT_AVAILABLE; per partition GROUP_SUBSCRIBED_TO_TOPIC,
            UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED.
@@ -37,7 +36,7 @@ def handle(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteRespon
 
     def done(reply: CommitReply) -> None:
         if reply.error is not ErrorCode.NONE:
-            # The error of the group stands alone.
+            # An error of the group comes without partitions.
             parked.answer(OffsetDeleteResponse(error_code=reply.error))
             return
         sorting.settle(reply)

@@ -1,11 +1,11 @@
 """OffsetFetch (9): v1-10
 
-Behaviour: the committed offsets of groups: of the partitions asked for, -1 where there is none, or
-           of all that have one. With require_stable a partition for which a transaction holds an
-           offset is answered with UNSTABLE_OFFSET_COMMIT. Answers when what it tells is durable.
-Versions:  v2 null asks for all, and an error of the group; v5 leader epochs; v6 flexible; v7
+Behaviour: the committed offsets of groups, for the requested partitions (-1 without an offset) or
+           for all that have one. With require_stable, a partition with a pending offset of a
+           transaction gets UNSTABLE_OFFSET_COMMIT. Answers when the offsets are durable.
+Versions:  v2 null for all, and an error of the group; v5 leader epochs; v6 flexible; v7
            require_stable (KIP-447); v8 several groups; v9 member and epoch, which classic groups do
-           not need; v10 topic ids. v1 has no error of the group: it stands in every partition.
+           not need; v10 topic ids. v1 has the group's error in every partition.
 Errors:    GROUP_AUTHORIZATION_FAILED, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS; per partition
            UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED.
 """
@@ -77,7 +77,7 @@ def find(group: OffsetFetchRequestGroup, context: Context) -> GroupPartition | E
 def answer_when_durable(
     parked: Parked, response: OffsetFetchResponse, asked: list[GroupPartition]
 ) -> None:
-    """Nobody shall act on an offset that a loss of power takes back."""
+    """Replies when the offsets are durable: a loss of power must not undo them."""
     parked.release()
     waiting = len(asked)
 
@@ -98,7 +98,7 @@ def refused(
 ) -> OffsetFetchResponseGroup:
     topics = []
     if context.api_version < FIRST_VERSION_WITH_GROUP_ERROR:
-        # The error goes where the oldest version has a place for it: into each partition.
+        # The oldest version has room for the error only in each partition.
         topics = [refused_topic(topic, error) for topic in group.topics or ()]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
 
@@ -115,7 +115,7 @@ def refused_topic(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFe
 
 
 class Reader:
-    """The offsets of one group, as its request asks for them."""
+    """The requested offsets of one group."""
 
     __slots__ = ("_by_id", "_context", "_group_id", "_require_stable", "_state")
 
@@ -129,7 +129,7 @@ class Reader:
         self._by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
 
     def read(self, topics: Iterable[OffsetFetchRequestTopics]) -> list[OffsetFetchResponseTopics]:
-        """The partitions that were asked for."""
+        """Describes the requested partitions."""
         return [self._read_topic(topic) for topic in topics]
 
     def _read_topic(self, topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
@@ -140,7 +140,7 @@ class Reader:
             return refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
         if not self._context.authorize("DESCRIBE", "TOPIC", name):
             return refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        # By name too: an offset of a deleted topic is not one of its successor.
+        # Compared by id for names, too: a recreated topic does not inherit offsets.
         topic_id = self._context.node.metadata.topic_id(name) or ZERO_TOPIC_ID
         views = [
             fetch_offset(
@@ -156,7 +156,7 @@ class Reader:
         )
 
     def read_all(self) -> list[OffsetFetchResponseTopics]:
-        """Whatever the group has; topics that cannot be named to this client are left out."""
+        """Describes all offsets of the group, without topics that this client may not describe."""
         found: dict[str, list[OffsetFetchResponsePartitions]] = {}
         for view in fetch_all_offsets(
             self._state,

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (23): v2-4
 
-Behaviour: where an epoch of a partition's leader ended, so that a consumer notices that the log was
-           cut behind its position.
+Behaviour: the end offset of a leader epoch, by which a consumer detects that the log was truncated
+           below its position.
 Versions:  v3 replica id (consumers send -2); v4 flexible.
 Errors:    UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
            TOPIC_AUTHORIZATION_FAILED.
@@ -50,7 +50,9 @@ def end_of(topic: str, asked: OffsetForLeaderPartition, *, context: Context) -> 
         return EpochEndOffset(partition=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if error := partition.check_leader_epoch(asked.current_leader_epoch):
         return EpochEndOffset(partition=index, error_code=error)
-    if asked.leader_epoch < 0:  # A client that knows none has read nothing that could be cut.
+    if (
+        asked.leader_epoch < 0
+    ):  # A client without an epoch has read nothing that could be truncated.
         return EpochEndOffset(partition=index)
     epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
     return EpochEndOffset(partition=index, leader_epoch=epoch, end_offset=end_offset)

@@ -1,10 +1,10 @@
 """Produce (0): v3-13
 
 Behaviour: appends one sealed batch per partition; answers when the batches are durable by the
-           chosen mode. acks 1 and -1 mean the same on one copy; acks 0 is not answered, and a
-           refusal then closes the connection; anything else is refused. The first write of a
-           transaction to a partition is appended only after the coordinator's word (KIP-890): up to
-           v11 it is asked, from v12 on the partition is added to the transaction.
+           chosen mode. acks 1 and -1 mean the same with one replica; acks 0 gets no reply, and a
+           refusal then closes the connection; other values are refused. The first write of a
+           transaction to a partition is appended only after the coordinator has verified it
+           (KIP-890), up to v11, or has added the partition to the transaction, from v12 on.
 Versions:  v3 batches of magic 2 only; v7 zstd; v8 error messages and errors per record; v9
            flexible; v11 TRANSACTION_ABORTABLE; v12 TV2; v13 topic ids. v0-2 are advertised and
            refused (KAFKA-18659).
@@ -13,7 +13,7 @@ Errors:    CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, MESSAG
            INVALID_TIMESTAMP, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
            INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
            KAFKA_STORAGE_ERROR, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD, NOT_ENOUGH_REPLICAS
-           (the coordinator cannot be asked now), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE.
+           (the coordinator is not available), CONCURRENT_TRANSACTIONS, TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ FIRST_VERSION_OF_TV2: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_WITH_ZSTD: Final = 7
 APPENDING_SECONDS: Final = 0.005
-"""How long one request appends in one turn of the loop."""
+"""How long one request may append in one turn of the loop."""
 WITHOUT_LOG_START: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
 )
-"""Where a refused batch is not told where the log begins; Kafka tells it with all that its log
+"""Errors whose reply has no log start offset. Kafka sends it for all batches that its log
 refuses."""
 LOGGED_REFUSALS: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.CORRUPT_MESSAGE}
@@ -65,7 +65,7 @@ LOGGED_REFUSALS: Final = frozenset(
 
 
 class Write:
-    """One partition of a request on its way into the log."""
+    """The batch of one partition of a request."""
 
     __slots__ = ("batch", "guard", "opening", "partition", "reply")
 
@@ -74,7 +74,7 @@ class Write:
         self.batch = batch
         self.guard: Guard | None = None
         self.opening: Opening | None = None
-        """What the topic found in the batch, where it has to look into it."""
+        """The contents of the batch, if the topic has to check them."""
         self.reply = PartitionProduceResponse(index=index, base_offset=-1)
 
 
@@ -95,7 +95,7 @@ def go_on(
     context: Context,
     parked: Parked | None,
 ) -> ProduceResponse | Parked | NoReply:
-    """With batches that have been opened where they must be."""
+    """Continues a request whose batches have been opened where that is necessary."""
     if request.transactional_id is not None and writes:
         waiting = start_verification(request, writes, context)
         if waiting and must_ask(context):
@@ -105,12 +105,12 @@ def go_on(
     return finish(request, response, writes, context, parked)
 
 
-# -- batches that are opened beside the loop's other work
+# -- batches that are opened in a thread or over several turns
 # -----------------------------------------------
 
 
 def open_at_once(to_open: list[Opening]) -> bool:
-    """Opens the batches of a request if all of them together take about a millisecond; else they are left alone."""
+    """Opens the batches of a request, if that takes at most about a millisecond in all."""
     if sum(opening.record_count for opening in to_open) > RECORDS_PER_STEP:
         return False
     return all(opening.open_if_short(SHORT_BYTES // len(to_open)) for opening in to_open)
@@ -141,7 +141,7 @@ def open_batches(
 
 
 def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, list[Write]]:
-    """The reply with the refusals already in it, and what is left to be written."""
+    """Returns the reply, with the refusals in it, and the batches to write."""
     refusal = refuse_whole(request, context)
     responses, writes = [], []
     for topic in request.topic_data:
@@ -160,7 +160,7 @@ def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, l
                 partitions.append(outcome.reply)
             else:
                 partitions.append(outcome)
-        if partitions:  # A topic without any is not in the answer.
+        if partitions:  # The reply leaves out a topic without partitions.
             responses.append(
                 TopicProduceResponse(
                     name=name, topic_id=topic.topic_id, partition_responses=partitions
@@ -189,14 +189,14 @@ def refused_reply(
 
 
 def log_start_for(refusal: Refusal, partition: Partition) -> int:
-    """The log start offset in the reply to a batch that the log refuses; -1 where Kafka sends none."""
+    """The log start offset in the reply to a refused batch; -1 for errors where Kafka sends none."""
     return -1 if refusal.error in WITHOUT_LOG_START else partition.log_start_offset
 
 
 def refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
     if request.acks not in (-1, 0, 1):
         return Refusal(
-            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it may be 0, 1 or -1 (all)."
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it must be 0, 1 or -1 (all)."
         )
     return None
 
@@ -205,7 +205,7 @@ def refuse_topic(name: str, context: Context) -> Refusal | None:
     if name and not context.authorize("WRITE", "TOPIC", name):
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to write to {name}.")
     if name in INTERNAL_TOPICS:
-        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker alone.")
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Only the broker writes to {name}.")
     return None
 
 
@@ -224,7 +224,7 @@ def admit_partition(
     if refusal := check_produced(batch, max_bytes=partition.log.config.max_message_bytes):
         return refused_reply(data.index, refusal, log_start_for(refusal, partition))
     if context.api_version < FIRST_VERSION_WITH_ZSTD and batch.codec == Codec.ZSTD:
-        message = f"zstd may be sent from version {FIRST_VERSION_WITH_ZSTD} on."
+        message = f"zstd needs version {FIRST_VERSION_WITH_ZSTD} or newer."
         return refused_reply(data.index, Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message))
     write = Write(partition, batch, data.index)
     if must_open(batch, partition.log.config):
@@ -233,14 +233,13 @@ def admit_partition(
 
 
 def is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:
-    """Whether there are transactional batches without a transactional id that this client may use."""
+    """Whether transactional batches lack a transactional id that this client may use."""
     name = request.transactional_id
     if name is not None and context.authorize("WRITE", "TRANSACTIONAL_ID", name):
         return False
     if len(writes) == sum(len(topic.partition_data) for topic in request.topic_data):
         return any(write.batch.is_transactional for write in writes)
-    # Some were refused for a reason of their own, but Kafka looks at all batches before it looks
-    # for their places.
+    # Including batches that were refused: Kafka checks this for all batches first.
     return any(
         claims_transaction(data.records)
         for topic in request.topic_data
@@ -258,7 +257,7 @@ def claims_transaction(records: Buffer | None) -> bool:
 
 
 def has_several_producers(writes: list[Write]) -> bool:
-    """All transactional batches of a request belong to one transaction, and so to one producer."""
+    """Whether transactional batches of one request have several producers, which is not allowed."""
     if len(writes) < 2:
         return False
     identities = {
@@ -270,7 +269,7 @@ def has_several_producers(writes: list[Write]) -> bool:
 
 
 def refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
-    """The whole request is refused, also where a partition had a reason of its own."""
+    """Refuses the whole request, including partitions that have another error already."""
     for topic in response.responses:
         for reply in topic.partition_responses:
             reply.error_code = error
@@ -278,12 +277,12 @@ def refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
             reply.log_start_offset = -1
 
 
-# -- the coordinator's word about first writes
+# -- verification of first writes by the coordinator
 # -----------------------------------------------------------
 
 
 def must_ask(context: Context) -> bool:
-    """Whether the coordinator is asked at all; a partition that is to be added (TV2) cannot do without it."""
+    """Whether the coordinator verifies first writes; in TV2 it always adds the partition."""
     return (
         context.api_version >= FIRST_VERSION_OF_TV2
         or context.node.config.transaction_partition_verification_enable
@@ -293,7 +292,7 @@ def must_ask(context: Context) -> bool:
 def start_verification(
     request: ProduceRequest, writes: list[Write], context: Context
 ) -> list[Write]:
-    """Takes a guard for every first write; those are the ones to ask about."""
+    """Begins the verification of every first write; returns those writes."""
     now_ms = context.node.clock.now_ms()
     tv2 = context.api_version >= FIRST_VERSION_OF_TV2
     waiting = []
@@ -318,7 +317,7 @@ def verify(
     context: Context,
     parked: Parked,
 ) -> None:
-    """Asks the coordinator about all of them at once, and goes on when its answer is there."""
+    """Sends all first writes to the coordinator together; continues with its reply."""
     assert request.transactional_id is not None
 
     def answered(errors: list[ErrorCode]) -> None:
@@ -330,7 +329,7 @@ def verify(
         if reply is not parked:
             parked.answer(reply)
 
-    first = waiting[0].batch  # All of them have the same producer: `has_several_producers`.
+    first = waiting[0].batch  # All have the same producer (`has_several_producers`).
     context.node.transactions.verify_all(
         [write.partition.name for write in waiting],
         request.transactional_id,
@@ -342,7 +341,7 @@ def verify(
 
 
 def refuse_deleted(write: Write, context: Context) -> None:
-    """Its topic was deleted while it waited; a topic of the same name that is there by now is another one."""
+    """Refuses a batch whose topic was deleted, and maybe recreated, while it waited."""
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     message = f"{write.partition.name} was deleted before the batch was durable."
@@ -355,7 +354,7 @@ def refuse_deleted(write: Write, context: Context) -> None:
 def explain_verification(
     request: ProduceRequest, write: Write, error: ErrorCode, context: Context
 ) -> Refusal:
-    """The coordinator's error in the words that a producer of this version understands."""
+    """Maps the coordinator's error to one that a producer of this version handles."""
     if error is ErrorCode.PRODUCER_FENCED:
         return explain_fence(request, write, context)
     version = context.api_version
@@ -368,21 +367,20 @@ def explain_verification(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
     ) or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < FIRST_VERSION_OF_TV2):
-        # An old client retries this code with the same batch and gives up on the others
-        # (KAFKA-15459).
+        # Old clients retry this error with the same batch; others are fatal (KAFKA-15459).
         error = ErrorCode.NOT_ENOUGH_REPLICAS
     return Refusal(error, f"The transaction of {producer} could not be verified: {error.name}.")
 
 
 def explain_fence(request: ProduceRequest, write: Write, context: Context) -> Refusal:
-    """47 in a produce reply, never 90 (KAFKA-10687); both epochs, because that is what one asks first."""
+    """Replies with error 47, never 90 (KAFKA-10687), and with both epochs in the message."""
     batch = write.batch
     message = f"Epoch of producer {batch.producer_id} is {batch.producer_epoch}, which is not "
     known = context.node.transactions.describe(request.transactional_id or "")
     if known.error is NONE:
-        message += f"the epoch {known.producer_epoch} that its coordinator knows."
-    else:  # It has moved since it answered.
-        message += "the epoch that its coordinator knows."
+        message += f"the epoch {known.producer_epoch} of its coordinator."
+    else:  # The coordinator has a newer epoch since its reply.
+        message += "the epoch of its coordinator."
     return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, message)
 
 
@@ -397,7 +395,7 @@ def finish(
     context: Context,
     parked: Parked | None,
 ) -> ProduceResponse | Parked | NoReply:
-    """Appends what was admitted; the reply, or the place where it will come.
+    """Appends the admitted batches; returns the reply, or a `Parked` for it.
 
     A request may have a batch for each of a thousand partitions, or a hundred megabytes. So it is
     appended for `APPENDING_SECONDS` at a time, and others are served in between; the requests
@@ -441,7 +439,7 @@ def append_on(
 def append_some(
     writes: list[Write], first: int, undurable: list[tuple[Write, int]], context: Context
 ) -> int:
-    """Appends from the `first` on until the time of a turn is over; how many have been by now."""
+    """Appends from `first` on until the end of a turn; returns how many are done in all."""
     now_ms = context.node.clock.now_ms()
     until = perf_counter() + APPENDING_SECONDS if len(writes) > 1 else 0.0
     for index in range(first, len(writes)):
@@ -476,7 +474,7 @@ def answer(
     context: Context,
     parked: Parked | None,
 ) -> ProduceResponse | Parked | NoReply:
-    """All of it is in the logs."""
+    """Replies when all batches are durable; they are in the logs now."""
     if request.acks == 0:
         for write, _ in undurable:
             context.node.partitions.appended(write.partition)
@@ -487,7 +485,7 @@ def answer(
 
 
 def say_nothing(response: ProduceResponse) -> NoReply:
-    """To a client that wants no answer, an error is a closed connection."""
+    """With acks=0 there is no reply: an error closes the connection."""
     for topic in response.responses:
         for reply in topic.partition_responses:
             if reply.error_code != NONE:

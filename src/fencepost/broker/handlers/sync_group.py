@@ -1,8 +1,8 @@
 """SyncGroup (14): v0-5
 
-Behaviour: the leader brings the assignment of its generation, every member takes its own. Answers
-           when the assignment is in the log; of a stable group at once.
-Versions:  v3 static members (KIP-345); v4 flexible; v5 names the protocol, and must (KIP-559).
+Behaviour: the leader sends the assignment of its generation, and every member receives its own.
+           Answers when the assignment is durable, or at once for a stable group.
+Versions:  v3 static members (KIP-345); v4 flexible; v5 requires the protocol (KIP-559).
 Errors:    INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
            REBALANCE_IN_PROGRESS, INCONSISTENT_GROUP_PROTOCOL, GROUP_AUTHORIZATION_FAILED,
            NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE.

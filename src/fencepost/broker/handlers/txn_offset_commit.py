@@ -1,9 +1,9 @@
 """TxnOffsetCommit (28): v0-5
 
-Behaviour: holds offsets of a group until the producer's transaction ends: a COMMIT marker makes
-           them the group's, an ABORT marker drops them. The transaction coordinator is asked first
-           (KIP-890): up to v4 whether the transaction has the group's partition, from v5 on the
-           partition is added. Answers when durable.
+Behaviour: keeps offsets of a group pending until the producer's transaction ends: a COMMIT marker
+           commits them, an ABORT marker drops them. First the transaction coordinator verifies that
+           the group's partition is in the transaction (KIP-890, up to v4), or adds it (from v5 on).
+           Answers when durable. More than 1,000 partitions are committed in slices.
 Versions:  v2 leader epochs; v3 flexible, member and generation, which fence a zombie's commit
            (KIP-447); v4 TRANSACTION_ABORTABLE, before that INVALID_TXN_STATE; v5 TV2.
 Errors:    TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED,
@@ -55,7 +55,7 @@ def commit(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommit
         return response
     if not sorting.admitted:
         return response
-    # The next request of the producer may end this very transaction.
+    # The next request of the producer may end this transaction.
     parked = Parked(holds_followers=True)
 
     def done(reply: CommitReply) -> None:
@@ -98,7 +98,7 @@ def read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
 
 
 def lower(reply: CommitReply, context: Context) -> CommitReply:
-    """Errors that a client of this version does not know are told as those that it does."""
+    """Maps errors that this version does not have to older ones."""
     version = context.api_version
     if (
         reply.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -1,8 +1,8 @@
 """WriteTxnMarkers (27): v1-2
 
-Behaviour: ends transactions on partitions of this node, for the coordinator on another one, or for
+Behaviour: ends transactions on partitions of this node, for a coordinator on another node or for
            `kafka-transactions abort`. Answers once all markers are durable and, on
-           __consumer_offsets, the offsets that were pending are settled.
+           __consumer_offsets, the pending offsets are committed or dropped.
 Versions:  v1 flexible; v2 (KIP-1228) says which protocol the transaction used.
 Errors:    CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION (not on this node),
            NOT_LEADER_OR_FOLLOWER (the group coordinator is loading), INVALID_PRODUCER_EPOCH,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fencepost.partition.partition import Partition
 
 Errors = dict[int, dict[str, dict[int, ErrorCode]]]
-"""What became of the markers, by producer id, topic and partition."""
+"""The errors of the markers, by producer id, topic and partition."""
 
 
 def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse | Parked:
@@ -51,14 +51,14 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkers
 
 
 class Writing:
-    """The markers of one request, written in as many turns of the loop as they need; answers when all are durable."""
+    """Writes the markers of one request over several turns; answers when all are durable."""
 
     def __init__(self, request: WriteTxnMarkersRequest, context: Context) -> None:
         self.parked: Final = Parked()
         self._request: Final = request
         self._node: Final = context.node
         self._unfinished = 1
-        """Markers that are not durable yet, and the walk itself."""
+        """The number of markers that are not durable yet, plus one until all are written."""
         self._errors: Errors = {}
 
     def steps(self) -> Iterator[None]:
@@ -109,7 +109,7 @@ class Writing:
 
 
 def results(errors: Errors) -> list[WritableTxnMarkerResult]:
-    """One result per producer id, where a later marker of a partition has the last word; none without a partition."""
+    """One result per producer id with partitions; of several markers for a partition, the last."""
     return [
         WritableTxnMarkerResult(
             producer_id=producer_id,
@@ -129,7 +129,7 @@ def results(errors: Errors) -> list[WritableTxnMarkerResult]:
 
 
 def refuse_all(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
-    """One row per partition of the request."""
+    """One result per partition of the request."""
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
