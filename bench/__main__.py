@@ -1,4 +1,4 @@
-"""python -m bench: measures, shows a table, writes JSON, and docs/performance.md when asked to."""
+"""python -m bench: measures, prints a table, writes JSON and, on request, docs/performance.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.sides import Side, available
 from bench.spark import close_stage
 
 INTERRUPTED: Final = 130
-"""What shells say of a command that Ctrl-C has ended."""
+"""The exit code of shells for a command that Ctrl-C has ended."""
 RESULTS: Final = Path(__file__).resolve().parent / "results"
 
 
@@ -53,11 +53,11 @@ def _measure(wishes: argparse.Namespace, console: Console) -> int:
     results: list[Result] = []
 
     def keep(result: Result) -> None:
-        # After each load, so that a run that is cut short leaves what it had.
+        # After each load, so that an interrupted run keeps its results.
         results.append(result)
         write_json(wishes.json, as_json(results, sides, quick=scale.quick))
 
-    # Whoever ends us, the brokers are stopped and the folders deleted.
+    # However the run ends, the brokers are stopped and the folders deleted.
     signal.signal(signal.SIGTERM, _interrupt)
     interrupted = False
     with ExitStack() as ends:
@@ -84,7 +84,7 @@ def _interrupt(*_: object) -> None:
 
 
 def _wanted(wishes: argparse.Namespace) -> list[Load]:
-    """The loads that begin with one of the words; without words, those that the run has time for."""
+    """The loads that begin with one of the words; without words, those that fit into the run."""
     if wishes.only:
         return [load for load in LOADS if load.name.startswith(tuple(wishes.only))]
     return [load for load in LOADS if load.in_quick or not wishes.quick]
@@ -119,7 +119,7 @@ def _run_all(
     console: Console,
     keep: Callable[[Result], None],
 ) -> None:
-    """Runs each load, with a bar at a terminal and with lines anywhere else."""
+    """Runs each load, with a progress bar on a terminal and with lines elsewhere."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

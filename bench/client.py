@@ -15,7 +15,7 @@ RECORD_BYTES: Final = 1024
 PATIENCE_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.01
 PARTITIONS: Final = 4
-# Brokers come and go here: look again at once, and keep quiet about it.
+# Brokers restart often here: reconnect at once, and log nothing.
 _IMPATIENT: Final = {
     "reconnect.backoff.ms": 5,
     "reconnect.backoff.max.ms": 20,
@@ -38,27 +38,25 @@ def consumer(broker: Broker, **settings: Any) -> Consumer:
         "group.id": "bench",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        # A full queue makes it stop fetching for a second, so that the faster broker would look
-        # slower.
+        # A full queue makes it pause fetching for a second, so the faster broker would look slower.
         "fetch.queue.backoff.ms": 1,
     }
     return Consumer({**_IMPATIENT, **common, **dotted})
 
 
 def create_topic(broker: Broker, name: str, partitions: int = PARTITIONS, **config: str) -> None:
-    """Makes a topic whose files go as soon as it is deleted."""
+    """Creates a topic whose files are removed as soon as it is deleted."""
     settings = {"file.delete.delay.ms": "0"} | {k.replace("_", "."): v for k, v in config.items()}
     topic = NewTopic(name, partitions, 1, config=settings)
-    # The client must live until the answer is there.
+    # The client must live until the reply arrives.
     asker = admin(broker)
     asker.create_topics([topic])[name].result(PATIENCE_SECONDS)
-    # Apache Kafka answers before the partitions have their leader: wait until each of them can be
-    # asked.
+    # Apache Kafka answers before the partitions have a leader: wait until each can be used.
     end_offsets(broker, name, partitions)
 
 
 def delete_topic(broker: Broker, name: str) -> None:
-    """Returns when its files are gone, so that the next round finds the memory that they took."""
+    """Deletes a topic and waits until its files, and so their memory, are free."""
     asker = admin(broker)
     asker.delete_topics([name])[name].result(PATIENCE_SECONDS)
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -72,9 +70,9 @@ def admin(broker: Broker) -> AdminClient:
 
 
 class Watch:
-    """How long something takes, and how busy it keeps this process: its caller's thread alone, and all its threads.
+    """Times a call, and measures the load of the calling thread and of all threads.
 
-    A client whose thread is busy all the time is what was measured, whatever the broker could do.
+    If the thread of a client is always busy, the client was measured and not the broker.
     """
 
     def __init__(self) -> None:
@@ -89,7 +87,7 @@ class Watch:
 
 
 def send(client: Producer, topic: str, value: bytes, count: int) -> None:
-    """Hands `count` records to the client and returns when all are acknowledged."""
+    """Produces `count` records and returns when all are acknowledged."""
     failures: list[str] = []
 
     def report(error: object, _: object) -> None:
@@ -112,7 +110,7 @@ def send(client: Producer, topic: str, value: bytes, count: int) -> None:
 
 
 def read(client: Consumer, topic: str, count: int, partitions: int = PARTITIONS) -> None:
-    """Reads `count` records from the beginning of the topic."""
+    """Consumes `count` records from the beginning of the topic."""
     client.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     deadline = time.monotonic() + PATIENCE_SECONDS
     got = 0
@@ -123,7 +121,7 @@ def read(client: Consumer, topic: str, count: int, partitions: int = PARTITIONS)
 
 
 def end_offsets(broker: Broker, topic: str, partitions: int = PARTITIONS) -> int:
-    """The records of a topic, asked for until the broker answers."""
+    """The records of a topic, retried until the broker answers."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     asker = consumer(broker)
     try:

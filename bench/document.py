@@ -1,8 +1,8 @@
-"""Writes the figures of a run into docs/performance.md and performance-details.md, and draws plots.
+"""Writes the figures of a run into docs/performance.md and performance-details.md, with plots.
 
-A measured part stands between `<!-- measured: NAME -->` and `<!-- end of NAME -->`; all around it
-is written by hand and stays. The files of several runs can be given: where two have the same load,
-the later one counts. A part for which there are no figures is left as it is.
+A measured part is between `<!-- measured: NAME -->` and `<!-- end of NAME -->`; the text around it
+is written by hand and stays. Several result files can be given: where two have the same load, the
+later one counts. A part without figures is left unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write_page(runs: Sequence[Json], page: Path = PAGE) -> list[Path]:
 
 
 def details_of(page: Path) -> Path:
-    """The page beside the results that has the table of every load."""
+    """The page with the table of every load, beside the page of results."""
     return page.with_name(f"{page.stem}-details.md")
 
 
@@ -63,7 +63,7 @@ def _filled(part: re.Match[str], parts: dict[str, str]) -> str:
 
 
 def _merged(runs: Sequence[Json]) -> dict[str, Json]:
-    """The loads by name, each with the titles of the sides it was measured with."""
+    """The loads by name, each with the titles of its measured sides."""
     loads: dict[str, Json] = {}
     for run in runs:
         for load in run["loads"]:
@@ -165,7 +165,7 @@ def _cell(load: Json, side: str, measure: Json) -> str:
 
 
 def _picture(load: Json, plot: Json) -> str | None:
-    """The plot as SVG; None where fewer than two points were measured."""
+    """The plot as SVG; None with fewer than two points."""
     lines = []
     for side, title in load["sides"].items():
         points = []

@@ -1,4 +1,4 @@
-"""Our own load generator as a process beside the broker, as the loads use it."""
+"""Our load generator as a process beside the broker, as the loads use it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ QUICK_WARMUP_SECONDS: Final = 6
 _numbers = itertools.count()
 
 Figures = Mapping[str, float]
-"""The fields of `bench.generator.tally.Figures` by their names."""
+"""The fields of `bench.generator.tally.Figures` by name."""
 
 
 def generate(broker: Broker, mode: str, **wishes: Any) -> Figures:
-    """One run of the generator; AssertionError with its sentence when it failed."""
+    """Runs the generator once; AssertionError with its message if it failed."""
     command = [sys.executable, "-m", "bench.generator", "--json", "--mode", mode]
     command += ["--bootstrap", broker.bootstrap_servers]
     command += ["--broker-pid", str(broker.process.pid)]
@@ -55,18 +55,18 @@ def generate(broker: Broker, mode: str, **wishes: Any) -> Figures:
 
 
 def generate_once(broker: Broker, mode: str, **wishes: Any) -> Figures:
-    """A run that starts even, and whose topic is deleted behind it."""
+    """Runs the generator from an even start, and deletes its topic afterwards."""
     if wanted := wishes.get("max_bytes"):
         wishes["max_bytes"] = most_bytes(wanted)
-        # The warm-up writes too.
+        # The warm-up writes as well.
         wishes["room_bytes"] = int(wishes["max_bytes"] * (1 + WARMUP_SHARE))
     write_back()
-    # A name of its own: the one before may still be on its way out.
+    # A fresh name: the previous topic may still be in deletion.
     topic = str(wishes.setdefault("topic", f"generated-{next(_numbers)}"))
     try:
         figures = generate(broker, mode, **wishes)
     except BaseException:
-        # Why the run failed is what counts, and not that there was no topic to delete.
+        # The reason of the failed run matters, not that there was no topic to delete.
         with suppress(KafkaException):
             client.delete_topic(broker, topic)
         raise
@@ -76,7 +76,7 @@ def generate_once(broker: Broker, mode: str, **wishes: Any) -> Figures:
 
 @contextmanager
 def shared_broker(side: Side, scale: Scale) -> Iterator[Broker]:
-    """The broker that loads share. It stays, so there is nothing to end here."""
+    """The shared broker of several loads; there is nothing to stop at the end."""
 
     def warm_up(broker: Broker) -> None:
         seconds = scale.of(WARMUP_SECONDS, QUICK_WARMUP_SECONDS)

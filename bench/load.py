@@ -1,4 +1,4 @@
-"""What a load is: a name, what it measures, and a session per side that answers round by round."""
+"""A load: a name, its measures, and a session per side that runs round by round."""
 
 from __future__ import annotations
 
@@ -11,55 +11,55 @@ from typing import Literal
 from bench.sides import Side
 
 Values = Mapping[str, float]
-"""The numbers of one round, by the name of their measure."""
+"""The numbers of one round by measure."""
 Round = Callable[[int], Values]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of everything: `quick` for a look, otherwise for the record."""
+    """The amounts of a run: `quick` for a first impression, otherwise for publication."""
 
     quick: bool
     rounds: int | None = None
-    """How many of each load, where somebody wants another number than the load itself."""
+    """The number of repetitions of each load, if it is not the load's own."""
 
     def of(self, full: int, quick: int) -> int:
         return quick if self.quick else full
 
 
 Session = Callable[[Side, Scale, Path], AbstractContextManager[Round]]
-"""Gets a side ready for rounds; the folder is its own, and is deleted afterwards."""
+"""Prepares a side for rounds; the folder is private and deleted afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One number of a load, and what we want it to be."""
+    """One number of a load, and its goal."""
 
     name: str
     unit: str
     better: Literal["more", "less"]
     ratio: float | None = None
-    """What ours divided by theirs should reach (more), or stay under (less)."""
+    """The ratio of ours to theirs that should be reached (more) or not exceeded (less)."""
     limit: float | None = None
-    """What ours should reach, or stay under, whatever the others do."""
+    """The value that ours should reach or not exceed, whatever the others do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture of some measures of a load, a line per side."""
+    """A plot of some measures of a load, with a line per side."""
 
     name: str
-    """Of its file, without the ending."""
+    """The file name without its suffix."""
     title: str
     x_label: str
     y_label: str
     points: tuple[tuple[float, str], ...]
-    """Where a measure stands on the x axis, and its name."""
+    """The position of a measure on the x axis, and its label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One thing to measure."""
+    """One load."""
 
     name: str
     title: str
@@ -69,24 +69,25 @@ class Load:
     quick_rounds: int = 3
     warmup_seconds: int = 20
     quick_warmup_seconds: int = 8
-    """How long each side runs rounds that are not counted, one at least; 0 for none at all.
+    """The time of warm-up rounds per side, at least one round; 0 for none.
 
-    Virtual machines compile what runs often, so that Apache Kafka needs some seconds under load to
-    show what it can do.
+    Virtual machines compile code that runs often, so Apache Kafka reaches its speed only after some
+    seconds under load.
     """
     room_bytes: int = 0
-    """What a round writes, where it is so much that the memory for it should be at hand."""
+    """The bytes that a round writes, if they are so many that their memory should be touched
+    before."""
     quick_note: str = ""
-    """What the title promises and a quick run does not do."""
+    """The part of the title that a quick run leaves out."""
     plots: tuple[Plot, ...] = ()
     only_ours: bool = False
-    """Whether nothing but fencepost is asked, because the question makes no sense elsewhere."""
+    """Whether only fencepost is measured, because the question makes no sense elsewhere."""
     quick_only_ours: bool = False
-    """The same in a quick run only, because the other side takes too long."""
+    """The same for quick runs only, because the other side takes too long."""
     compares_builds: bool = False
-    """Whether fencepost's side `interpreted` takes part where it is wanted."""
+    """Whether the side `interpreted` takes part if it is requested."""
     in_quick: bool = True
-    """Whether a quick run has it when it was not asked for by name."""
+    """Whether a quick run includes it without naming it."""
 
     def rounds_at(self, scale: Scale) -> int:
         return scale.rounds or scale.of(self.rounds, self.quick_rounds)

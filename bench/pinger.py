@@ -1,14 +1,13 @@
-"""Asks a broker something small every few milliseconds, on a connection and in a process of its own, and notes the waits.
+"""Sends a small request to a broker every few milliseconds, from a separate process.
 
-    python -m bench.pinger 127.0.0.1:9092 PID    # until its input ends; then it prints the waits in ms as JSON
+    python -m bench.pinger 127.0.0.1:9092 PID    # at the end of its input: waits in ms as JSON
 
-Whatever keeps the broker's loop busy keeps the pings waiting. They are sent when they are due,
-whether those before are answered or not: else a stop of a second would count as one slow ping among
-many.
+A busy loop of the broker delays the pings. They are sent when they are due, even if earlier ones
+are unanswered: otherwise a stall of a second would count as one slow ping among many.
 
-On a machine where others work, a ping also waits for them. So the processor time that the broker's
-loop used while a ping was unanswered is noted too, where the system tells it: no neighbour adds to
-it. It does not count what the loop waited for a disk.
+On a shared machine a ping also waits for other programs. So the pinger also records the processor
+time of the broker's loop during each wait, if the system reports it. That does not include waits
+for a disk.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from tools.processes import die_with_the_parent
 INTERVAL_SECONDS: Final = 0.005
 PATIENCE_SECONDS: Final = 120.0
 LEAD_SECONDS: Final = 0.2
-"""Pings before and after what is measured: a stop at its very end must not be missed."""
+"""Pings before and after the operation: a stall at its very end must not be missed."""
 READY: Final = "ready"
 
 
 class Pings:
-    """What the pings waited, in milliseconds; filled when the pinging has ended."""
+    """The waits of the pings in milliseconds; complete when the pinger has ended."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
         self.busy: list[float] = []
-        """How much of its own processor time the broker's loop used in each wait."""
+        """The processor time that the broker's loop used during each wait."""
 
     @property
     def worst(self) -> float:
@@ -85,7 +84,7 @@ def pinging(address: str, pid: int) -> Iterator[Pings]:
 
 
 def ping(address: str, pid: int, is_over: TextIO) -> tuple[list[float], list[float]]:
-    """Pings until there is something to read in `is_over`, or it ends."""
+    """Pings until `is_over` is readable or ends."""
     host, _, port = address.rpartition(":")
     request = b"".join(
         encode_request(
@@ -128,7 +127,7 @@ def ping(address: str, pid: int, is_over: TextIO) -> tuple[list[float], list[flo
 
 
 def _processor_seconds(pid: int) -> float:
-    """Of the broker's first thread, which runs its loop; 0 where the system does not tell."""
+    """Processor time of the broker's first thread, which runs its loop; 0 if unknown."""
     try:
         with open(f"/proc/{pid}/task/{pid}/schedstat", "rb") as file:
             return int(file.read().split()[0]) / 1e9

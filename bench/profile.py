@@ -1,13 +1,13 @@
-"""Where a commit and where a megabyte go in the broker.
+"""Profiles of a commit and of a megabyte in the broker.
 
-By Python function (cProfile), by system call where strace is found, and by function of machine
-code, the kernel's too, where perf is found and may be used. cProfile knows nothing of compiled
-code: of a compiled fencepost (`FENCEPOST_SRC`, see `sides.py`) it shows what is not compiled, and
-perf shows the rest.
+By Python function (cProfile), by system call if strace is installed, and by function of machine
+code, the kernel's included, if perf is installed and permitted. cProfile does not see compiled
+code: of a compiled fencepost (`FENCEPOST_SRC`, see `sides.py`) it shows the interpreted part, and
+perf the rest.
 
-The load comes from our own generator, many producers at once, so that the broker has always
-something to do. cProfile and strace make everything slower, and what is small and often most of
-all: read the shares and the counts, and take the times from `make bench`.
+The load comes from our generator with many producers, so that the broker is always busy. cProfile
+and strace slow everything down, small frequent calls most of all: read the shares and counts, and
+take times from `make bench`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ SAMPLES_PER_SECOND: Final = 997
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One of something, many times."""
+    """One operation, many times."""
 
     what: str
     run: Callable[[Broker], float]
-    """Does it and returns how often."""
+    """Runs it and returns the count."""
 
 
 def _megabytes(broker: Broker) -> float:
@@ -142,7 +142,7 @@ def _by_machine_code(work: Work) -> None:
         try:
             _run(Path(folder), (*recorder, "--", *fencepost_python()), work)
         except DiedEarlyError as refused:
-            # Many systems allow it to nobody but root.
+            # Many systems permit it only to root.
             print(f"\nmachine code: left out, perf may not be used here\n{refused}")
             return
         for sort in ("dso", "dso,symbol"):
@@ -151,7 +151,7 @@ def _by_machine_code(work: Work) -> None:
 
 
 def _samples(output: Path, sort: str) -> list[str]:
-    """The lines of perf's table, the costly ones first."""
+    """The lines of perf's table, the most expensive first."""
     command = ["perf", "report", "-i", str(output), "--stdio", "--no-children", "--sort", sort]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = (line.rstrip(" -") for line in done.stdout.splitlines())
@@ -159,7 +159,7 @@ def _samples(output: Path, sort: str) -> list[str]:
 
 
 def _calls(table: str) -> Iterator[tuple[str, int, float]]:
-    """Name, number and microseconds each, from the table of `strace -c`: the costly ones first."""
+    """Name, count and microseconds per call from `strace -c`, the most expensive first."""
     for line in table.splitlines():
         cells = line.split()
         if len(cells) >= 5 and cells[0][:1].isdigit() and cells[-1] != "total":
@@ -170,14 +170,14 @@ def _run(folder: Path, python: Sequence[str], work: Work) -> float:
     listen = f"127.0.0.1:{free_port()}"
     with FencepostProcess(folder / "data", listen=listen, python=python) as broker:
         count = work.run(broker)
-        # Stopped here and cleanly: the profiler writes its file on the way out.
+        # A clean stop: the profiler writes its file at exit.
         _interrupt(broker)
     assert count, f"not one {work.what} was done"
     return count
 
 
 def _interrupt(broker: FencepostProcess) -> None:
-    """Stops the broker itself, which is a child where a tracer stands in front of it."""
+    """Stops the broker itself, which is a child if a tracer runs it."""
     children = Path(f"/proc/{broker.process.pid}/task/{broker.process.pid}/children")
     pids = children.read_text().split() if children.exists() else []
     if pids:

@@ -2,9 +2,8 @@
 
     python -m bench.redraw
 
-For when the drawing has changed and the figures have not. A cell of a table has the median with the
-least and the most round, to three digits: all that a plot shows. What is not in the table is not
-drawn.
+For a change of the drawing without new figures. A cell of a table has the median with the smallest
+and largest round, to three digits: all that a plot shows. What is not in the table is not drawn.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Table = dict[str, dict[str, str]]
 
 
 def redraw(page: Path = PAGE) -> list[Path]:
-    """Writes every plot for which the page's details have figures; returns what was written."""
+    """Writes every plot that has figures in the details; returns the files."""
     tables = dict(_tables(details_of(page).read_text()))
     written = []
     for load in LOADS:
@@ -39,7 +38,7 @@ def redraw(page: Path = PAGE) -> list[Path]:
 
 
 def _tables(text: str) -> Iterator[tuple[str, Table]]:
-    """Each heading of the third rank with the measures of the table below it."""
+    """Each heading of level 3 with the measures of the table below it."""
     for section in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
         title, *lines = section.splitlines()
         rows = [

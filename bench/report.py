@@ -1,4 +1,4 @@
-"""What was measured, for people (a table, ratios first) and for machines (JSON)."""
+"""Results for people (a table, ratios first) and for machines (JSON)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bench.sides import FENCEPOST, KAFKA, Side
 
 
 def values_of(result: Result, side: Side, measure: Measure) -> list[float]:
-    """What the rounds of a side said about it; a measure may be left out where it would take too long."""
+    """The numbers of a side's rounds; a measure may be missing where it would take too long."""
     rounds = result.rounds.get(side.name, [])
     return [one[measure.name] for one in rounds if measure.name in one]
 
@@ -45,10 +45,9 @@ def ratio(result: Result, measure: Measure) -> float | None:
 
 
 def verdict(result: Result, measure: Measure) -> str:
-    """Whether what was wanted holds, and whether all rounds agree about it; nothing where nothing was wanted.
+    """Whether the goal is met, and by all rounds; empty without a goal.
 
-    A median that passes while some rounds do not is no proof, least of all on a machine where
-    others work.
+    A median that passes while some rounds fail proves little, least of all on a shared machine.
     """
     holds = [
         value >= wish if measure.better == "more" else value <= wish
@@ -69,7 +68,7 @@ def verdict(result: Result, measure: Measure) -> str:
 
 
 def _wished(result: Result, measure: Measure) -> list[tuple[list[float], float]]:
-    """The numbers of all rounds beside what they should reach or stay under."""
+    """The numbers of all rounds beside the goal."""
     ours = values_of(result, FENCEPOST, measure)
     wishes = [(ratios(result, measure), measure.ratio), (ours, measure.limit)]
     return [(values, wish) for values, wish in wishes if values and wish is not None]
@@ -135,7 +134,7 @@ def _number(value: float) -> str:
 
 
 def as_json(results: Sequence[Result], sides: Sequence[Side], *, quick: bool) -> dict[str, Any]:
-    """Everything that was measured, with where and when."""
+    """All results, with machine and time."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
@@ -170,7 +169,7 @@ def _load_json(result: Result) -> dict[str, Any]:
 
 
 def busy() -> str | None:
-    """A sentence when others work on this machine too."""
+    """A warning if other work runs on this machine."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load < cores / 2:
         return None
@@ -181,7 +180,7 @@ def busy() -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """What it was measured on."""
+    """The machine."""
     import confluent_kafka
 
     return {

@@ -1,4 +1,4 @@
-"""Lets the sides take turns at each load."""
+"""Runs the loads, with the sides in turns."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from bench.sides import INTERPRETED, KAFKA, Side
 from tools.apache_kafka import UnavailableError
 
 FIRST_WARMUP: Final = 1000
-"""Rounds that warm up have numbers of their own, because rounds name their topics by them."""
+"""Warm-up rounds have separate numbers, because rounds name their topics by them."""
 
 
 @dataclass(slots=True)
 class Result:
-    """The rounds of a load by side; a side that failed has its sentence instead."""
+    """The rounds of a load by side; a side that failed has its message instead."""
 
     load: Load
     scale: Scale
     rounds: dict[str, list[Values]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     left_out: str = ""
-    """Why it could not be run here at all, in a sentence."""
+    """Why the load could not run at all."""
     seconds: float = 0.0
-    """How long it took, everything included."""
+    """The duration of everything."""
 
 
 def run_load(
     load: Load, sides: Sequence[Side], scale: Scale, progress: Callable[[str], None]
 ) -> Result:
-    """All rounds of one load on all sides, in turns."""
+    """Runs all rounds of one load on all sides, in turns."""
     sides = taking_part(load, sides, scale)
     result = Result(load, scale, {side.name: [] for side in sides})
     started = time.monotonic()
@@ -62,7 +62,7 @@ def _run_rounds(result: Result, sides: Sequence[Side], progress: Callable[[str],
             with _guarded(result, side):
                 _warm_up(load, scale, run)
         for number in range(load.rounds_at(scale)):
-            # Who begins changes from round to round.
+            # The first side changes from round to round.
             for side in list(sessions) if number % 2 == 0 else list(reversed(sessions)):
                 progress(f"{side.title}, round {number + 1}")
                 if side.name not in result.failures:
@@ -71,7 +71,7 @@ def _run_rounds(result: Result, sides: Sequence[Side], progress: Callable[[str],
 
 
 def taking_part(load: Load, sides: Sequence[Side], scale: Scale) -> list[Side]:
-    """The sides that this load asks."""
+    """The sides of this load."""
     alone = load.only_ours or (scale.quick and load.quick_only_ours)
     left_out = {KAFKA.name} if alone else set()
     if not load.compares_builds:
@@ -80,7 +80,7 @@ def taking_part(load: Load, sides: Sequence[Side], scale: Scale) -> list[Side]:
 
 
 def steps(load: Load, sides: Sequence[Side], scale: Scale) -> int:
-    """How often `run_load` tells of its progress."""
+    """The number of progress reports of `run_load`."""
     return len(taking_part(load, sides, scale)) * (2 + load.rounds_at(scale))
 
 
@@ -101,7 +101,7 @@ def _run(load: Load, run: Round, number: int) -> Values:
 
 @contextmanager
 def _guarded(result: Result, side: Side) -> Iterator[None]:
-    """A side that fails is reported as such, and the others go on; what is not to be had here ends the load."""
+    """Reports a side that fails and continues with the others; a missing tool ends the load."""
     try:
         yield
     except UnavailableError:

@@ -1,8 +1,8 @@
-"""The brokers that are measured.
+"""The measured brokers.
 
-fencepost is run from this checkout's `src`, or from the folder that `FENCEPOST_SRC` names, a
-compiled one say. The side `interpreted` is always run from `src`, so that the two can stand beside
-each other: `--sides fencepost,interpreted,kafka`.
+fencepost runs from this checkout's `src`, or from the folder in `FENCEPOST_SRC`, such as a compiled
+one. The side `interpreted` always runs from `src`, so that the two can be compared: `--sides
+fencepost,interpreted,kafka`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tools.fencepost_process import FencepostProcess
 from tools.processes import ServerProcess, free_port
 
 KAFKA_HEAP: Final = "1g"
-"""What Kafka's own start script gives it."""
+"""The heap of Kafka's own start script."""
 KAFKA_DELETES_SOON: Final = {
     "log.segment.delete.delay.ms": "200",
     "log.initial.task.delay.ms": "500",
 }
-"""Apache Kafka keeps the files of a deleted topic for a minute, so that rounds would fill ever more
+"""Apache Kafka keeps the files of a deleted topic for a minute, so rounds would fill ever more
 memory."""
 SOURCE_VARIABLE: Final = "FENCEPOST_SRC"
 
@@ -43,7 +43,7 @@ class Broker(Protocol):
 
 
 class Side:
-    """A broker that can be started, again and again, over folders that it is given."""
+    """A broker that can be started repeatedly, on given folders."""
 
     def __init__(self, name: str, title: str, start: Callable[[Path, int, bool], Broker]) -> None:
         self.name = name
@@ -53,11 +53,11 @@ class Side:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self, data: Path, *, wait: bool = True) -> Broker:
-        """Starts it over that folder; without `wait` it is not ready yet, and only its process exists."""
+        """Starts it on that folder; without `wait` it may not be ready yet."""
         return self._start(data, free_port(), wait)
 
     def shared(self, warm_up: Callable[[Broker], None]) -> Broker:
-        """The one broker for all loads that do not need one of their own, warmed up when it was started."""
+        """The shared broker for all loads that do not need a fresh one, warmed up at its start."""
         if self._shared is None or not self._shared.process.is_alive:
             self.close()
             self._folder = tempfile.TemporaryDirectory(prefix="fencepost-bench-")
@@ -66,7 +66,7 @@ class Side:
         return self._shared
 
     def close(self) -> None:
-        """Stops the shared broker, if there is one, and deletes what it wrote."""
+        """Stops the shared broker, if there is one, and deletes its data."""
         if self._shared is not None:
             self._shared.stop()
         if self._folder is not None:
@@ -75,7 +75,7 @@ class Side:
 
 
 def fencepost_python(source: Path | None = None) -> tuple[str, ...]:
-    """The interpreter with that folder, or the one that `FENCEPOST_SRC` names, in front of all others."""
+    """The interpreter, with that folder or `FENCEPOST_SRC` first on its path."""
     wanted = source or Path(os.environ.get(SOURCE_VARIABLE) or ROOT / "src").resolve()
     if not (wanted / "fencepost").is_dir():
         raise UnavailableError(f"there is no fencepost in {wanted}, which {SOURCE_VARIABLE} names")
@@ -103,7 +103,7 @@ KAFKA: Final = Side("kafka", f"Apache Kafka {VERSION}", _start_kafka)
 
 
 def available(names: list[str], say: Callable[[str], None]) -> list[Side]:
-    """The wanted sides that can be had here; the others are left out with a word."""
+    """The requested sides that are available here; the others are skipped with a message."""
     known = {side.name: side for side in (FENCEPOST, KAFKA, INTERPRETED)}
     for name in names:
         if name not in known:

@@ -1,10 +1,9 @@
-"""Spark beside Spark: one session and one Apache Kafka that two pipelines use in turns.
+"""Spark beside Spark: one session and one Apache Kafka for two pipelines in turns.
 
-The sides of a Spark load are pipelines and not brokers: fencepost's source and sink on one side,
-Spark's own connector on the other, in the column of Apache Kafka. Both run in one session with two
-cores against the same Apache Kafka, so that nothing differs but the pipeline. The connector comes
-from Maven Central, once, into build/. It gets the settings with which it was fastest here;
-fencepost's pipeline gets none.
+The sides of a Spark load are pipelines, not brokers: fencepost's source and sink, and Spark's own
+connector in the column of Apache Kafka. Both run in one session with two cores against the same
+Apache Kafka, so that only the pipeline differs. The connector comes from Maven Central, once, into
+build/. It has the settings with which it was fastest here; fencepost's pipeline has defaults.
 """
 
 from __future__ import annotations
@@ -31,33 +30,33 @@ QUERY_SECONDS: Final = 300
 
 _FASTEST: Final = {"kafka.linger.ms": "5", "kafka.batch.size": "131072"}
 _FASTEST_SOURCE: Final = {"kafka.fetch.max.wait.ms": "10"}
-"""With Kafka's default of 500 ms Spark's consumer waits that long at the end of every range that it
-reads: a constant in every batch, which says nothing about its speed. fencepost's source gets the
-same, and does not change by it."""
+"""With Kafka's default of 500 ms, Spark's consumer waits that long at the end of every range: a
+constant in every batch that hides its speed. fencepost's source gets the same setting, which does
+not affect it."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """Where both pipelines play."""
+    """The session and broker of both pipelines."""
 
     session: SparkSession
     broker: Broker
     folder: Path
     _ends: ExitStack
     topics: set[str] = field(default_factory=set)
-    """What has been filled to be read, by the loads that read."""
+    """The topics that were filled, for the loads that read."""
 
     def close(self) -> None:
         self._ends.close()
 
     def checkpoint(self) -> str:
-        """A folder that no query has used."""
+        """A fresh folder."""
         return tempfile.mkdtemp(prefix="checkpoint-", dir=self.folder)
 
-    # Rows to write, and where they go.
+    # Rows to write, and their topic.
 
     def rows(self, count: int, value_bytes: int) -> DataFrame:
-        """A stream of batches of so many rows, each with a short key and a value of that size."""
+        """A stream of batches of that many rows, each with a short key and a value of that size."""
         value = os.urandom(value_bytes).hex()
         numbers = (
             self.session.readStream.format("rate-micro-batch")
@@ -70,7 +69,7 @@ class Stage:
         )
 
     def writing(self, side: Side, rows: DataFrame, topic: str) -> DataStreamWriter:
-        """The sink of this side."""
+        """The sink of one side."""
         if side is not FENCEPOST:
             options = {**_FASTEST, "kafka.bootstrap.servers": self.broker.bootstrap_servers}
             return rows.writeStream.format("kafka").options(topic=topic, **options)
@@ -80,7 +79,7 @@ class Stage:
         return rows.writeStream.foreachBatch(sink)
 
     def in_batches(self, side: Side, rows: DataFrame, topic: str) -> DataStreamWriter:
-        """The sink of this side in foreachBatch."""
+        """The sink of one side in foreachBatch."""
         if side is FENCEPOST:
             return self.writing(side, rows, topic)
         options = {**_FASTEST, "kafka.bootstrap.servers": self.broker.bootstrap_servers}
@@ -91,7 +90,7 @@ class Stage:
         return rows.writeStream.foreachBatch(write)
 
     def reading(self, side: Side, topic: str) -> DataFrame:
-        """The source of this side, over all of a topic."""
+        """The source of one side, over a whole topic."""
         reader = self.session.readStream.format("fencepost" if side is FENCEPOST else "kafka")
         return (
             reader.option("kafka.bootstrap.servers", self.broker.bootstrap_servers)
@@ -103,7 +102,7 @@ class Stage:
         )
 
     def run_once(self, writer: DataStreamWriter) -> dict[str, Any]:
-        """Everything that is there as one batch: the progress that Spark reports of it."""
+        """Runs everything as one batch; returns Spark's progress report."""
         query = (
             writer.option("checkpointLocation", self.checkpoint())
             .trigger(availableNow=True)
@@ -122,14 +121,14 @@ _open: list[Stage] = []
 
 
 def stage() -> Stage:
-    """The stage of this process, made by the first load that needs it: what was compiled for one warms up the next."""
+    """The stage of this process, created by the first load that needs it."""
     if not _open:
         _open.append(_build())
     return _open[0]
 
 
 def close_stage() -> None:
-    """Ends what `stage` has started, and deletes what it has written."""
+    """Stops what `stage` has started, and deletes its data."""
     while _open:
         _open.pop().close()
 
@@ -154,7 +153,7 @@ def _build() -> Stage:
 def _session(jars: str, folder: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    # Workers are started with this path, also where fencepost is not installed.
+    # Workers start with this path, even if fencepost is not installed.
     paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     settings = {
@@ -177,10 +176,10 @@ def _session(jars: str, folder: Path) -> SparkSession:
 
 
 def seconds_of(progress: dict[str, Any]) -> float:
-    """How long a batch took, from its trigger to its commit."""
+    """The duration of a batch, from its trigger to its commit."""
     return float(progress["durationMs"]["triggerExecution"]) / 1000
 
 
 def written(broker: Broker, topic: str) -> int:
-    """How many offsets a topic has."""
+    """The number of offsets in a topic."""
     return client.end_offsets(broker, topic, PARTITIONS)

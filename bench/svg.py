@@ -1,9 +1,9 @@
 """Line plots as SVG, for docs/performance.md.
 
-A plot has a line per side with the medians, and a thin bar through each point from the least to the
-most round. A line joins two points only where nothing lies between them that another side measured:
-what was not measured is not drawn. A point without a neighbour says its value; each line says its
-name and last value where it ends. `desc` says in words what is shown.
+A plot has a line per side with the medians, and a thin bar through each point from the smallest to
+the largest round. A line joins two points only if no other side was measured between them: what was
+not measured is not drawn. An isolated point shows its value; each line shows its name and last
+value at its end. `desc` describes the plot in words.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ TOP: Final = 76
 BOTTOM: Final = 56
 TICKS: Final = 5
 WIDE: Final = 30.0
-"""Points that are further apart than this (largest to smallest) need more than a linear axis."""
+"""Points further apart than this (largest to smallest) need more than a linear axis."""
 LABEL_HEIGHT: Final = 16
 LABEL_GAP: Final = 10
-"""Between a point and its label, and between the axis and the first point."""
+"""Distance between a point and its label, and between the axis and the first point."""
 
 
 class Point(NamedTuple):
-    """The median of the rounds at a place, and how far they were apart."""
+    """The median of the rounds at a position, and their spread."""
 
     x: float
     median: float
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """From values to places in the picture."""
+    """Maps values to positions in the picture."""
 
     x: Callable[[float], float]
     y: Callable[[float], float]
@@ -61,7 +61,7 @@ class _Axes:
     right: float
 
     def are_neighbours(self, one: Point, other: Point) -> bool:
-        """Whether nobody measured anything between two points."""
+        """Whether no side was measured between two points."""
         return not any(one.x < x < other.x for x in self.x_values)
 
 
@@ -95,7 +95,7 @@ def _axes(lines: Sequence[Line]) -> _Axes:
 
 
 def _x_axis(xs: Sequence[float], right: float) -> Callable[[float], float]:
-    """Linear where the points are close together, logarithmic where they are not, in equal steps where 0 is one of them."""
+    """Linear for close points, logarithmic for others, in equal steps if one of them is 0."""
     first, width = LEFT + LABEL_GAP, right - LEFT - LABEL_GAP
     positive = [x for x in xs if x > 0]
     if len(xs) == 1:
@@ -145,7 +145,7 @@ def _draw(number: int, line: Line, axes: _Axes) -> Iterator[str]:
 
 
 def _runs(line: Line, axes: _Axes) -> list[list[Point]]:
-    """The points in groups: within a group nothing that was measured elsewhere is missing."""
+    """The points in groups without gaps that another side has measured."""
     runs = [[line.points[0]]]
     for before, point in pairwise(line.points):
         if axes.are_neighbours(before, point):
@@ -156,7 +156,7 @@ def _runs(line: Line, axes: _Axes) -> list[list[Point]]:
 
 
 def _names(lines: Sequence[Line], axes: _Axes) -> Iterator[str]:
-    """Each line's name and last value behind its last point, moved apart where they would meet."""
+    """Each line's name and last value after its last point, moved apart if they overlap."""
     wanted = sorted((axes.y(line.points[-1].median), n) for n, line in enumerate(lines))
     for y, (_, number) in zip(_apart([y for y, _ in wanted]), wanted, strict=True):
         x = axes.x(lines[number].points[-1].x) + LABEL_GAP
@@ -164,7 +164,7 @@ def _names(lines: Sequence[Line], axes: _Axes) -> Iterator[str]:
 
 
 def _apart(places: Sequence[float]) -> list[float]:
-    """Places from top to bottom with room for a label at each, none below the axis."""
+    """Positions from top to bottom with room for a label at each, none below the axis."""
     found: list[float] = []
     for place in places:
         found.append(max(place, found[-1] + LABEL_HEIGHT) if found else place)
@@ -176,7 +176,7 @@ def _apart(places: Sequence[float]) -> list[float]:
 
 
 def number_text(value: float) -> str:
-    """A number as short as it can be read."""
+    """A number in short form."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.3g}"

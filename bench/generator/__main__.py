@@ -1,4 +1,4 @@
-"""python -m bench.generator: one run against a broker, figures as text or JSON."""
+"""python -m bench.generator: one run against a broker, with figures as text or JSON."""
 
 from __future__ import annotations
 
@@ -92,6 +92,6 @@ def _times(what: str, p50: float, p99: float) -> str:
 
 
 if __name__ == "__main__":
-    # There are no cycles here, and a collection would show in the latencies.
+    # There are no reference cycles here, and a collection would show in the latencies.
     gc.disable()
     sys.exit(main())

@@ -1,8 +1,8 @@
-"""Replies, read only as far as they decide.
+"""Replies, decoded only as far as needed.
 
-Where the error codes of a reply stand follows from the request (how many topics and partitions, how
-long their names are), so the wire room encodes a reply of the same shape once, and the places are
-looked up in it.
+The positions of the error codes in a reply follow from the request (the number of topics and
+partitions, the length of their names). So the wire room encodes one reply of the same shape, and
+the positions are looked up in it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ COORDINATOR_COMES: Final = tuple(
         ErrorCode.NOT_COORDINATOR,
     )
 )
-"""What a coordinator says that is not ready yet."""
+"""The errors of a coordinator that is not ready yet."""
 NO_ERROR: Final = b"\x00\x00"
 _SOME_CODE: Final = 0x5A5E
 _IDENTITY: Final = struct.Struct(">qh")
 
 
 class RefusedError(Exception):
-    """The broker answered with an error that nobody retries; the figures would mean nothing."""
+    """The broker answered with an error that clients do not retry; the run is invalid."""
 
 
 class Identity(NamedTuple):
@@ -54,12 +54,12 @@ class Identity(NamedTuple):
 
 
 class Answer:
-    """The shape of the replies to one kind of request."""
+    """The layout of the replies to one kind of request."""
 
     __slots__ = ("_first", "_places", "what")
 
     def __init__(self, what: str, api: ApiKey, version: int, form: Any) -> None:
-        """`form` has an impossible error code wherever one can be."""
+        """`form` is a reply with an impossible error code in every place for one."""
         self.what = what
         data = b"".join(encode_response(api, version, 0, form))
         places = []
@@ -72,7 +72,7 @@ class Answer:
         self._places = tuple(slice(place, place + 2) for place in places)
 
     def error_in(self, reply: bytes) -> bytes:
-        """The first error of a reply as its two bytes; NO_ERROR when all went well."""
+        """The first error of a reply as its two bytes; NO_ERROR if there is none."""
         for place in self._places:
             if (code := reply[place]) != NO_ERROR:
                 return code

@@ -1,4 +1,4 @@
-"""Many transactional ids on few connections: known to the broker, or each with a transaction that stays open."""
+"""Many transactional ids on few connections: idle, or each with an open transaction."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from bench.generator.scripts import PRODUCE_TV2, Asker
 
 INIT_VERSION: Final = 5
 LONGEST_TIMEOUT_MS: Final = 900_000
-"""Kafka's transaction.max.timeout.ms: nothing that is left open may end by itself while others
-measure."""
+"""Kafka's transaction.max.timeout.ms: no open transaction may time out during the measurement."""
 _RETRIED: Final = (CONCURRENT_TRANSACTIONS, *COORDINATOR_COMES)
 
 

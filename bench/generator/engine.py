@@ -1,14 +1,14 @@
 """All connections of a run on one epoll.
 
-A script is a Python generator. It sends by itself and yields to wait: for the next reply with a
-bare `yield` (it is resumed with the bytes), for a while with `yield seconds` (it is resumed with
-None). It is resumed with None as well when a request that the socket did not take at once has gone
-out. While such a rest is there nothing may be sent, because the frame it belongs to is changed in
-place for the next request; so replies are left alone until then, and scripts that send ahead look
-at `rest` first.
+A script is a Python generator. It sends requests itself and yields to wait: a bare `yield` waits
+for the next reply (and is resumed with its bytes), `yield seconds` waits for a time (and is resumed
+with None). It is also resumed with None when the rest of a request has been sent that the socket
+did not accept at once. While there is such a rest nothing may be sent, because its frame is changed
+in place for the next request; so replies are not read until then, and scripts that send ahead check
+`rest` first.
 
-A run has three parts: the scripts run until the warm-up is over, then the tally begins anew, and
-when the time is up the figures are taken and every script ends what it has begun, so that no
+A run has three parts: the scripts run until the warm-up is over; then the tally starts from zero;
+when the time is up the figures are taken, and every script ends what it has begun, so that no
 transaction stays open.
 """
 
@@ -31,23 +31,22 @@ Script = Generator[float | None, bytes | None, None]
 
 RECEIVE_BYTES: Final = 256 * 1024
 SILENCE_SECONDS: Final = 60.0
-"""A broker that says nothing for so long to anyone has failed."""
+"""A broker that answers no connection for longer has failed."""
 WARMUP_SHARE: Final = 0.25
-"""Of the bytes that may be written: no more than that before the time that counts."""
+"""The part of the bytes that may be written before the measured time."""
 _received = memoryview(bytearray(RECEIVE_BYTES))
-"""Where every reply lands first: a buffer of its own for each would cost more than the call
-itself."""
+"""Receives every reply first: a buffer for each would cost more than the call itself."""
 _READ: Final = getattr(select, "EPOLLIN", 1)
 _WRITE: Final = getattr(select, "EPOLLOUT", 4)
 _MAX_CORRELATION: Final = 0x7FFFFFFF
 _unpack_head = struct.Struct(">ii").unpack_from
-"""Of a reply: the size of what follows, and whose it is."""
+"""The header of a reply: its size and correlation id."""
 _HEAD_BYTES: Final = 8
 _pack_correlation = struct.Struct(">i").pack_into
 
 
 class Connection:
-    """One socket, what is left of the last request, and the beginning of a reply."""
+    """One socket, the rest of the last request, and the beginning of a reply."""
 
     __slots__ = (
         "_answered",
@@ -62,7 +61,7 @@ class Connection:
     )
 
     resume: Callable[[bytes | None], float | None]
-    """Lets its script go on with a reply, or with None."""
+    """Resumes its script with a reply, or with None."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address)
@@ -77,7 +76,7 @@ class Connection:
         self.rest: memoryview | None = None
 
     def join(self, epoll: select.epoll) -> int:
-        """Takes part in this epoll from now on; returns the number that stands for it there."""
+        """Registers with this epoll; returns the file descriptor."""
         self._epoll = epoll
         epoll.register(self._socket, _READ)
         return self._socket.fileno()
@@ -96,7 +95,7 @@ class Connection:
             self._epoll.modify(self._socket, _WRITE)
 
     def flush(self) -> bool:
-        """Sends on; True when nothing is left."""
+        """Sends the rest of a request; True when nothing is left."""
         assert self.rest is not None
         assert self._epoll is not None
         sent = self._send(self.rest)
@@ -108,12 +107,12 @@ class Connection:
         return True
 
     def receive(self) -> list[bytes]:
-        """The replies that are complete, each with its size in front; they come in the order of the requests."""
+        """The complete replies, each with its size in front, in the order of the requests."""
         count = self._receive_into(_received)
         if count >= _HEAD_BYTES and not self._partial:
             size, correlation = _unpack_head(_received)
             if size == count - 4:
-                # One whole reply, as nearly always.
+                # One complete reply: the usual case.
                 self._expect(correlation)
                 return [bytes(_received[:count])]
         if not count:
@@ -122,7 +121,7 @@ class Connection:
         return self._cut()
 
     def _cut(self) -> list[bytes]:
-        """Takes the whole replies from what has arrived so far."""
+        """Splits off the complete replies."""
         data = self._partial
         replies = []
         start = 0
@@ -152,7 +151,7 @@ class Engine:
     def __init__(self) -> None:
         self.tally = Tally()
         self.is_over = False
-        """Whether scripts must come to their end."""
+        """Whether scripts must finish."""
         if not hasattr(select, "epoll"):
             raise RefusedError("the generator needs epoll, which only Linux has")
         self._epoll = select.epoll()
@@ -167,7 +166,7 @@ class Engine:
         script: Callable[[Connection, int], Script],
         job: Job,
     ) -> Figures:
-        """Gives every connection its script and lets them run so long; scripts that end earlier end the run."""
+        """Runs a script per connection for that time; scripts that end earlier end the run."""
         stages = _Stages(self, job)
         self._running = len(connections)
         for number, connection in enumerate(connections):
@@ -184,9 +183,9 @@ class Engine:
         return stages.figures()
 
     def _serve(self, stages: _Stages) -> None:
-        """Serves whoever is ready, until all scripts have ended.
+        """Serves ready connections until all scripts have ended.
 
-        Most of what a request costs is spent here.
+        Most of the cost of a request is spent here.
         """
         poll, connections, alarms = self._epoll.poll, self._connections, self._alarms
         while self._running:
@@ -221,7 +220,7 @@ class Engine:
 
 
 class _Stages:
-    """Warm-up, the time that counts, the end."""
+    """Warm-up, measured time, end."""
 
     def __init__(self, engine: Engine, job: Job) -> None:
         self._engine = engine
@@ -234,7 +233,7 @@ class _Stages:
         self._is_warm = job.warmup_seconds == 0
 
     def look(self) -> None:
-        """Goes on to the next stage when it is time."""
+        """Enters the next stage when it is time."""
         engine = self._engine
         if self._figures is not None:
             return

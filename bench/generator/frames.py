@@ -1,7 +1,7 @@
-"""Requests as bytes that are sent many times, with the places where they change.
+"""Requests as bytes that are sent many times, with the positions of their changing fields.
 
 The wire room builds a request with values that occur nowhere else; where these are found, the real
-ones are written later.
+values are written later.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from fencepost.wire.forms.produce import PartitionProduceData, ProduceRequest, T
 CLIENT_ID: Final = "bench"
 TIMEOUT_MS: Final = 30_000
 CORRELATION_AT: Final = 8
-"""Behind the size, the API key and the version."""
+"""The position after the size, the API key and the version."""
 
-# Numbers that stand for what is not known yet; no part of another field looks like them.
+# Placeholders for unknown values; no part of another field looks like them.
 _SOME_PARTITION: Final = 0x5AFE0000
 _SOME_PRODUCER_ID: Final = 0x5AFE5AFE5AFE5AFE
 _SOME_EPOCH: Final = 0x5A5E
@@ -39,7 +39,7 @@ _CRC_AT: Final = 17
 _PRODUCER_AT: Final = 43
 _PRODUCER_BYTES: Final = 14
 TABLE_WORTH_BYTES: Final = 32 * 1024
-"""From here on it is cheaper to compute how the checksum changes than to compute it again."""
+"""From this size on, updating the checksum is cheaper than computing it again."""
 
 _pack_int32 = struct.Struct(">i").pack_into
 _pack_crc = struct.Struct(">I").pack_into
@@ -52,14 +52,14 @@ def _bytes_of(api: ApiKey, version: int, form: Any) -> bytearray:
 
 
 def _place(data: bytearray, wanted: bytes, start: int = 0) -> int:
-    """Where these bytes stand first."""
+    """The position of the first occurrence of these bytes."""
     found = data.find(wanted, start)
     assert found >= 0, f"{wanted[:16].hex()} is not in the request"
     return found
 
 
 def _some(spread: int) -> list[int]:
-    """Partitions that are not known yet."""
+    """Placeholders for partitions."""
     return [_SOME_PARTITION + number for number in range(spread)]
 
 
@@ -69,7 +69,7 @@ def _identity_place(data: bytearray) -> int:
 
 @lru_cache(maxsize=1)
 def _crc_tables(batch: bytes) -> tuple[int, list[list[int]]]:
-    """The checksum of a batch, and for each byte of its producer by how much any other value would change it.
+    """The checksum of a batch, with a table of changes for each byte of the producer's fields.
 
     All producers of a run send the same batch, so they share the tables.
     """
@@ -88,7 +88,7 @@ def _crc_tables(batch: bytes) -> tuple[int, list[list[int]]]:
 
 
 def _checksum(original: bytes, batch: memoryview) -> Callable[[], int]:
-    """What computes the checksum of a batch of which nothing but the producer changes."""
+    """Computes the checksum of a batch in which only the producer's fields change."""
     if len(batch) < TABLE_WORTH_BYTES:
         checked = batch[CRC_START:]
         return lambda: crc32c(checked)
@@ -105,12 +105,12 @@ def _checksum(original: bytes, batch: memoryview) -> Callable[[], int]:
 
 
 def _together(bits: list[int], flipped: int) -> int:
-    """How a checksum changes when these bits of a byte are flipped: a CRC is linear, so each does its own part."""
+    """The change of a checksum when bits of one byte are flipped: a CRC is linear."""
     return reduce(xor, (part for bit, part in enumerate(bits) if flipped >> bit & 1), 0)
 
 
 class ProduceFrame:
-    """A Produce request with one batch for each of some partitions that follow each other."""
+    """A Produce request with one batch for each of some consecutive partitions."""
 
     __slots__ = ("_batches", "_checksum", "_partitions", "data")
 
@@ -136,7 +136,7 @@ class ProduceFrame:
         self._checksum = _checksum(batch, self._batches[0])
 
     def _places(self, batch: bytes, spread: int) -> tuple[tuple[int, ...], tuple[memoryview, ...]]:
-        """Where the partitions' numbers stand, and the batches; searched in turns, because a batch holds any bytes."""
+        """Finds partition indexes and batches in turn, as a batch may hold any bytes."""
         view = memoryview(self.data)
         partitions: list[int] = []
         batches: list[memoryview] = []
@@ -149,23 +149,23 @@ class ProduceFrame:
         return tuple(partitions), tuple(batches)
 
     def address(self, first: int, of: int) -> None:
-        """Sends it to these partitions from now on: `first` and those behind it, round the topic's `of`."""
+        """Sets the partitions: `first` and those after it, modulo `of`."""
         for place in self._partitions:
             _pack_int32(self.data, place, first)
             first = (first + 1) % of
 
     def seal(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """Makes the batches the next ones of their producer."""
+        """Gives the batches the next sequences of their producer."""
         for batch in self._batches:
             _pack_producer(batch, _PRODUCER_AT, producer_id, producer_epoch, sequence)
-        # They are all alike.
+        # They are all equal.
         crc = self._checksum()
         for batch in self._batches:
             _pack_crc(batch, _CRC_AT, crc)
 
 
 class AddPartitionsFrame:
-    """An AddPartitionsToTxn request as clients of the older protocol send it."""
+    """An AddPartitionsToTxn request of the older protocol."""
 
     __slots__ = ("_identity", "_partitions", "data")
     VERSION: Final = 3
@@ -213,7 +213,7 @@ class EndFrame:
 
 
 def init_producer_id(transactional_id: str | None, version: int, timeout_ms: int) -> bytearray:
-    """An InitProducerId request: sent once or so, nothing in it changes."""
+    """An InitProducerId request: sent rarely, without changing fields."""
     form = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )

@@ -1,4 +1,4 @@
-"""What a run is asked to do."""
+"""The parameters of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODES: Final[Mapping[Mode, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Who sends what, to whom, for how long."""
+    """What the producers send, to which broker, and for how long."""
 
     bootstrap: str
     mode: Mode
@@ -31,33 +31,32 @@ class Job:
     records: int = 1
     """Records per request and partition."""
     size: int = 1024
-    """Bytes of a record's value."""
+    """Bytes per record value."""
     requests: int = 1
     """Produce requests per transaction."""
     spread: int = 1
-    """Partitions that a request, and so a transaction, writes to."""
+    """Partitions per request, and so per transaction."""
     window: int = 5
-    """Produce requests in flight per connection, as many as idempotent clients allow."""
+    """Produce requests in flight per connection: the maximum of idempotent clients."""
     topic: str = "bench"
     partitions: int = 4
     prefix: str = "bench"
-    """What transactional ids begin with."""
+    """The prefix of transactional ids."""
     backoff_ms: float = 3.0
-    """The pause before a request is sent again after CONCURRENT_TRANSACTIONS.
+    """The pause before a retry after CONCURRENT_TRANSACTIONS.
 
-    Kafka's Java client waits 20 ms, which makes Apache Kafka look worse with one producer and with
-    64 (one short look).
+    Kafka's Java client waits 20 ms, which makes Apache Kafka slower with one producer and with 64
+    (one short run).
     """
     seconds: float = 5.0
     warmup_seconds: float = 0.0
     max_bytes: int | None = None
     room_bytes: int = 0
-    """The memory that is touched and given back right before the load, so that the machine has it
-    at hand."""
+    """Memory to touch and release right before the load, so that the machine has it available."""
     broker_pid: int = 0
-    """The broker's process, to tell what it costs; 0 where it is not known."""
+    """The broker's process id, to measure its cost; 0 if unknown."""
     count: int = 0
-    """How many ids or open transactions are wanted."""
+    """The number of ids or open transactions to create."""
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
 
     @property
@@ -65,7 +64,7 @@ class Job:
         return self.mode in ("tv1", "tv2")
 
     def transactional_id(self, number: int) -> str:
-        """That of one producer."""
+        """The transactional id of one producer."""
         return f"{self.prefix}-{number}"
 
     @property

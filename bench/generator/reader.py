@@ -1,4 +1,4 @@
-"""A consumer that looks at the headers of batches and no further."""
+"""A consumer that reads only the headers of batches."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from fencepost.wire.codec import decode_response, encode_request
 from fencepost.wire.forms.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 VERSION: Final = 12
-"""The last one that calls topics by their names."""
+"""The last version with topic names."""
 MAX_BYTES: Final = 1024 * 1024
-"""max.partition.fetch.bytes of clients."""
+"""Clients' default for max.partition.fetch.bytes."""
 _SOME_OFFSET: Final = 0x5AFE5AFE5AFE5AFE
 _pack_offset = struct.Struct(">q").pack_into
 
 
 class Reader:
-    """Reads one partition from its beginning to its end, and begins again until the run is over."""
+    """Reads one partition from beginning to end, again and again until the run is over."""
 
     def __init__(self, job: Job, engine: Engine, connection: Connection, number: int) -> None:
         self._engine = engine
@@ -52,7 +52,7 @@ class Reader:
             position = 0 if next_position >= end else next_position
 
     def _count(self, records: Buffer, position: int) -> int:
-        """Adds up what came; returns where to read on. The last batch may be cut short."""
+        """Counts the batches; returns the next offset. The last batch may be incomplete."""
         data = memoryview(records)
         tally = self._engine.tally
         tally.requests += 1

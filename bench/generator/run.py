@@ -1,4 +1,4 @@
-"""A whole run: the topic, the producers' identities, the load."""
+"""A whole run: topic, producer ids, load."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NOBODY: Final = Identity(-1, -1)
 
 
 def run(job: Job) -> Figures:
-    """Prepares what the job needs and carries it out."""
+    """Prepares the topic and the producers, and runs the job."""
     assert job.partitions % job.spread == 0, "requests must go round the topic without a rest"
-    # First of all, so that a broker that is not there is noticed at once.
+    # First, so that a broker that is down is noticed at once.
     connections = [Connection(job.address) for _ in range(job.producers)]
     with connect(job.bootstrap) as cluster:
         _create_topic(cluster, job)
@@ -46,7 +46,7 @@ def _create_topic(cluster: Cluster, job: Job) -> None:
 def _identity(cluster: Cluster, job: Job, number: int) -> Identity:
     if job.mode in ("acks1", "fetch"):
         return NOBODY
-    # With `ids` and `open` this is only to have the coordinators ready.
+    # With `ids` and `open` this only makes the coordinators ready.
     name = None if job.mode == "idempotent" else job.transactional_id(number)
     identity = cluster.init_producer_id(name)
     return Identity(identity.producer_id, identity.producer_epoch)
@@ -55,7 +55,7 @@ def _identity(cluster: Cluster, job: Job, number: int) -> Identity:
 def _scripts(
     job: Job, engine: Engine, identities: list[Identity]
 ) -> Callable[[Connection, int], Script]:
-    """What each connection does."""
+    """The script of each connection."""
     if job.mode == "fetch":
         return lambda connection, number: Reader(job, engine, connection, number).script()
     batch = make_batch(job)

@@ -1,11 +1,11 @@
-"""What a producer does, as a generator that is resumed with each reply.
+"""The work of a producer, as a generator that is resumed with each reply.
 
-Transactions go round the partitions of the topic, each to the next; so do requests outside of
-transactions. In TV2 every EndTxn gives the producer a new epoch, with which the sequences of all
-partitions begin again; in TV1 they go on.
+Transactions rotate over the partitions of the topic, and so do requests outside of transactions. In
+TV2 every EndTxn gives the producer a new epoch, with which the sequences of all partitions begin
+again; in TV1 they continue.
 
-The first Produce request of a transaction is waited for before others follow it: it is the one that
-may meet CONCURRENT_TRANSACTIONS, and those behind it would then be out of order.
+The first Produce request of a transaction is awaited before others are sent: it may get
+CONCURRENT_TRANSACTIONS, and the requests after it would then be out of order.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from fencepost.records.builder import build_batch
 from fencepost.records.opened import Record
 
 PRODUCE_TV1: Final = 11
-"""The last version before Produce adds partitions to a transaction by itself."""
+"""The last version in which Produce does not add partitions to a transaction."""
 PRODUCE_TV2: Final = 12
 END_TV1: Final = 4
 END_TV2: Final = 5
 
 RETRIED: Final = (CONCURRENT_TRANSACTIONS,)
-"""What clients answer by asking again: the transaction before is still being completed."""
+"""Errors that clients retry: the previous transaction is still being completed."""
 
 _now = time.perf_counter
 
 
 def make_batch(job: Job) -> bytes:
-    """The batch that every request carries: bytes that do not compress, the time of now."""
+    """The batch of every request: incompressible bytes, with the current time."""
     records = [Record(value=os.urandom(job.size)) for _ in range(job.records)]
     nobody = -1 if job.mode == "acks1" else 0
     return bytes(
@@ -54,7 +54,7 @@ def make_batch(job: Job) -> bytes:
 
 
 class Asker:
-    """One who sends a request and waits for its reply."""
+    """A connection that sends a request and waits for its reply."""
 
     def __init__(self, job: Job, engine: Engine, connection: Connection) -> None:
         self._job = job
@@ -64,7 +64,7 @@ class Asker:
     def _ask(
         self, frame: bytearray, answer: Answer, retried: Container[bytes] = RETRIED
     ) -> Generator[float | None, bytes | None, bytes]:
-        """The reply to a request, which is sent again while the broker asks for patience."""
+        """The reply to a request, which is retried while the broker asks for it."""
         while True:
             self._connection.send(frame)
             reply = yield None
@@ -81,7 +81,7 @@ class Asker:
 
 
 class Sender(Asker):
-    """What all producers have in common: who it is, where it is, and what it sends."""
+    """The common part of all producers: identity, partition and request."""
 
     _produce_version = PRODUCE_TV1
     _transactional_id: str | None = None
@@ -91,8 +91,8 @@ class Sender(Asker):
     ) -> None:
         super().__init__(job, engine, connection)
         self._identity = identity
-        # Far apart: side by side, they would all come to the same partition within milliseconds,
-        # and find it in the cache.
+        # Spread out: neighbours would all write to the same partition within milliseconds, and find
+        # it in the cache.
         self._partition = number * job.partitions // job.producers
         self._sequences = [0] * job.partitions
         self._records_at_once = job.records * job.spread
@@ -110,7 +110,7 @@ class Sender(Asker):
         )
 
     def _seal(self, frame: ProduceFrame) -> None:
-        """The next batch of the current partition, and of those that are written along with it."""
+        """Prepares the next batches of the current partitions."""
         sequence = self._sequences[self._partition]
         frame.seal(*self._identity, sequence)
         self._sequences[self._partition] = (sequence + self._job.records) & MAX_SEQUENCE
@@ -125,7 +125,7 @@ class Sender(Asker):
         tally.request_seconds.append(_now() - sent_at)
 
     def _send_ahead(self, frame: ProduceFrame, count: int | None) -> Script:
-        """So many Produce requests (until the run is over, when None), some of them in flight."""
+        """Sends `count` Produce requests, or until the run ends, some in flight."""
         connection, engine, window = self._connection, self._engine, self._job.window
         sent_at: deque[float] = deque()
         left = count
@@ -168,7 +168,7 @@ class Streaming(Sender):
 
 
 class Transactional(Sender):
-    """Commits one transaction after the other (TV2: the first Produce begins it)."""
+    """Commits one transaction after the other (in TV2 the first Produce begins it)."""
 
     _produce_version = PRODUCE_TV2
     _end_version = END_TV2
@@ -206,21 +206,21 @@ class Transactional(Sender):
             self._next_partition()
 
     def _begin(self) -> Iterable[float | None]:
-        """Nothing to do: the broker adds the partition when it is written to."""
+        """Does nothing: the broker adds the partition on the first write."""
         return ()
 
     def _prepare(self, frame: ProduceFrame) -> None:
         self._seal(frame)
 
     def _go_on(self, ended: bytes) -> None:
-        """As the producer that the reply to EndTxn names."""
+        """Takes the producer id and epoch from the reply to EndTxn."""
         self._identity = self._ended.identity_in(ended)
-        # A new epoch begins with sequence 0; no other partition was written to in this one.
+        # A new epoch begins with sequence 0; no other partition was written in this one.
         self._sequences[self._partition] = 0
 
 
 class TransactionalV1(Transactional):
-    """Commits transactions in the older protocol: partitions are added first, the epoch stays."""
+    """Commits transactions in TV1: partitions are added first, and the epoch stays."""
 
     _produce_version = PRODUCE_TV1
     _end_version = END_TV1
@@ -239,9 +239,9 @@ class TransactionalV1(Transactional):
         yield from self._ask(self._add.data, self._added)
 
     def _go_on(self, ended: bytes) -> None:
-        """As the same producer."""
+        """Keeps the producer id and epoch."""
 
 
 def sender(mode: str) -> type[Streaming | Transactional]:
-    """Who does what a mode means."""
+    """The script for each mode."""
     return {"tv1": TransactionalV1, "tv2": Transactional}.get(mode, Streaming)

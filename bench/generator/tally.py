@@ -1,4 +1,4 @@
-"""What a run counts, and the figures that come of it."""
+"""The counters of a run and its figures."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ class Tally:
     value_bytes: int = 0
     transactions: int = 0
     retries: int = 0
-    """Requests that were sent again because the transaction before was still being completed."""
+    """Requests that were retried because the previous transaction was still being completed."""
     request_seconds: array[float] = field(default_factory=lambda: array("d"))
-    """Of each Produce request (or whatever else the mode repeats), retries included."""
+    """Latency of each Produce request (or of another request that the mode repeats), with
+    retries."""
     commit_seconds: array[float] = field(default_factory=lambda: array("d"))
-    """Of each EndTxn, retries included."""
+    """Latency of each EndTxn, with retries."""
     transaction_seconds: array[float] = field(default_factory=lambda: array("d"))
-    """From the first request of a transaction to the answer of its EndTxn."""
+    """From the first request of a transaction to the reply of its EndTxn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a run has shown."""
+    """The results of a run."""
 
     seconds: float
     requests: int
@@ -48,20 +49,20 @@ class Figures:
     transaction_p50_ms: float
     transaction_p99_ms: float
     generator_cpu: float
-    """The share of one processor that the generator itself used: near 1 it was the limit."""
+    """The share of one processor that the generator used: near 1 it was the bottleneck."""
     generator_us_per_request: float
     broker_cpu: float
-    """The processors that the broker used; 0 where that is not known."""
+    """The processors that the broker used; 0 if unknown."""
     broker_us: float
-    """The microseconds of a processor that the broker used for one transaction, or for one request
-    where there are none. Others on the machine change it far less than the time."""
+    """Processor microseconds of the broker per transaction, or per request without transactions.
+    Other work on the machine changes it far less than the elapsed time."""
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
 
 
 class Elapsed(NamedTuple):
-    """Seconds on the clock, and of a processor: the generator's own, and the broker's."""
+    """Wall-clock seconds, and processor seconds of the generator and of the broker."""
 
     wall: float
     cpu: float
@@ -69,7 +70,7 @@ class Elapsed(NamedTuple):
 
 
 class Stopwatch:
-    """What has elapsed since a moment."""
+    """The difference to an earlier reading."""
 
     __slots__ = ("_broker_pid", "_start")
 
@@ -87,18 +88,18 @@ class Stopwatch:
 
 
 def processor_seconds(pid: int) -> float:
-    """What the threads of a process have used so far; 0 where the system does not tell."""
+    """Processor seconds of a process so far; 0 if the system does not report them."""
     status = Path(f"/proc/{pid}/stat")
     if not status.exists():
         return 0.0
-    # Behind the name, which may hold anything: state is the third field, user and system time the
+    # After the name, which may contain anything: state is the third field, user and system time the
     # 14th and 15th.
     fields = status.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def figures(tally: Tally, elapsed: Elapsed) -> Figures:
-    """The figures of a run that took so long and cost so much."""
+    """The figures of a run with this duration and cost."""
     wall, cpu, broker_cpu = elapsed
     return Figures(
         seconds=wall,
@@ -124,7 +125,7 @@ def figures(tally: Tally, elapsed: Elapsed) -> Figures:
 
 
 def _quantile(seconds: array[float], share: float) -> float:
-    """In milliseconds; 0 where nothing was timed."""
+    """Milliseconds; 0 without samples."""
     if not seconds:
         return 0.0
     ordered = sorted(seconds)

@@ -1,8 +1,8 @@
-"""The loads, in the order in which they run and are told of.
+"""The loads, in the order in which they run and are reported.
 
-A chapter is what belongs together in docs/performance.md. Loads of Spark stand in modules of their
-own, which import nothing heavy before they run; where Spark or its connector is not to be had they
-fail with a sentence, and the rest runs.
+A chapter is a section of docs/performance.md. Loads of Spark are in separate modules, which import
+nothing heavy before they run. Without Spark or its connector they fail with a message, and the
+others run.
 """
 
 from __future__ import annotations

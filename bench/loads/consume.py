@@ -1,6 +1,6 @@
-"""Reading what was written in transactions, under both isolation levels: with librdkafka, and as fast as the broker can.
+"""Consuming transactional records under both isolation levels: librdkafka, and our generator.
 
-One transaction in ten was aborted, so that a reader of committed data has something to leave out.
+One transaction in ten was aborted, so that read_committed has something to skip.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def _fill(broker: Broker, transactions: int) -> None:
     writer.init_transactions()
     for number in range(transactions):
         writer.begin_transaction()
-        # The same partitions on both sides; left to chance, some got a fifth more than others. The
-        # second term lets the aborted transactions, too, go round.
+        # The same partitions on both sides; random ones differed by up to a fifth. The second term
+        # rotates the aborted transactions too.
         partition = (number + number // EVERY_ABORTED) % client.PARTITIONS
         for _ in range(RECORDS):
             writer.produce(TOPIC, value, partition=partition)
         if number % EVERY_ABORTED == EVERY_ABORTED - 1:
-            # What is aborted must have been written.
+            # Aborted records must have been written first.
             writer.flush()
             writer.abort_transaction()
         else:
@@ -73,9 +73,9 @@ def _fill(broker: Broker, transactions: int) -> None:
 
 
 def _library(broker: Broker, level: str, count: int) -> tuple[float, float]:
-    """Records per second of one librdkafka consumer, and how busy the thread was that called it."""
+    """Records per second of one librdkafka consumer, and how busy its calling thread was."""
     reader = client.consumer(broker, isolation_level=level)
-    # Connected and informed before the clock runs: that is what the start load measures.
+    # Connected before the clock starts: the start load measures that.
     reader.list_topics(TOPIC, timeout=client.PATIENCE_SECONDS)
     watch = client.Watch()
     client.read(reader, TOPIC, count)

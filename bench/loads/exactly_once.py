@@ -1,8 +1,8 @@
-"""What exactly-once costs: the same records in the same requests, with ever stronger promises.
+"""The cost of exactly-once: the same records in the same requests, with stronger guarantees.
 
-Our own generator, because with a client library one would measure the library. A line is compared
-with acks=1 of the same round, same producers, same records per request. There is one copy of
-everything on both sides: what acks=all costs where there are replicas is not in these figures.
+It uses our own generator, because a client library would dominate the measurement. Each line is
+compared with acks=1 of the same round, with the same producers and records per request. Both sides
+keep one copy of the data: these figures do not include the cost of acks=all with replicas.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Who sends how much at once, and what is wanted of it."""
+    """Producers, records per request, and the goals."""
 
     producers: int
     records: int
     shares: dict[str, float] = field(default_factory=dict)
-    """What should be left of the records/s of acks=1."""
+    """The share of the records/s of acks=1 that should remain."""
     ratios: dict[str, float] = field(default_factory=dict)
-    """What the records/s should be, as a multiple of Apache Kafka's."""
+    """The goal for records/s as a multiple of Apache Kafka's."""
     rounds: int = 3
 
 
@@ -53,7 +53,7 @@ def _session(shape: Shape) -> Session:
 
 
 def _round(broker: Broker, shape: Shape, scale: Scale, number: int) -> Values:
-    """Each line once; who begins changes, because the first one may be better or worse off."""
+    """Each line once; the order alternates, because the first may have an advantage."""
     values: dict[str, float] = {}
     for mode in list(MODES) if number % 2 == 0 else reversed(MODES):
         figures = generate_once(

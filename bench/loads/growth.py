@@ -1,13 +1,12 @@
-"""What a transaction costs while something grows: ids that are known, partitions, open transactions, the log.
+"""The cost of a transaction as ids, partitions, open transactions or the log grow.
 
-Flat is the goal. Each round starts a broker on an empty folder, lets the one thing grow from point
-to point, and at each point has some producers commit transactions of one record (TV2) for a while.
-The broker is killed when it is over: nobody reads what it wrote, and to close thousands of logs in
-order takes longer than to measure them.
+Flat is the goal. Each round starts a broker on an empty folder and lets one thing grow from point
+to point. At each point some producers commit transactions of one record (TV2) for a while. The
+broker is killed at the end: its data are not needed, and closing thousands of logs takes longer
+than measuring them.
 
-Apache Kafka takes long to grow (5,000 partitions: a quarter of a minute until all have their
-leader), so it is asked at some points only, always at both ends; the others say so in the table and
-in the plot.
+Apache Kafka grows slowly (5,000 partitions take 15 s until all have a leader), so it is measured at
+some points only, always at both ends; the table and the plot say so.
 """
 
 from __future__ import annotations
@@ -30,24 +29,25 @@ CONNECTIONS: Final = 32
 SECONDS: Final = 0.8
 QUICK_SECONDS: Final = 0.7
 REPEATS: Final = 2
-"""How often each point is measured in a round; Apache Kafka's once, for want of time."""
+"""Measurements per point in a round; only one for Apache Kafka, to save time."""
 WARMUP_SECONDS: Final = 0.3
 FIRST_WARMUP_SECONDS: Final = 2
 KAFKA_FIRST_WARMUP_SECONDS: Final = 8
 KAFKA_QUICK_FIRST_WARMUP_SECONDS: Final = 3
-"""Its virtual machine compiles what runs often, and the first point would look dear."""
+"""The virtual machine compiles code that runs often; without warm-up the first point would look
+expensive."""
 MOST_AT_ONCE: Final = 100
-"""Partitions per request when each of them gets its first record."""
+"""Partitions per request for their first record."""
 LOG_RECORDS: Final = 1000
-"""Records per request when a log is filled."""
+"""Records per request to fill a log."""
 
 Grow = Callable[[Broker, int, int], None]
-"""Lets it grow from one size to the next."""
+"""Grows from one size to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What grows, and how far."""
+    """The thing that grows, and its sizes."""
 
     name: str
     title: str
@@ -56,12 +56,12 @@ class Growth:
     quick_points: tuple[int, ...]
     grow: Grow
     topic: Callable[[int], tuple[str, int]] = lambda _: ("bench", 4)
-    """Where the transactions go at a point: topic and its partitions."""
+    """The topic and partitions of the transactions at a point."""
     is_spread: bool = False
-    """Whether every transaction writes to all of them; the cost is then that of each partition."""
+    """Whether every transaction writes to all of them; the cost is then given per partition."""
 
     left_to_us: tuple[int, ...] = ()
-    """Points at which Apache Kafka is not asked, because it would take too long; never the ends."""
+    """Points without Apache Kafka, because they would take too long; never the ends."""
     in_quick: bool = True
 
     def __post_init__(self) -> None:
@@ -73,14 +73,14 @@ class Growth:
 
     @property
     def axis(self) -> str:
-        """What stands below the plot."""
+        """The caption of the plot."""
         if not self.left_to_us:
             return self.x_label
         missing = ", ".join(f"{point:,}" for point in self.left_to_us)
         return f"{self.x_label} (at {missing}: fencepost only)"
 
     def place(self, point: int) -> str:
-        """How a point is called in the table."""
+        """The label of a point in the table."""
         return f"at {point:,}, fencepost only" if point in self.left_to_us else f"at {point:,}"
 
     def points_of(self, side: Side, scale: Scale) -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def _more_ids(broker: Broker, _: int, wanted: int) -> None:
 
 
 def _more_partitions(broker: Broker, _: int, wanted: int) -> None:
-    """A topic for the point, with a record in every partition: the first write to a log takes longer than the others."""
+    """Creates a topic for the point with a record per partition: the first write costs more."""
     generate(
         broker,
         "acks1",
@@ -110,8 +110,8 @@ def _more_partitions(broker: Broker, _: int, wanted: int) -> None:
 
 
 def _more_open(broker: Broker, before: int, wanted: int) -> None:
-    # Each point opens those that are missing, under a prefix of its own: an id that begins anew
-    # ends what it had open.
+    # Each point opens the missing ones under a new prefix: InitProducerId would abort the open
+    # transaction of a known id.
     if wanted > before:
         generate(
             broker,
@@ -263,9 +263,9 @@ LOADS: Final = (
             "spread",
             "partitions in one transaction",
             "partitions in the transaction",
-            # Not to 1,000: there Apache Kafka hardly ended a transaction. Probably it refuses such
-            # a write until the one before is complete, and producers that send their megabyte again
-            # every 3 ms keep it from completing it.
+            # Not to 1,000: there Apache Kafka hardly ended a transaction. It probably refuses such
+            # a write until the previous transaction is complete, and producers that send their
+            # megabyte again every 3 ms delay its completion.
             (1, 10, 100),
             (1, 10, 100),
             _more_partitions,

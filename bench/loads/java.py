@@ -1,4 +1,4 @@
-"""Kafka's own Java client: its performance tool for plain records, a small program of ours for transactions (TV2)."""
+"""Kafka's Java client: its performance tool for plain records, our program for TV2 transactions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _produce_round(broker: Broker, acks: str, count: int) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many producers, and how many records in a transaction."""
+    """The number of producers, and of records per transaction."""
 
     producers: int
     records: int

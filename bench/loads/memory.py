@@ -1,8 +1,8 @@
-"""Resident memory after 2 GB went through ten connections: half of it in, half of it out.
+"""Resident memory after 2 GB over ten connections: half produced, half consumed.
 
 The ten clients are threads of one Python process, so their requests of about 1 MB overlap little,
-and a broker that serves one after the other can use the same memory again. Clients whose requests
-all arrive at the same moment would cost it one request more per connection.
+and a broker that serves one after the other can reuse memory. Clients whose requests all arrive at
+once would cost one request more per connection.
 """
 
 from __future__ import annotations

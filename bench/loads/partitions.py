@@ -1,6 +1,6 @@
-"""Many partitions: how long it takes to create them, to stop and start with them, and what each costs in memory.
+"""Many partitions: time to create, stop and start them, and memory for each.
 
-Each partition has been written to once, so that all of them have files. A partition without records
+Each partition has been written once, so that all of them have files. A partition without records
 costs less.
 """
 
@@ -72,7 +72,7 @@ def _delete(talk: Talk, names: list[str]) -> None:
 
 
 def _back_in_service(side: Side, data: Path, topic: str, batch: bytes, *, kill: bool) -> float:
-    """Seconds from the start of the process until all partitions of the last topic take a record."""
+    """Seconds from the process start until all partitions of the last topic accept a record."""
     with side.start(data) as broker, Talk(broker) as talk:
         talk.produce(topic, batch, PARTITIONS_PER_TOPIC)
         seconds = broker.process.seconds_since_start()

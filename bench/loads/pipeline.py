@@ -1,7 +1,7 @@
-"""Consume, transform, produce: records go through a loop that commits output and offsets in one transaction.
+"""Consume, transform, produce: output and offsets are committed in one transaction.
 
-librdkafka on both ends: a consumer in a group, a transactional producer, `RECORDS_AT_ONCE` records
-per transaction. What comes out is read back under read_committed and counted.
+librdkafka at both ends: a consumer in a group, a transactional producer, `RECORDS_AT_ONCE` records
+per transaction. The output is read back with read_committed and counted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ RECORDS: Final = 10_000
 QUICK_RECORDS: Final = 3_000
 RECORDS_AT_ONCE: Final = 100
 RETRY_BACKOFF_MS: Final = 5
-"""In Apache Kafka's favour: it asks clients to come again while it completes the transaction
-before, and librdkafka's default is to come again after 100 ms. fencepost never asks for that."""
+"""In Apache Kafka's favour: it makes clients retry while it completes the previous transaction, and
+librdkafka's default pause is 100 ms. fencepost never does that."""
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def _next(reader: Consumer) -> list[Message]:
 
 
 def _step(reader: Consumer, writer: Producer, target: str, batch: list[Message]) -> None:
-    """One transaction: the output of these records, and the offsets behind them."""
+    """One transaction: the output of these records, and their offsets."""
     writer.begin_transaction()
     ends: dict[tuple[str, int], int] = {}
     for message in batch:

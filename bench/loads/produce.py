@@ -1,4 +1,4 @@
-"""One librdkafka producer, records of 1 KB, as fast as it goes."""
+"""One librdkafka producer, records of 1 KB, at full speed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _session(side: Side, scale: Scale, settings: dict[str, str]) -> Iterator[Rou
             topic = f"produce-{number}"
             client.create_topic(broker, topic)
             producer = client.producer(broker, **settings)
-            # The first record pays for the connection and, where there is one, the producer id.
+            # The first record pays for the connection and, if there is one, the producer id.
             client.send(producer, topic, value, 1)
             touch(count * client.RECORD_BYTES)
             watch = client.Watch()

@@ -1,8 +1,8 @@
-"""After kill -9: how long until the transactions that were open are known again, as they and the log grow.
+"""After kill -9: time until open transactions are known again, by their number and the log size.
 
-The clock runs from the start of the process to the coordinator's right answer about one of them, so
-the start of Python or of the Java machine is in it. What recovery itself takes is the difference to
-a broker that had no transaction open.
+The clock runs from the start of the process to the coordinator's correct answer about one of them,
+so it includes the start of Python or of the JVM. The time of recovery itself is the difference to a
+broker without open transactions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _open_transactions(broker: Broker, count: int) -> None:
 
 
 def _seconds_to_serve(side: Side, data: Path, opened: int) -> float:
-    """From the start of the process to the truth about the first and the last open transaction, and about a log."""
+    """Recovery with open transactions and a log: from the process start to the correct answers."""
     with side.start(data, wait=False) as broker:
         wanted = ["open-0", f"open-{opened - 1}"] if opened else []
         _wait_for_states(broker, wanted)
@@ -73,7 +73,7 @@ def _wait_for_states(broker: Broker, wanted: list[str]) -> None:
 
 
 def _killed_with(side: Side, data: Path, opened: int, megabytes: int) -> float:
-    """Starts, fills, kills, and returns the seconds to serve again."""
+    """Starts, fills, kills, and returns the seconds until it serves again."""
     with side.start(data) as broker:
         generate(broker, "tv2", seconds=0.2)
         if megabytes:
@@ -87,11 +87,11 @@ def _killed_with(side: Side, data: Path, opened: int, megabytes: int) -> float:
 
 
 def _points(side: Side, scale: Scale) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How many open transactions, and how many megabytes in the log."""
+    """The number of open transactions, and of megabytes in the log."""
     if scale.quick:
         return QUICK_OPEN, QUICK_LOG_MEGABYTES
     if side is KAFKA:
-        # A quarter of a minute for each, whatever is in the log: the ends say it all.
+        # 15 s for each, whatever is in the log: the ends are enough.
         return (OPEN[0], OPEN[-1]), (LOG_MEGABYTES[0], LOG_MEGABYTES[-1])
     return OPEN, LOG_MEGABYTES
 

@@ -1,8 +1,8 @@
-"""Back in service over a log of 1 GB: after kill -9 right behind the last write, and after a clean stop.
+"""Restart with a log of 1 GB, after kill -9 right after the last write and after a clean stop.
 
 Do not read the ratio after kill -9 as the speed of log recovery. Apache Kafka took 12 s here with
-ten records in its log as with a gigabyte: something that does not grow with the log holds it back.
-Our own limit is what this load is for.
+ten records in its log and with a gigabyte alike: the delay does not depend on the log. This load is
+meant to show our own limit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _session(side: Side, scale: Scale, folder: Path) -> Iterator[Round]:
 
 
 def _back_in_service(side: Side, data: Path, count: int) -> float:
-    """Seconds from the start of the process to the right answer about the end of the log; stops it cleanly then."""
+    """Seconds from the process start to the correct end of the log; then a clean stop."""
     with side.start(data, wait=False) as broker:
         assert client.end_offsets(broker, "restart") == count, "acknowledged records are missing"
         seconds = broker.process.seconds_since_start()

@@ -1,4 +1,4 @@
-"""One record per transaction, more and more producers: what a commit costs, and how many there can be."""
+"""One record per transaction with more and more producers: cost and rate of commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROTOCOLS: Final = {"tv2": "TV2", "tv1": "TV1"}
 SECONDS: Final = 1.5
 QUICK_SECONDS: Final = 0.7
 WANTED: Final = {("tv2", 64): 3.0}
-"""What the transactions per second should be, as a multiple of Apache Kafka's."""
+"""The goal for transactions per second as a multiple of Apache Kafka's."""
 
 
 @contextmanager

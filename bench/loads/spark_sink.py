@@ -1,4 +1,4 @@
-"""Rows of Spark into Apache Kafka: one transaction per batch beside Spark's own at-least-once sink.
+"""Spark rows into Apache Kafka: one transaction per batch, beside Spark's at-least-once sink.
 
 A round is one micro-batch of a fresh query, from trigger to commit.
 """
@@ -16,9 +16,8 @@ from bench.sides import Side
 from bench.spark import PARTITIONS, seconds_of, stage, written
 
 ROOM: Final = 3
-"""Times the bytes that a round writes: what the pipelines themselves fill counts too. With once the
-bytes, the broker took half a second more for a gigabyte of one side than of the other, because its
-memory was new."""
+"""Multiplied by the bytes of a round: the pipelines fill memory too. With a factor of 1, the broker
+took half a second more for a gigabyte of one side than of the other, because its memory was new."""
 
 
 def _session(
@@ -49,7 +48,7 @@ def _load(name: str, title: str, value_bytes: int, count: int, quick_count: int)
         title,
         (Measure("records", "records/s", "more", ratio=1.0), Measure("bytes", "MB/s", "more")),
         _session(name, value_bytes, count, quick_count),
-        # Java compiles what is called once per megabyte only after many rounds.
+        # Java compiles code that runs once per megabyte only after many rounds.
         rounds=6,
         room_bytes=ROOM * count * value_bytes,
         quick_rounds=2,

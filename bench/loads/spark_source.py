@@ -1,7 +1,7 @@
 """A topic of Apache Kafka into Spark, read_committed: fencepost's source beside Spark's own.
 
-What is read was written by librdkafka in transactions, one in ten of them aborted. A round is one
-micro-batch of a fresh query that reads all of the topic and drops the rows.
+librdkafka wrote the topic in transactions, one in ten of them aborted. A round is one micro-batch
+of a fresh query that reads the whole topic and drops the rows.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bench.spark import PARTITIONS, seconds_of, stage
 
 PER_TRANSACTION: Final = 5_000
 ABORTED: Final = 10
-"""Every so many transactions one is aborted."""
+"""One in so many transactions is aborted."""
 
 
 def fill(broker: Broker, topic: str, value_bytes: int, count: int) -> None:
-    """Writes so many visible records, and some that are not."""
+    """Writes that many visible records, and some aborted ones."""
     client.create_topic(broker, topic, PARTITIONS)
     writer = client.producer(broker, transactional_id=topic)
     writer.init_transactions(client.PATIENCE_SECONDS)
@@ -62,7 +62,7 @@ def _session(
         try:
             yield run
         finally:
-            # Both sides read the same topic, and they end together.
+            # Both sides read the same topic, and it ends for both together.
             if name in place.topics:
                 place.topics.remove(name)
                 client.delete_topic(place.broker, name)

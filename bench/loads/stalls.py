@@ -1,9 +1,9 @@
-"""How long everybody else waits while the broker does something large: a ping every 5 ms during each operation.
+"""How long other clients wait during a large operation: a ping every 5 ms.
 
-One loop serves all clients, so an operation that keeps it for long stops them all. Each operation
-has its own topics, made before its pings begin. The last 1 % of the pings and the worst one are
-told, and the most processor time that the loop used in one of them, which a busy machine does not
-change. `nothing` says what the machine itself does to a ping.
+One loop serves all clients, so an operation that blocks it stops them all. Each operation has its
+own topics, created before its pings begin. The load reports the last 1 % of the pings, the worst
+one, and the most processor time that the loop used during one of them, which a busy machine does
+not change. `nothing` measures the machine itself.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Talk:
         self.await_batch()
 
     def begin(self, transactional_id: str) -> tuple[int, int]:
-        """A producer id and an epoch, once there is a coordinator that gives them."""
+        """A producer id and epoch, as soon as there is a coordinator."""
         find = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=TIMEOUT_MS
@@ -188,7 +188,7 @@ class Talk:
         )
 
     def poll(self, topic: str, *, min_bytes: int, max_bytes: int, partitions: int = 1) -> None:
-        """A fetch whose reply nobody reads for now."""
+        """A fetch whose reply is not read for now."""
         asked = [
             FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=max_bytes)
             for n in range(partitions)
@@ -221,13 +221,13 @@ Act = Callable[[], None]
 
 
 class Stage(NamedTuple):
-    """What an operation works with."""
+    """The tools of an operation."""
 
     broker: Broker
     talk: Talk
     scale: Scale
     ends: ExitStack
-    """For what must stay open until the pings are over."""
+    """For connections that must stay open until the pings are over."""
 
 
 def _nothing(_: Stage) -> Act:
@@ -259,7 +259,7 @@ def _many_records(stage: Stage) -> Act:
 
 
 def _compact(stage: Stage) -> Act:
-    """250 MB with a thousand keys; over when a tenth of it is left."""
+    """Compaction of 250 MB with a thousand keys, until a tenth is left."""
     megabytes = stage.scale.of(250, 50)
     backoff = AlterableConfig(name="log.cleaner.backoff.ms", config_operation=SET, value="200")
     resource = AlterConfigsResource(
@@ -277,7 +277,7 @@ def _compact(stage: Stage) -> Act:
         reply = stage.talk.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, request)
         _check(each.error_code for each in reply.responses)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        # What the active segment holds is never compacted.
+        # The active segment is never compacted.
         while size() > megabytes * MEGABYTE / 10 + 60 * MEGABYTE:
             assert time.monotonic() < deadline, f"{size():,} bytes were not compacted"
             time.sleep(0.05)
@@ -296,7 +296,7 @@ def _rolls(stage: Stage) -> Act:
 
 
 def _large_requests(stage: Stage) -> Act:
-    """Eight requests of 16 MB on their way at a time, all of one connection."""
+    """Eight requests of 16 MB in flight, on one connection."""
     stage.talk.create("large", partitions=16)
 
     def act() -> None:
@@ -320,7 +320,7 @@ def _wake_polls(stage: Stage) -> Act:
 
 
 def _deaf_readers(stage: Stage) -> Act:
-    """100 clients that ask for 50 MB each and read none of it."""
+    """100 clients that fetch 50 MB each and read none of it."""
     partitions = 50
     stage.talk.create("unread", partitions=partitions)
     stage.talk.produce("unread", batch_of(1000, 950), partitions)
@@ -350,7 +350,7 @@ def _delete_records(stage: Stage) -> Act:
 
 
 def _wide_commit(stage: Stage) -> Act:
-    """The markers of one transaction, each of which is the first write to its partition."""
+    """The markers of one transaction, each the first write to its partition."""
     name, count = "wide-commit", stage.scale.of(5000, 1000)
     stage.talk.create(name, partitions=count)
     producer_id, epoch = stage.talk.begin(name)
@@ -362,7 +362,7 @@ def _wide_commit(stage: Stage) -> Act:
 
 
 def _create_wide(stage: Stage) -> Act:
-    """The largest topic that one request may ask for; it makes a checkpoint of the metadata due, too."""
+    """The largest topic that one request may create; it also triggers a metadata checkpoint."""
     return lambda: stage.talk.create("widest", partitions=stage.scale.of(10_000, 2_000))
 
 

@@ -1,6 +1,6 @@
-"""From the start of the process to the first record that it acknowledged, on an empty folder.
+"""From the start of the process to the first acknowledged record, on an empty folder.
 
-Apache Kafka's folder is formatted before the clock runs.
+Apache Kafka's folder is formatted before the clock starts.
 """
 
 from __future__ import annotations

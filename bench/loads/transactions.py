@@ -1,8 +1,8 @@
-"""Transactions of librdkafka: how many, and how long a commit takes.
+"""Transactions of librdkafka: rate, and latency of a commit.
 
-One producer per thread, each with its own transactional id. librdkafka speaks the older protocol
-(transaction version 1) to every broker. The client is a good part of what is measured here: with
-many producers it is the bottleneck.
+One producer per thread, each with its own transactional id. librdkafka uses the older protocol
+(transaction version 1) with every broker. The client is a large part of the measurement: with many
+producers it is the bottleneck.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC: Final = "transactions"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many producers commit how many transactions of how many records."""
+    """The number of producers, of transactions, and of records per transaction."""
 
     producers: int
     transactions: int

@@ -1,8 +1,8 @@
-"""From write to visible: how long a record takes to a reader of committed data, against the length of its transaction.
+"""From write to visible: latency of read_committed, by the length of the transaction.
 
 A producer writes one record, keeps the transaction open for a while, and commits; a consumer waits
-for the record. A record cannot be seen before its transaction ends, so what counts is the time
-beyond that: commit, markers, and the fetch that was waiting for them. librdkafka on both ends.
+for the record. A record is not visible before its transaction ends, so the load measures the time
+beyond that: commit, markers, and the waiting fetch. librdkafka at both ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _round(broker: Broker, times: dict[int, int]) -> Values:
 
 
 def _one(writer: Producer, reader: Consumer, open_seconds: float) -> float:
-    """Seconds from the write to the record's arrival at the reader."""
+    """Seconds from the write until the consumer receives the record."""
     writer.begin_transaction()
     written = time.perf_counter()
     writer.produce(TOPIC, b"x" * client.RECORD_BYTES)
