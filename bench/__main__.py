@@ -45,7 +45,7 @@ def _measure(wishes: argparse.Namespace, console: Console) -> int:
     sides = available(wishes.sides.split(","), console.print)
     loads = _wanted(wishes)
     if not sides or not loads:
-        console.print("nothing to measure: --list shows the loads")
+        console.print("no load matches: --list shows all loads")
         return 2
     if warning := busy():
         console.print(warning)
@@ -68,7 +68,7 @@ def _measure(wishes: argparse.Namespace, console: Console) -> int:
             _run_all(loads, sides, scale, console, keep)
         except KeyboardInterrupt:
             interrupted = True
-            console.print("interrupted: brokers are stopped, and what they wrote is deleted")
+            console.print("interrupted: brokers stopped, data deleted")
     if results:
         _tell(results, sides, console)
         console.print(f"the numbers of every round are in {wishes.json}")
@@ -139,14 +139,14 @@ def _run_all(
             result = run_load(load, sides, scale, progress)
             keep(result)
             if not console.is_terminal:
-                console.print(f"{load.name}: {result.seconds:.0f} s in all")
+                console.print(f"{load.name}: {result.seconds:.0f} s")
 
 
 def _tell(results: list[Result], sides: list[Side], console: Console) -> None:
     show(results, sides, console)
     for result in results:
         if result.left_out:
-            console.print(f"{result.load.name} was left out: {result.left_out}", markup=False)
+            console.print(f"{result.load.name} was skipped: {result.left_out}", markup=False)
         for name, failure in result.failures.items():
             console.print(f"{name} failed at {result.load.name}: {failure}", markup=False)
 

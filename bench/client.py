@@ -133,4 +133,4 @@ def end_offsets(broker: Broker, topic: str, partitions: int = PARTITIONS) -> int
                 )
     finally:
         asker.close()
-    raise AssertionError(f"nobody at {broker.bootstrap_servers} answers")
+    raise AssertionError(f"no broker answers at {broker.bootstrap_servers}")

@@ -118,7 +118,7 @@ def _by_function(work: Work) -> None:
 
 def _by_system_call(work: Work) -> None:
     if shutil.which("strace") is None:
-        print("\nsystem calls: left out, strace is not installed")
+        print("\nsystem calls: skipped, strace is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "calls"
@@ -134,7 +134,7 @@ def _by_system_call(work: Work) -> None:
 
 def _by_machine_code(work: Work) -> None:
     if shutil.which("perf") is None:
-        print("\nmachine code: left out, perf is not installed")
+        print("\nmachine code: skipped, perf is not installed")
         return
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "samples"
@@ -143,7 +143,7 @@ def _by_machine_code(work: Work) -> None:
             _run(Path(folder), (*recorder, "--", *fencepost_python()), work)
         except DiedEarlyError as refused:
             # Many systems permit it only to root.
-            print(f"\nmachine code: left out, perf may not be used here\n{refused}")
+            print(f"\nmachine code: skipped, perf is not permitted\n{refused}")
             return
         for sort in ("dso", "dso,symbol"):
             print(f"\nmachine code by {sort}; start and stop included, waiting is not\n")

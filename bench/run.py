@@ -53,18 +53,18 @@ def _run_rounds(result: Result, sides: Sequence[Side], progress: Callable[[str],
     with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as folder, ExitStack() as stack:
         sessions: dict[Side, Round] = {}
         for side in sides:
-            progress(f"{side.title} gets ready")
+            progress(f"{side.title}: preparing")
             with _guarded(result, side):
                 opened = load.session(side, scale, Path(folder) / side.name)
                 sessions[side] = stack.enter_context(opened)
         for side, run in sessions.items():
-            progress(f"{side.title} warms up")
+            progress(f"{side.title}: warm-up")
             with _guarded(result, side):
                 _warm_up(load, scale, run)
         for number in range(load.rounds_at(scale)):
             # The first side changes from round to round.
             for side in list(sessions) if number % 2 == 0 else list(reversed(sessions)):
-                progress(f"{side.title}, round {number + 1}")
+                progress(f"{side.title}: round {number + 1}")
                 if side.name not in result.failures:
                     with _guarded(result, side):
                         result.rounds[side.name].append(_run(load, sessions[side], number))

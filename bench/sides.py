@@ -78,7 +78,7 @@ def fencepost_python(source: Path | None = None) -> tuple[str, ...]:
     """The interpreter, with that folder or `FENCEPOST_SRC` first on its path."""
     wanted = source or Path(os.environ.get(SOURCE_VARIABLE) or ROOT / "src").resolve()
     if not (wanted / "fencepost").is_dir():
-        raise UnavailableError(f"there is no fencepost in {wanted}, which {SOURCE_VARIABLE} names")
+        raise UnavailableError(f"{SOURCE_VARIABLE} is {wanted}, which has no fencepost")
     paths = filter(None, [str(wanted), os.environ.get("PYTHONPATH", "")])
     return "env", f"PYTHONPATH={os.pathsep.join(paths)}", sys.executable
 

@@ -1,1 +1,1 @@
-"""What development needs beside the program: Apache Kafka next door, processes, generated files."""
+"""Development tools: Apache Kafka for comparison, server processes, generated files."""

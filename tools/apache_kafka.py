@@ -1,8 +1,8 @@
-"""Apache Kafka next door: its jars from Maven Central, one broker of it, and its Java tools.
+"""Apache Kafka for comparison: its jars from Maven Central, a broker, and its Java tools.
 
-Nothing of it is kept in the repository. The jars land in build/kafka-VERSION/libs once; a broker
-runs in KRaft mode with the controller in the same process, on free ports, in a folder that its user
-deletes. What fencepost claims to do as Kafka does is tried against this.
+Nothing of it is in the repository. The jars are downloaded once into build/kafka-VERSION/libs; a
+broker runs in KRaft mode with the controller in the same process, on free ports, in a folder that
+its user deletes. Tests compare fencepost's behaviour with it.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _ARTIFACTS: Final = (
     ("org.apache.kafka", "kafka_2.13", VERSION),
     ("org.apache.kafka", "kafka-tools", VERSION),
     ("org.apache.kafka", "kafka-clients", VERSION),
-    # Without it nobody would see why a broker or a tool failed.
+    # Without it, the reason for a failed broker or tool would not be visible.
     ("org.slf4j", "slf4j-simple", "1.7.36"),
 )
 
 
 class UnavailableError(Exception):
-    """Apache Kafka cannot be had here; the message says why in one sentence."""
+    """Apache Kafka is not available here; the message says why."""
 
 
 def missing_programs() -> list[str]:
-    """What would have to be installed first."""
+    """What must be installed first."""
     return [program for program in ("java", "javac", "mvn") if shutil.which(program) is None]
 
 
 def fetch_libs() -> Path:
-    """The folder with Kafka's jars, brought here from Maven Central if this is the first time."""
+    """The folder with Kafka's jars, downloaded from Maven Central the first time."""
     if missing := missing_programs():
         raise UnavailableError(
             f"Apache Kafka needs {', '.join(missing)}, not found on this machine"
         )
     HOME.mkdir(parents=True, exist_ok=True)
     with (HOME / "lock").open("w") as lock:
-        # Two test runs may start at the same moment.
+        # Two test runs may start at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not LIBS.exists():
             _copy_dependencies()
@@ -70,7 +70,7 @@ def _copy_dependencies() -> None:
         done = _run(command, MAVEN_SECONDS, folder=Path(folder))
         if done.returncode != 0:
             raise UnavailableError(f"Maven could not get Apache Kafka {VERSION}: {done.stdout}")
-        # Renamed only when complete, so that a broken download is never taken for a whole one.
+        # Renamed when complete, so that a broken download is never used.
         (Path(folder) / "libs").rename(LIBS)
 
 
@@ -114,7 +114,7 @@ def java_command(*arguments: str, heap: str = "256m", log_level: str = "error") 
 
 
 class ApacheKafka:
-    """One Apache Kafka broker over one data folder, which it leaves behind."""
+    """One Apache Kafka broker on one data folder, which it leaves behind."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class ApacheKafka:
 
     def _format(self) -> None:
         tool = ["java", *_LOGGING, "-cp", f"{LIBS}/*", "kafka.tools.StorageTool", "format"]
-        # Any 22 characters of base64 do as a cluster id.
+        # Any 22 base64 characters are a valid cluster id.
         done = _run(
             [*tool, "-t", "AAAAAAAAQACAAAAAAAAAAQ", "-c", str(self._properties)], FORMAT_SECONDS
         )
@@ -156,11 +156,11 @@ class ApacheKafka:
             raise UnavailableError(f"Apache Kafka could not format its folder: {done.stdout}")
 
     def stop(self, seconds: float = STOP_SECONDS) -> int:
-        """Asks it to end with SIGTERM; returns the exit status."""
+        """Stops it with SIGTERM; returns the exit status."""
         return self.process.stop(seconds)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills it with SIGKILL."""
         self.process.kill()
 
     def __enter__(self) -> Self:
@@ -184,7 +184,7 @@ def _server_properties(data: Path, port: int, controller_port: int, more: Mappin
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": str(data),
-        # One copy of everything: there is one broker. All else is as Kafka ships it.
+        # One copy of everything, as there is one broker. All other settings are Kafka's defaults.
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",

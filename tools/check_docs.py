@@ -1,8 +1,8 @@
-"""Checks the pages for people without building the site: part of `make check`, in about a second.
+"""Checks the documentation without building the site: part of `make check`, in about a second.
 
 Every link leads to a file, and every anchor to a heading; every file that a page names exists;
-Python examples compile; pictures are well-formed and say what they show; the navigation of the site
-lists every page once. Whether an example does what its page says is a matter of tests.
+Python examples compile; pictures are well-formed and have a description; the navigation lists every
+page once. Tests check whether an example does what its page says.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ DOCS: Final = ROOT / "docs"
 PLACES: Final = ("*.md", "docs/**/*.md", "src/fencepost/examples/**/*.md")
 
 NAMED_FROM: Final = ("", "src/fencepost", "docs")
-"""Where a file that a page names may begin: at the top, or as the rooms are spoken of."""
+"""Folders in which a named file may be: the top, or the root of the rooms."""
 HISTORY: Final = ("CHANGELOG.md", "docs/decisions/")
-"""What is told of the past may name files that are gone."""
+"""Pages about the past, which may name files that no longer exist."""
 
 _FENCE: Final = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
@@ -34,19 +34,19 @@ _FILE: Final = re.compile(r"[\w.-]+(?:/[\w.-]+)+\.(?:py|md|svg|toml|java|tsv)")
 _NAVIGATION: Final = re.compile(r"^\s+- .*?([\w/.*-]+\.md)\s*$", re.MULTILINE)
 TEXT_SIZE: Final = 13.0
 SIZES: Final = {"title": 16.0, "small": 11.5}
-"""Sizes of the letters in docs/pictures, by class."""
+"""Font sizes in docs/pictures, by class."""
 WIDTH_OF_A_LETTER: Final = 0.55
 
 SVG: Final = "{http://www.w3.org/2000/svg}"
 
 
 def pages() -> list[Path]:
-    """Every page for people, in a steady order."""
+    """All pages, in a stable order."""
     return sorted({path for place in PLACES for path in ROOT.glob(place)})
 
 
 def problems() -> Iterator[str]:
-    """One line for each thing that is wrong, with the place."""
+    """One line per problem, with its place."""
     for page in pages():
         name = page.relative_to(ROOT).as_posix()
         text = page.read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def problems() -> Iterator[str]:
 
 
 def broken_links(page: Path, text: str) -> Iterator[str]:
-    """Links within the tree. What is out in the world is not asked."""
+    """Links within the tree; external links are not checked."""
     prose = _CODE.sub("", _FENCE.sub("", text))
     for target in _LINK.findall(prose):
         path, _, anchor = target.partition("#")
@@ -76,7 +76,7 @@ def broken_links(page: Path, text: str) -> Iterator[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """The anchors that GitHub, and the site with it, makes of the headings."""
+    """The anchors that GitHub and the site derive from the headings."""
     text = _FENCE.sub("", page.read_text(encoding="utf-8"))
     found: dict[str, int] = {}
     for heading in _HEADING.findall(text):
@@ -89,7 +89,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def missing_files(page: Path, text: str) -> Iterator[str]:
-    """Files that the prose names, `broker/server.py` for instance."""
+    """Files that the text names, such as `broker/server.py`."""
     for span in _CODE.findall(_FENCE.sub("", text)):
         if not _FILE.fullmatch(span):
             continue
@@ -109,7 +109,7 @@ def broken_examples(text: str) -> Iterator[str]:
 
 
 def broken_picture(picture: Path) -> Iterator[str]:
-    """A picture that is cut, or that says nothing to who cannot see it."""
+    """A picture that is clipped, or has no description."""
     try:
         root = ET.parse(picture).getroot()
     except ET.ParseError as problem:
@@ -127,7 +127,7 @@ def broken_picture(picture: Path) -> Iterator[str]:
 
 
 def _fits(text: ET.Element, box: list[float]) -> bool:
-    """Judged by the width of DejaVu Sans, which is wider than what most readers have."""
+    """Estimated with the width of DejaVu Sans, which is wider than most readers' fonts."""
     classes = text.get("class", "").split()
     size = next((SIZES[name] for name in classes if name in SIZES), TEXT_SIZE)
     width = len("".join(text.itertext())) * size * WIDTH_OF_A_LETTER
@@ -137,7 +137,7 @@ def _fits(text: ET.Element, box: list[float]) -> bool:
 
 
 def broken_navigation() -> Iterator[str]:
-    """Pages that the site cannot be led to, and entries without a page."""
+    """Pages without an entry in the navigation, and entries without a page."""
     from tools.site_hooks import PAGES
 
     listed: list[str] = []
@@ -153,7 +153,7 @@ def broken_navigation() -> Iterator[str]:
 
 
 def main() -> int:
-    """The exit code: 1 if something is wrong."""
+    """The exit code: 1 if there is a problem."""
     found = list(problems())
     for problem in found:
         print(problem)

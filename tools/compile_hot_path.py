@@ -1,11 +1,11 @@
-"""Compiles the broker's hot path with mypyc, into build/compiled: the same sources, about a third less time per request.
+"""Compiles the broker's hot path with mypyc into build/compiled: a third less time per request.
 
 The modules below are compiled as one group, so that calls and attributes among them need no
-dictionary. All others stay as they are; nothing knows which of the two it runs on. Sources are
-never compiled in place: a compiled module beside its source would silently win over what somebody
-edits. See docs/decisions/0007-the-hot-path-is-compiled.md.
+dictionary. All others are copied; no module depends on whether it is compiled. Sources are never
+compiled in place: a compiled module beside its source would silently hide later edits. See
+docs/decisions/0007-the-hot-path-is-compiled.md.
 
-    python -m tools.compile_hot_path        # prints the folder, to be put on PYTHONPATH
+    python -m tools.compile_hot_path        # prints the folder, for PYTHONPATH
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ HOT_PATH: Final = (
 
 
 def why_not() -> str | None:
-    """What is missing here for compiling; None when nothing is."""
+    """What is missing for compiling; None if nothing is."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         return f"there is no C compiler here ({compiler})"
@@ -93,7 +93,7 @@ def why_not() -> str | None:
 
 
 def compile_hot_path(target: Path = TARGET) -> Path:
-    """The folder with a compiled fencepost; made anew only when a source has changed."""
+    """The folder with a compiled fencepost, built again only if a source has changed."""
     made_from = _fingerprint()
     stamp = target / STAMP
     if stamp.exists() and stamp.read_text() == made_from:
@@ -119,7 +119,7 @@ def compile_hot_path(target: Path = TARGET) -> Path:
             *modules,
         ],
         folder=target,
-        # Its own sources, not those that the environment has installed.
+        # Its own sources, not those installed in the environment.
         environment={**os.environ, "MYPYPATH": str(target), "MYPYC_OPT_LEVEL": "3"},
     )
     if output is not None:
@@ -131,7 +131,7 @@ def compile_hot_path(target: Path = TARGET) -> Path:
 
 
 def _run_and_say(command: list[str], *, folder: Path, environment: dict[str, str]) -> str | None:
-    """Runs a command that takes long, and says now and then that it is at work; its output if it failed."""
+    """Runs a long command and reports now and then that it is running; its output if it failed."""
     began = time.monotonic()
     with subprocess.Popen(
         command,

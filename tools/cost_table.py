@@ -1,7 +1,7 @@
-"""The table of docs/guide/settings.md that holds our figures against those that are often quoted.
+"""The table of docs/guide/settings.md that compares our figures with those often quoted.
 
-Our figures are read from the tables that `make bench` writes into docs/performance-details.md, so the two
-pages never differ.
+Our figures come from the tables that `make bench` writes into docs/performance-details.md, so the
+two pages never differ.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "performance-det
 
 
 class Step(NamedTuple):
-    """One line of what is quoted, and where our figure for it is."""
+    """One quoted claim, and the place of our figure for it."""
 
     name: str
     quoted: str
@@ -29,14 +29,38 @@ _THOUSAND: Final = "1,000 records per request and transaction, 16 producers"
 
 STEPS: Final = (
     Step("acks=1, 10 records per request", "650,000", _TEN, "acks=1: records/s"),
-    Step("idempotent, acks=all", "420,000 (0.65)", _TEN, "idempotent: records/s", "idempotent: share of acks=1"),
-    Step("a transaction per 10 records", "180,000 (0.28)", _TEN, "TV2: records/s", "TV2: share of acks=1"),
+    Step(
+        "idempotent, acks=all",
+        "420,000 (0.65)",
+        _TEN,
+        "idempotent: records/s",
+        "idempotent: share of acks=1",
+    ),
+    Step(
+        "a transaction per 10 records",
+        "180,000 (0.28)",
+        _TEN,
+        "TV2: records/s",
+        "TV2: share of acks=1",
+    ),
     Step("ms p99 of such a transaction", "45", _TEN, "TV2: ms p99"),
     Step("acks=1, 1,000 records per request", "650,000", _THOUSAND, "acks=1: records/s"),
-    Step("idempotent, acks=all", "420,000 (0.65)", _THOUSAND, "idempotent: records/s", "idempotent: share of acks=1"),
-    Step("a transaction per 1,000 records", "390,000 (0.60)", _THOUSAND, "TV2: records/s", "TV2: share of acks=1"),
+    Step(
+        "idempotent, acks=all",
+        "420,000 (0.65)",
+        _THOUSAND,
+        "idempotent: records/s",
+        "idempotent: share of acks=1",
+    ),
+    Step(
+        "a transaction per 1,000 records",
+        "390,000 (0.60)",
+        _THOUSAND,
+        "TV2: records/s",
+        "TV2: share of acks=1",
+    ),
     Step("ms p99 of such a transaction", "48", _THOUSAND, "TV2: ms p99"),
-)  # fmt: skip
+)
 
 
 def cost_table() -> Iterator[str]:

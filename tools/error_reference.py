@@ -1,8 +1,8 @@
-"""The table of docs/reference/errors.md: what each error means, who is to blame, and what to do.
+"""The table of docs/reference/errors.md: what each error means, its cause, and what to do.
 
-Which APIs return an error comes from the headers of the handlers, whether it is retriable from
-Kafka's own table. The words are here. An error that a handler names and that has no words makes
-`make docs` fail.
+The headers of the handlers say which APIs return an error, and Kafka's table whether it is
+retriable. The texts are here. `make docs` fails for an error that a handler names and that has no
+text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fencepost.base.errors import ErrorCode
 
 
 class Words(NamedTuple):
-    """One error for people."""
+    """One error, explained."""
 
     blame: str
     meaning: str

@@ -1,4 +1,4 @@
-"""`fencepost serve` as the process that users start, seen from outside only."""
+"""`fencepost serve` as a process, used only from outside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READY_SECONDS: Final = 60.0
 
 
 class FencepostProcess:
-    """One broker process over one data folder, which it leaves behind."""
+    """One broker process on one data folder, which it leaves behind."""
 
     def __init__(
         self,
@@ -29,13 +29,12 @@ class FencepostProcess:
         python: Sequence[str] = (sys.executable,),
         wait: bool = True,
     ) -> None:
-        """`python` may put a profiler in front; without `wait`, `listen` must name the port."""
+        """`python` may run a profiler; without `wait`, `listen` must name the port."""
         self.data = data
         self.bootstrap_servers = listen
         command = [*python, "-m", "fencepost", "serve"]
         command += ["--listen", listen, "--data", str(data), *options]
-        # The fencepost that is imported here, interpreted or compiled; it need not be installed to
-        # be tried.
+        # The fencepost that is imported here, interpreted or compiled; it need not be installed.
         paths = [str(Path(fencepost.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
         self.process = ServerProcess(command, environment=environment)
@@ -48,11 +47,11 @@ class FencepostProcess:
             raise
 
     def stop(self, seconds: float = STOP_SECONDS) -> int:
-        """Asks it to end with SIGTERM; returns the exit status."""
+        """Stops it with SIGTERM; returns the exit status."""
         return self.process.stop(seconds)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills it with SIGKILL."""
         self.process.kill()
 
     def __enter__(self) -> Self:

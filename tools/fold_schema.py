@@ -78,7 +78,7 @@ APIS: Final[dict[str, int]] = {
     "list_config_resources": 74,
     "describe_topic_partitions": 75,
 }
-"""The APIs of which we speak, by kio's names."""
+"""The APIs that we support, by kio's names."""
 
 OTHERS: Final = (
     "request_header",
@@ -86,7 +86,7 @@ OTHERS: Final = (
     "consumer_protocol_subscription",
     "consumer_protocol_assignment",
 )
-"""What is no API: headers, and what consumers put into the opaque bytes of the group protocol."""
+"""Forms that are no APIs: headers, and consumers' data inside the group protocol."""
 
 WIRE_KINDS: Final = {
     "error_code": "int16",
@@ -109,13 +109,13 @@ NULL_BY_DEFAULT: Final = {
     ("ListPartitionReassignmentsRequest", "topics"),
     ("ConsumerGroupHeartbeatRequest", "topic_partitions"),
 }
-"""Arrays whose default is null in Kafka's schema, which kio does not say."""
+"""Arrays whose default is null in Kafka's schema, which kio does not record."""
 
 RENAMED: Final = {
     ("describe_quorum", "response", "PartitionData"): "DescribedPartition",
     ("describe_quorum", "response", "TopicData"): "DescribedTopic",
 }
-"""Structs of a response whose name its request gives to a struct with other fields."""
+"""Structs of a response whose name its request uses for a struct with other fields."""
 
 
 @dataclass(frozen=True)
@@ -130,20 +130,20 @@ class Facet:
 
 @dataclass(frozen=True)
 class FoldedField:
-    """A field over all versions in which it exists."""
+    """A field over all its versions."""
 
     name: str
     facets: dict[int, Facet]
     owner_versions: tuple[int, ...]
 
     def the(self, attribute: str) -> Any:
-        """What must be the same in all versions."""
+        """The part that must be equal in all versions."""
         values = {repr(getattr(facet, attribute)) for facet in self.facets.values()}
         assert len(values) == 1, f"{self.name} changes its {attribute}: {values}"
         return getattr(next(iter(self.facets.values())), attribute)
 
     def span(self, versions: list[int]) -> str | None:
-        """The versions as a range of the schema language; None when they are all that the struct has."""
+        """The versions as a range of the schema language; None if they are all of the struct's."""
         owned = self.owner_versions
         if versions == list(owned):
             return None
@@ -155,7 +155,7 @@ class FoldedField:
 
 @dataclass(frozen=True)
 class FoldedStruct:
-    """A message or a struct of one, over all versions."""
+    """A message or one of its structs, over all versions."""
 
     name: str
     fields: list[FoldedField]
@@ -218,7 +218,7 @@ def fold_struct(
 
 
 def read_field(field: Any, owner: type[Any]) -> tuple[str, Facet, type[Any] | None]:
-    """A field of one of kio's classes as the wire has it, and the struct that it holds."""
+    """A field of one of kio's classes as it is on the wire, and the struct that it contains."""
     outer, nullable = strip_none(field.type)
     is_array = typing.get_origin(outer) is tuple
     inner = typing.get_args(outer)[0] if is_array else outer
@@ -244,7 +244,7 @@ def read_field(field: Any, owner: type[Any]) -> tuple[str, Facet, type[Any] | No
 
 
 def form_name(struct: type[Any]) -> str:
-    """What the form of one of kio's classes is called."""
+    """The name of the form for one of kio's classes."""
     _, _, api, _, entity = struct.__module__.split(".")
     return RENAMED.get((api, entity, struct.__name__), struct.__name__)
 
@@ -257,7 +257,7 @@ def strip_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def kafka_name(name: str, kafka_type: str) -> str:
-    """Kafka's name: kio drops the unit of what it turns into a time."""
+    """Kafka's name: kio drops the unit of fields that it turns into a time."""
     if kafka_type.startswith("timedelta") or (
         kafka_type == "datetime_i64" and name.endswith("_time")
     ):
@@ -266,7 +266,7 @@ def kafka_name(name: str, kafka_type: str) -> str:
 
 
 def wire_default(field: Any, kafka_type: str) -> Any:
-    """The default as the wire has it; UNSET for what every kind starts with."""
+    """The default on the wire; UNSET for the default of its kind."""
     value = field.default
     if value is dataclasses.MISSING or value == () or dataclasses.is_dataclass(value):
         return UNSET
@@ -283,7 +283,7 @@ def wire_default(field: Any, kafka_type: str) -> Any:
 
 
 def merge_orders(orders: list[list[str]]) -> list[str]:
-    """One order of all fields of which the order in each version is a part."""
+    """One order of all fields that is consistent with the order in each version."""
     merged: list[str] = []
     for order in reversed(orders):
         position = 0
@@ -299,7 +299,7 @@ def merge_orders(orders: list[list[str]]) -> list[str]:
 
 
 def merge_structs(messages: list[list[FoldedStruct]]) -> list[FoldedStruct]:
-    """The structs of a module; those that request and response share by name must be the same."""
+    """The structs of a module; those that request and response share by name must be equal."""
     found: dict[str, FoldedStruct] = {}
     for struct in (struct for structs in messages for struct in structs):
         known = found.setdefault(struct.name, struct)
@@ -375,7 +375,7 @@ def python_type(kind: str, owner: FoldedStruct) -> str:
     if kind.startswith("[]"):
         return f"list[{python_type(kind[2:], owner)}]"
     if kind == "records":
-        # What is read is one buffer; only the broker's answers are put together from several.
+        # A message that is read is one buffer; only the broker's replies consist of several.
         return "Buffer" if owner.name == "PartitionProduceData" else "Records"
     return kind if is_struct(kind) else PYTHON_TYPES.get(kind.removeprefix("legacy "), "int")
 
@@ -389,7 +389,7 @@ def formatted(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes or checks all modules; the exit code is the number of those that differ."""
+    """Writes or checks all modules; the exit code is the number of differing ones."""
     check = "--check" in arguments
     stale = []
     for name in (*APIS, *OTHERS):

@@ -1,7 +1,7 @@
-"""Kafka's Java tools and our own Java programs, all in one virtual machine.
+"""Kafka's Java tools and our own Java programs, all in one JVM.
 
-The machine is started at the first call and serves one call after the other
-(tests/compat/java/ToolHost.java). A call that takes too long ends it; the next call gets a new one.
+The JVM starts with the first call and serves one call after the other
+(tests/compat/java/ToolHost.java). A call that times out ends it; the next call starts a new one.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ TOOLS: Final[Mapping[str, str]] = MappingProxyType(
         "kafka-streams-groups": "org.apache.kafka.tools.streams.StreamsGroupCommand",
     }
 )
-"""The scripts of Kafka's bin folder and the classes behind them."""
+"""The scripts of Kafka's bin folder and their classes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a main method came to."""
+    """The result of a main method."""
 
     code: int
     out: str
@@ -72,10 +72,10 @@ class JavaTools:
     def run(
         self, name: str, *arguments: str, stdin: str = "", seconds: float = CALL_SECONDS
     ) -> ToolResult:
-        """Runs one main method to its end, whatever that is."""
+        """Runs one main method to its end, successful or not."""
         request = {"main": TOOLS.get(name, name), "args": list(arguments), "stdin": stdin}
         machine = self._running()
-        # Reading a pipe knows no timeout: a timer that ends the machine ends the reading too.
+        # Reading a pipe has no timeout: a timer that kills the JVM ends the read as well.
         timer = threading.Timer(seconds, machine.kill)
         timer.start()
         try:
@@ -90,14 +90,14 @@ class JavaTools:
     def check(
         self, name: str, *arguments: str, stdin: str = "", seconds: float = CALL_SECONDS
     ) -> str:
-        """Runs one main method that must succeed, and returns what it printed."""
+        """Runs one main method that must succeed, and returns its output."""
         result = self.run(name, *arguments, stdin=stdin, seconds=seconds)
         if result.code != 0:
             raise AssertionError(f"{name} ended with {result.code}:\n{result.out}\n{result.err}")
         return result.out
 
     def close(self) -> None:
-        """Ends the machine."""
+        """Stops the JVM."""
         machine, self._machine = self._machine, None
         if machine is None:
             return
@@ -146,6 +146,6 @@ def _pipes(machine: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
 
 
 def jar(prefix: str) -> Path:
-    """One of Kafka's jars, by the beginning of its name."""
+    """One of Kafka's jars, by its prefix."""
     (found,) = fetch_libs().glob(f"{prefix}-[0-9]*.jar")
     return found

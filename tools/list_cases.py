@@ -1,9 +1,8 @@
-"""Writes docs/cases.md: every case and every past bug of Kafka's transactions, and the tests that show it.
+"""Writes docs/cases.md: cases and past bugs of Kafka's transactions, with their tests.
 
-A test says which case it shows by its name (`test_case_60_...`), and which bug by its name
-(`test_kafka_17754_...`) or in its text (KAFKA-17754). A bug may also be shown by the cases that
-came of it. What is not shown yet stands in WAITING with the reason. `--check` writes nothing and
-fails when something is shown by nothing.
+A test names its case (`test_case_60_...`) or bug (`test_kafka_17754_...`) in its name, or the bug
+in its text (KAFKA-17754). A bug may also be covered by the cases that came of it. WAITING lists
+what has no test yet, with the reason. `--check` writes nothing and fails if something has no test.
 """
 
 from __future__ import annotations
@@ -144,13 +143,13 @@ IN_PART: Final[Mapping[int, str]] = MappingProxyType(
 
 
 class Bug(NamedTuple):
-    """A bug that somebody's transactions had."""
+    """A past bug of Kafka's transactions."""
 
     names: tuple[str, ...]
     what: str
     cases: tuple[int, ...] = ()
     tests: tuple[str, ...] = ()
-    """Names of tests that show it and do not say so themselves."""
+    """Names of tests that cover it without naming it."""
 
 
 BUGS: Final[Mapping[str, Sequence[Bug]]] = MappingProxyType(
@@ -255,13 +254,13 @@ class Shown(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Its name as it is meant to be read."""
+        """Its name as a sentence."""
         words = re.sub(r"^test_(case_\d+_)?((kafka|redpanda|starlight|kop)_\d+_)?", "", self.name)
         return words.replace("_", " ")
 
 
 def find_tests(folder: Path = ROOT / "tests") -> list[Shown]:
-    """Every test of the project, in the order of its file."""
+    """All tests of the project, in file order."""
     found = []
     for path in sorted(folder.rglob("test_*.py")):
         if path.name == "test_cases.py":  # It speaks of cases and shows none.
@@ -275,12 +274,12 @@ def find_tests(folder: Path = ROOT / "tests") -> list[Shown]:
 
 
 def showing_case(number: int, tests: Sequence[Shown]) -> list[Shown]:
-    """Those whose names say so."""
+    """The tests that name the case."""
     return [test for test in tests if re.search(rf"_case_{number}_", test.name)]
 
 
 def showing_bug(bug: Bug, tests: Sequence[Shown]) -> list[Shown]:
-    """Those that name it, and those that are known to show it."""
+    """The tests that name the bug, and those that are known to cover it."""
     found = []
     for test in tests:
         for name in bug.names:
@@ -293,7 +292,7 @@ def showing_bug(bug: Bug, tests: Sequence[Shown]) -> list[Shown]:
 
 
 def missing(tests: Sequence[Shown]) -> list[str]:
-    """What is shown by nothing, and names of tests that are not there."""
+    """Cases and bugs without a test, and names of tests that do not exist."""
     names = {test.name for test in tests}
     problems = [
         f"case {number}: no test is called test_case_{number}_..."
@@ -357,7 +356,7 @@ def _sentences(tests: Sequence[Shown]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 1 when something is shown by nothing."""
+    """The exit code: 1 if something has no test."""
     tests = find_tests()
     problems = missing(tests)
     for problem in problems:

@@ -1,7 +1,7 @@
-"""Writes constraints.txt anew: the newest versions of everything, except what is held back.
+"""Writes constraints.txt with the newest versions of everything, except pinned ones.
 
-Needs nothing but Python: it makes an environment of its own, installs fencepost with all extras,
-and writes down what came.
+It needs only Python: it creates an environment, installs fencepost with all extras, and lists what
+was installed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ TARGET: Final = ROOT / "constraints.txt"
 
 HELD: Final = {"pyspark": "4.2.0"}
 HEADER: Final = """\
-# Every version that fencepost is developed and tested with, with all its extras (dev, docs, spark, java):
-# `pip install -c constraints.txt ...`. Made by `make constraints`; names and versions only.
-# pyspark stays at 4.2.0 as long as no Kafka connector of Spark's own is published for a later one,
-# because that connector is what the pipeline is measured against.
+# The versions that fencepost is developed and tested with, for all extras (dev, docs, spark, java,
+# re2): `pip install -c constraints.txt ...`. Written by `make constraints`; no addresses.
+# pyspark stays at 4.2.0 until Spark publishes its Kafka connector for a later version, because
+# benchmarks compare with that connector.
 """
 
 
@@ -32,14 +32,14 @@ def main() -> None:
         subprocess.run(
             [*pip, "install", "--quiet", f"{ROOT}[dev,docs,spark,java]", *held], check=True
         )
-        # With --all, because setuptools, which builds pyspark, is otherwise left out.
+        # With --all, because setuptools, which builds pyspark, would be left out otherwise.
         frozen = subprocess.run(
             [*pip, "freeze", "--all"], capture_output=True, text=True, check=True
         )
     lines = [
         line for line in frozen.stdout.splitlines() if not line.startswith(("fencepost", "pip=="))
     ]
-    # An address here would be one of this machine's, and of no use to anybody else.
+    # An address here would be a local one, useless elsewhere.
     assert all("==" in line and "://" not in line for line in lines), lines
     TARGET.write_text(HEADER + "".join(f"{line}\n" for line in lines))
 

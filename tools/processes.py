@@ -1,8 +1,7 @@
-"""Servers as real processes that never outlive whoever started them.
+"""Servers as real processes that never outlive the process that started them.
 
-A server gets its own process group, so that stopping it stops what it started too. On Linux the
-kernel kills it when its parent dies, whatever the parent died of; elsewhere `atexit` does what it
-can.
+A server gets its own process group, so that stopping it stops its children too. On Linux the kernel
+kills it when its parent dies, for whatever reason; elsewhere `atexit` does what it can.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Final, Self
 STOP_SECONDS: Final = 20.0
 """How long a server may take to stop cleanly before it is killed."""
 KEPT_LINES: Final = 400
-"""How much of its output is kept for the message of a failure."""
+"""Lines of output that are kept for error messages."""
 POLL_SECONDS: Final = 0.005
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -33,18 +32,18 @@ LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class DiedEarlyError(Exception):
-    """A server ended, or said nothing in time, before it was ready."""
+    """A server exited, or was silent for too long, before it was ready."""
 
 
 def die_with_the_parent() -> None:
-    """For a child between fork and exec: the kernel will kill it when its parent is gone."""
+    """Called in a child between fork and exec: the kernel will kill it when its parent dies."""
     # Loaded before the fork: between fork and exec nothing may be imported.
     if LIBC is not None:
         LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ServerProcess:
-    """One server: its output is read all the time, and its end is seen to."""
+    """One server: its output is read continuously, and its end is ensured."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class ServerProcess:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._arrived = threading.Condition()
         self.started_at = time.perf_counter()
-        """When it was started, on the clock for measuring."""
+        """When it was started, on the monotonic clock."""
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -83,12 +82,12 @@ class ServerProcess:
 
     @property
     def output(self) -> str:
-        """The last lines of what it printed."""
+        """The last lines of its output."""
         with self._arrived:
             return "".join(self._lines)
 
     def wait_for_line(self, wanted: Callable[[str], str | None], seconds: float) -> str:
-        """The first answer that is not None when `wanted` is asked about each line in turn."""
+        """The first result of `wanted` that is not None, called for each line in turn."""
         deadline = time.monotonic() + seconds
         with self._arrived:
             while True:
@@ -99,10 +98,10 @@ class ServerProcess:
                     break
                 if not self._arrived.wait(deadline - time.monotonic()):
                     break
-        raise DiedEarlyError(f"pid {self.pid} did not say that it is ready:\n{self.output}")
+        raise DiedEarlyError(f"pid {self.pid} did not become ready:\n{self.output}")
 
     def wait_for_port(self, host: str, port: int, seconds: float) -> None:
-        """Returns when something accepts connections there and the process still lives."""
+        """Returns when the address accepts connections and the process is alive."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.is_alive:
             with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
@@ -111,7 +110,7 @@ class ServerProcess:
         raise DiedEarlyError(f"pid {self.pid} does not answer on {host}:{port}:\n{self.output}")
 
     def resident_bytes(self) -> int:
-        """The memory that it holds right now."""
+        """The memory that it uses now."""
         if (status := self._status_bytes("VmRSS")) is not None:
             return status
         shown = subprocess.run(
@@ -120,11 +119,11 @@ class ServerProcess:
         return int(shown.stdout) * 1024
 
     def peak_resident_bytes(self) -> int:
-        """The most memory that it ever held; what it holds now, where the system does not tell."""
+        """The most memory that it has used; the present use if the system does not record it."""
         return self._status_bytes("VmHWM") or self.resident_bytes()
 
     def _status_bytes(self, name: str) -> int | None:
-        """A line of Linux's report about a process; None on other systems."""
+        """A line of Linux's process status; None on other systems."""
         status = Path(f"/proc/{self.pid}/status")
         lines = status.read_text().splitlines() if status.exists() else []
         found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
@@ -134,20 +133,20 @@ class ServerProcess:
         return time.perf_counter() - self.started_at
 
     def stop(self, seconds: float = STOP_SECONDS) -> int:
-        """Asks it to end, and returns its exit status; one that does not end is killed."""
+        """Stops it and returns its exit status; kills it if it does not stop in time."""
         if self.is_alive:
             self._process.terminate()
         self.wait_for_end(seconds)
         return self._process.returncode
 
     def wait_for_end(self, seconds: float = STOP_SECONDS) -> None:
-        """Returns when it has ended by itself; one that does not is killed."""
+        """Returns when it has exited by itself; kills it if it does not in time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         self.kill()
 
     def kill(self) -> None:
-        """Ends the whole process group at once, as a crash would."""
+        """Kills the whole process group, as a crash would."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -174,7 +173,7 @@ class ServerProcess:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on at this moment."""
+    """A port that is free at this moment."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))

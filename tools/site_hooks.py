@@ -1,9 +1,9 @@
-"""Hooks of mkdocs: what the site shows besides docs/, and links that are written for a checkout.
+"""Hooks of mkdocs: pages of the site outside docs/, and links that are written for a checkout.
 
 The pages are read in two places: in a checkout, where a link may lead to any file of the tree, and
-on the site, which has docs/ and the pages of PAGES only. A link to a page of the site is rewritten
-to where the site has it; a link to a source file becomes plain text. `decisions/*.md` in the
-navigation stands for all of them.
+on the site, which has only docs/ and PAGES. A link to a page of the site is rewritten to its place
+there; a link to a source file becomes plain text. `decisions/*.md` in the navigation stands for all
+of them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ PAGES: Final = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
-"""Pages at the top of the tree, and what they are called on the site."""
+"""Pages at the top of the tree, and their titles on the site."""
 
 WIDE: Final = frozenset({"reference/errors.md", "compatibility.md"})
-"""Pages whose tables need the room of the table of contents."""
+"""Pages whose tables need the space of the table of contents."""
 
 _LINK: Final = re.compile(r"(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Fills in what the navigation leaves to a pattern."""
+    """Expands the patterns of the navigation."""
     config.nav = _expanded(config.nav)
     return config
 
@@ -54,7 +54,7 @@ def _expanded(entry: Any) -> Any:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that live at the top of the tree."""
+    """Adds the pages that are at the top of the tree."""
     from mkdocs.structure.files import File
 
     for source, name in PAGES.items():
@@ -63,7 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links of a checkout as the site has them."""
+    """Rewrites the links of a checkout for the site."""
     if page.file.src_uri in WIDE:
         page.meta["hide"] = ["toc"]
     at_top = {name: ROOT / source for source, name in PAGES.items()}

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, from Maven Central into build/, once: what our source and sink are held against."""
+"""Spark's own Kafka connector from Maven Central, for comparison with our source and sink."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _JARS: Final = ROOT / "build" / "spark-kafka-4.2.0"
 
 
 def fetch_connector() -> list[Path]:
-    """The jars of Spark's own Kafka connector, brought here if this is the first time."""
+    """The jars of Spark's own Kafka connector, downloaded the first time."""
     if shutil.which("mvn") is None:
         raise UnavailableError("Spark's Kafka connector needs Maven, not found on this machine")
     _JARS.parent.mkdir(parents=True, exist_ok=True)
@@ -48,5 +48,5 @@ def _copy_jars() -> None:
             )
             if done.returncode:
                 raise UnavailableError(f"Maven could not get {artifact}: {done.stdout}")
-        # Renamed only when complete, so that a broken download is never taken for a whole one.
+        # Renamed when complete, so that a broken download is never used.
         (Path(folder) / "libs").rename(_JARS)

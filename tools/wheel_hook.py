@@ -1,7 +1,7 @@
 """Puts compiled modules beside their sources in the wheel; see compile_hot_path.py.
 
-Python takes the compiled one of two. The sources stay in the wheel for tracebacks, for type
-checkers and for whoever reads.
+Python prefers the compiled ones. The sources stay in the wheel for tracebacks, type checkers and
+readers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes the generated parts of docs/ again: what the program says about itself in tables.
+"""Writes the generated parts of docs/.
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`; all around it
-is written by hand and stays. `--check` writes nothing and fails when a part is out of date.
+A generated part is between `<!-- generated: NAME -->` and `<!-- end of NAME -->`; the text around
+it is written by hand and stays. `--check` writes nothing and fails if a part is out of date.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
         "streams_group_describe": _STREAMS,
     }
 )
-"""Why an API of Apache Kafka is not served; each one that is not must stand here."""
+"""Why an API of Apache Kafka is not served; every unserved API must be here."""
 
 
 def apis() -> Iterator[str]:
-    """Every API that is served, from the table of handlers and their own headers."""
+    """Every served API, from the table of handlers and their headers."""
     from fencepost.broker.handlers import HANDLERS
     from fencepost.wire.apis import API
 
@@ -106,7 +106,7 @@ def _header(docstring: str | None) -> dict[str, str]:
 
 
 def errors() -> Iterator[str]:
-    """Every error that a handler names, in words."""
+    """Every error that a handler names, with its explanation."""
     from fencepost.broker.handlers import HANDLERS
     from fencepost.wire.apis import API
     from tools.error_reference import error_table, names_in
@@ -120,7 +120,7 @@ def errors() -> Iterator[str]:
 
 
 def cost() -> Iterator[str]:
-    """What exactly-once costs, beside what is often quoted."""
+    """The cost of exactly-once, beside what is often quoted."""
     from tools.cost_table import cost_table
 
     yield from cost_table()
@@ -142,14 +142,14 @@ def left_out() -> Iterator[str]:
 
 
 def broker_settings() -> Iterator[str]:
-    """Every broker setting that is honoured."""
+    """Every supported broker setting."""
     from fencepost.broker.settings.tables import BrokerSettings
 
     yield from _settings(BrokerSettings)
 
 
 def topic_settings() -> Iterator[str]:
-    """Every topic setting that is honoured."""
+    """Every supported topic setting."""
     from fencepost.broker.settings.tables import TopicSettings
 
     yield from _settings(TopicSettings)
@@ -167,7 +167,7 @@ def _settings(table: type) -> Iterator[str]:
 
 
 def other_settings() -> Iterator[str]:
-    """Settings of Kafka that do nothing here, and those that are refused."""
+    """Settings of Kafka that have no effect here, and those that are refused."""
     from fencepost.broker.settings.tables import IGNORED, REFUSED
 
     yield "| setting | what happens | why |"
@@ -191,7 +191,7 @@ GENERATORS: Final[Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyType(
 
 
 def rewritten(text: str) -> str:
-    """The text with every generated part made anew."""
+    """The text with every generated part written again."""
     return PART.sub(lambda part: part[1] + "\n".join(GENERATORS[part[2]]()) + "\n" + part[3], text)
 
 

@@ -139,7 +139,7 @@ class Connection:
     def _expect(self, correlation: int) -> None:
         self._answered = answered = (self._answered + 1) & _MAX_CORRELATION
         if correlation != answered:
-            raise RefusedError("the broker answered a request that was not the next one")
+            raise RefusedError("the broker answered requests out of order")
 
     def close(self) -> None:
         self._socket.close()
@@ -191,7 +191,7 @@ class Engine:
         while self._running:
             events = poll(self._patience() if alarms else SILENCE_SECONDS)
             if not events and not alarms:
-                raise RefusedError(f"the broker said nothing for {SILENCE_SECONDS:.0f} s")
+                raise RefusedError(f"the broker was silent for {SILENCE_SECONDS:.0f} s")
             for number, event in events:
                 connection = connections[number]
                 if event & _WRITE:

@@ -48,7 +48,7 @@ class Reader:
             next_position = self._count(cast(Buffer, partition.records or b""), position)
             end = partition.last_stable_offset if self._committed else partition.high_watermark
             if next_position == position < end:
-                raise RefusedError(f"Fetch brought nothing at offset {position} of {end}")
+                raise RefusedError(f"Fetch returned nothing at offset {position} of {end}")
             position = 0 if next_position >= end else next_position
 
     def _count(self, records: Buffer, position: int) -> int:

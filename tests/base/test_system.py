@@ -1,4 +1,4 @@
-"""The file of the machine, where it does more than hand a call on."""
+"""SystemFile, where it does more than pass a call to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unkind disk: what it forgets, what it keeps, and how it fails."""
+"""The simulated disk: what it loses, what it keeps, and how it fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.simulation.disk import PowerLost, UnsyncedDisk
 
 
 class FixedRandomness:
-    """Always throws the same number."""
+    """Always returns the same number."""
 
     def __init__(self, number: int) -> None:
         self._number = number

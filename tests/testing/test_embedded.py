@@ -1,4 +1,4 @@
-"""`fencepost.Broker` in the hands of somebody who writes tests."""
+"""`fencepost.Broker` in users' tests."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_setting_with_less_effect_than_it_says_is_told(caplog: pytest.LogCaptu
 
 
 def in_a_child(use: Callable[[], None]) -> None:
-    """Runs it in a forked process, which must end by itself and well."""
+    """Runs it in a forked process, which must exit by itself with success."""
     process = os.fork()
     if process == 0:
         try:
@@ -127,7 +127,7 @@ def in_a_child(use: Callable[[], None]) -> None:
 
 
 pytestmark = pytest.mark.filterwarnings(
-    # To fork beside a thread is what these tests are about.
+    # These tests are about forking beside a thread.
     "ignore:This process .* is multi-threaded:DeprecationWarning"
 )
 
@@ -204,7 +204,7 @@ def test_a_running_event_loop_is_no_obstacle() -> None:
 
 
 def in_threads(*functions: Callable[[], object]) -> list[object]:
-    """What each of them returns or raises; they run at the same time."""
+    """The results or exceptions of calls that run at the same time."""
     barrier = threading.Barrier(len(functions))
 
     def run(function: Callable[[], object]) -> object:

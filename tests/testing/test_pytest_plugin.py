@@ -1,4 +1,4 @@
-"""The fixtures, in a test suite of somebody else."""
+"""The fixtures in another project's test suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plants each bug of the list in a copy of the source and runs its tests: `python -m tools.mutants [--only NAME]`."""
+"""Plants each bug of the list in a copy of the source and runs its tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tools.mutants.mutants import ROOT, SOURCE, Mutant, StaleMutantError, load_m
 from tools.processes import die_with_the_parent
 
 PATIENCE_SECONDS: Final = 300
-"""A bug that makes the tests hang for so long has been noticed."""
+"""A bug that makes the tests hang for longer counts as caught."""
 TESTS_FAILED: Final = 1
 RESULTS: Final = ROOT / "build" / "mutants.json"
 FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -30,16 +30,16 @@ FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one bug."""
+    """The result of one bug."""
 
     mutant: Mutant
     caught_by: str | None
-    """The first test that failed; None when the bug survived."""
+    """The first test that failed; None if the bug survived."""
     seconds: float
 
 
 class Tree:
-    """One copy of the source, for one run of pytest at a time."""
+    """One copy of the source, for one pytest run at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.source = folder / "src"
@@ -47,21 +47,21 @@ class Tree:
         self._touched = int(time.time())
 
     def write(self, path: str, text: str) -> None:
-        """Compiled files are recognised by the time of their source in seconds: each write has its own."""
+        """Writes a file with a new time in seconds, by which compiled files are matched."""
         file = self.source / path
         file.write_text(text, encoding="utf-8")
         self._touched += 1
         os.utime(file, (self._touched, self._touched))
 
     def run(self, tests: tuple[str, ...]) -> tuple[int, str]:
-        """The exit code of pytest and what it printed."""
+        """The exit code of pytest and its output."""
         paths = f"{self.source} {ROOT}"
         command = [sys.executable, "-m", "pytest", *tests, "-x", "-q", "--no-header"]
         command += ["-p", "no:cacheprovider", "-o", f"pythonpath={paths}", "--tb=no"]
         with subprocess.Popen(
             command,
             cwd=ROOT,
-            # The same examples of hypothesis on every run.
+            # The same hypothesis examples in every run.
             env={**os.environ, "CI": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -78,7 +78,7 @@ class Tree:
 
 
 def try_mutant(mutant: Mutant, tree: Tree) -> Result:
-    """Plants the bug, runs its tests, and takes it out again."""
+    """Plants the bug, runs its tests, and reverts it."""
     started = time.monotonic()
     planted = mutant.apply(tree.source)
     whole = (tree.source / mutant.path).read_text(encoding="utf-8")
@@ -97,9 +97,9 @@ def try_mutant(mutant: Mutant, tree: Tree) -> Result:
 
 
 def check_tests(mutants: list[Mutant], tree: Tree) -> None:
-    """All tests pass without a bug; SystemExit when they do not."""
+    """Checks that all tests pass without a bug; SystemExit if not."""
     tests = tuple(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
-    print(f"without a bug: {len(tests)} files of tests", flush=True)
+    print(f"without a bug: {len(tests)} test files", flush=True)
     code, output = tree.run(tests)
     if code != 0:
         print(output[-4000:])
@@ -151,14 +151,14 @@ def main() -> int:
     if options.write_docs:
         untried = [mutant.name for mutant in load_mutants() if not saved.get(mutant.name)]
         if untried:
-            print(f"docs/mutants.md is not written: not caught yet are {', '.join(untried)}")
+            print(f"docs/mutants.md was not written; not caught yet: {', '.join(untried)}")
             return 1
         write_document([(mutant, saved[mutant.name]) for mutant in load_mutants()])
     return 1 if survivors else 0
 
 
 def save_results(results: list[Result]) -> dict[str, str]:
-    """Keeps what was caught by which test, so that a run of some of them is enough for the page."""
+    """Records which test caught what, so that the page can be written from partial runs."""
     saved: dict[str, str] = {}
     if RESULTS.exists():
         saved = json.loads(RESULTS.read_text(encoding="utf-8"))

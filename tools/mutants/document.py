@@ -12,13 +12,14 @@ DOCUMENT: Final = ROOT / "docs" / "mutants.md"
 
 INTRODUCTION: Final = """# Planted bugs
 
-`make mutants` plants each of these bugs in a copy of the source, one at a time, and runs the tests named in
-`tools/mutants/list.toml` against it. Every one of them must be caught; the tool fails if one survives. It is a step of
-continuous integration (`.ci/run`), after `make test`. `make mutants ONLY=ledger` tries those whose name or file contains a
-word. If you change a line that a bug is planted in, bring its entry in the list up to date.
+`make mutants` plants each of these bugs in a copy of the source, one at a time, and runs the tests
+named in `tools/mutants/list.toml`. Every bug must be caught; the tool fails if one survives. It is a
+step of continuous integration (`.ci/run`), after `make test`. `make mutants ONLY=ledger` runs those
+whose name or file contains the word. If you change a line in which a bug is planted, update its
+entry in the list.
 
-On 2026-11-16 a run of 86 of them took 1.2 minutes on two idle cores, and one of 112 took 17.6 minutes on two cores with a load of
-about 20. This page is written by `make mutants DOCS=1`.
+On 2026-11-16 a run of 86 of them took 1.2 minutes on two idle cores, and one of 112 took 17.6
+minutes on two cores with a load of about 20. `make mutants DOCS=1` writes this page.
 """
 
 

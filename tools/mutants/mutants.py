@@ -1,4 +1,4 @@
-"""The list: what is changed where, why that matters, and which tests must notice."""
+"""The list: each change, why it matters, and which tests must notice it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIST: Final = Path(__file__).with_name("list.toml")
 
 
 class StaleMutantError(Exception):
-    """The list and the source no longer agree."""
+    """The list does not match the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Mutant:
 
     name: str
     file: str
-    """Below `src/fencepost`."""
+    """The path below `src/fencepost`."""
     before: str
     after: str
     why: str
@@ -39,7 +39,7 @@ class Mutant:
 
     @property
     def change(self) -> tuple[str, str]:
-        """The one line that changes, before and after; the rest of `before` says where it is."""
+        """The changing line, before and after; the other lines of `before` locate it."""
         old, new = self.before.splitlines(), self.after.splitlines()
         if len(old) != len(new):
             raise StaleMutantError(f"{self.name}: one line becomes one line")
@@ -49,7 +49,7 @@ class Mutant:
         return changed[0][0].strip(), changed[0][1].strip()
 
     def apply(self, source: Path) -> str:
-        """The text of the file with the bug in it; StaleMutantError when its place is not there, or there twice."""
+        """The source with the bug; StaleMutantError unless its place occurs exactly once."""
         text = (source / self.path).read_text(encoding="utf-8")
         found = text.count(self.before)
         if found != 1:
@@ -61,7 +61,7 @@ class Mutant:
 
 
 def load_mutants() -> list[Mutant]:
-    """All of them, in the order of the list."""
+    """All bugs, in the order of the list."""
     with LIST.open("rb") as file:
         entries = tomllib.load(file)["mutant"]
     return [Mutant(**{**entry, "tests": tuple(entry["tests"].split())}) for entry in entries]

@@ -1,4 +1,4 @@
-"""A broker inside a Python program: a thread with an event loop, a temporary directory, a free port.
+"""A broker inside a Python program: thread, event loop, temporary directory, free port.
 
     with fencepost.Broker() as broker:
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -311,7 +311,7 @@ class Broker:
             self.data = self._temporary = None
 
     def replace_descriptors(self, nothing: int) -> None:
-        """Points the copied descriptors to `nothing`; their numbers stay in use by their objects."""
+        """Points the copied descriptors to `nothing`; their objects keep using the numbers."""
         lock, node = self._lock, self._node
         found = [] if lock is None else [lock.descriptor]
         if node is not None:

@@ -38,7 +38,7 @@ def fencepost_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]
 
 @pytest.fixture(scope="session")
 def fencepost_shared_broker(fencepost_config: Mapping[str, object]) -> Iterator[Broker]:
-    """One broker for the whole run: faster, but tests share topics, groups and transactional ids."""
+    """One broker for the run: faster, but tests share topics, groups and transactional ids."""
     from fencepost.testing.embedded import Broker
 
     with Broker(config=fencepost_config) as broker:

@@ -232,7 +232,7 @@ def test_a_list_grows_and_shrinks(node: StubNode) -> None:
 def test_a_setting_that_is_only_shown_is_told_in_the_log_when_a_topic_gets_it(
     node: StubNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sentence = "flush.messages has no effect: the setting durability decides when logs are synced"
+    sentence = "flush.messages has no effect: durability decides when logs are synced"
     assert alter(node, ("flush.messages", SET, "1"), ("retention.ms", SET, "5")) is ErrorCode.NONE
     assert caplog.messages == [f"topic orders: {sentence}"]
     caplog.clear()

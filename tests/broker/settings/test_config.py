@@ -1,4 +1,4 @@
-"""The tables of settings against Apache Kafka's own, and how values are read and chosen.
+"""The tables of settings against Apache Kafka's own, and how values are parsed and chosen.
 
 `kafka_settings.tsv` has the names, types, defaults and update modes of the ConfigDefs of Apache
 Kafka 4.3.0.
@@ -207,7 +207,7 @@ def test_a_setting_that_is_only_shown_warns_when_it_is_changed() -> None:
     assert BrokerConfig(unchanged).warnings == []
     changed = {"log.flush.interval.messages": "1", "log.preallocate": "true"}
     assert BrokerConfig(changed).warnings == [
-        "log.flush.interval.messages has no effect: the setting durability decides when logs are synced",
+        "log.flush.interval.messages has no effect: durability decides when logs are synced",
         "log.preallocate has no effect: files grow as they are written",
     ]
 
@@ -279,8 +279,7 @@ def test_the_file_that_kafka_comes_with_is_taken_as_it_is(tmp_path: Path) -> Non
         "share.coordinator.state.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
     ]
-    # It listens everywhere and tells clients localhost: that is where it listens unless more is
-    # allowed.
+    # It listens on every address and advertises localhost: without --allow-remote it listens there.
     warning = config.keep_to_loopback()
     assert warning is not None
     assert "--allow-remote" in warning

@@ -1,4 +1,4 @@
-"""ACLs, quotas, the quorum, and the settings of groups, client metrics and loggers, over the wire."""
+"""ACLs, quotas, the quorum, and settings of groups, client metrics and loggers, over the wire."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def node() -> StubNode:
 
 @pytest.fixture
 def levels() -> Iterator[None]:
-    """Loggers belong to the process: what a test does to them is undone."""
+    """Loggers belong to the process: changes by a test are undone."""
     logger = logging.getLogger("fencepost")
     before = logger.level
     yield
@@ -80,7 +80,7 @@ def alter(
 
 
 # -- ACLs
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -100,7 +100,7 @@ def test_a_client_that_asks_for_acls_learns_that_there_are_none(
 
 
 def test_a_client_may_ask_for_acls_before_it_hears_of_them() -> None:
-    """As in Kafka: the right to ask comes first, the word about the authorizer second."""
+    """As in Kafka: authorization is checked first, the missing authorizer second."""
     node = StubNode(authorizer=Deny(("DESCRIBE", *CLUSTER), ("ALTER", *CLUSTER))).start()
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert node.ask(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest()).error_code == refused
@@ -199,7 +199,7 @@ def test_a_setting_of_a_group_without_effect_is_said_to_have_none(
 
 
 def test_settings_of_the_broker_stand_behind_those_of_a_group() -> None:
-    """They have no effect either, but a file made for Kafka decides what a group shows and may set."""
+    """They have no effect, but they set the defaults and bounds of group settings."""
     node = StubNode(
         {"group.consumer.session.timeout.ms": "70000", "group.consumer.max.session.timeout.ms": "x"}
     ).start()

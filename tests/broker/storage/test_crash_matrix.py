@@ -1,23 +1,22 @@
-"""The process or the power dies at every disk call of what a broker does by itself: producers, transactions and readers go on.
+"""A kill or a loss of power at every disk call of housekeeping: clients continue correctly.
 
-Method: a broker with transactions open, committed and aborted, and with producers in the middle of
-their sequences, is brought to a point where housekeeping has something to do. From a copy of that
-disk each story runs again and again, and ends at its n-th disk call, for every n: by a kill (what
-was written stays) or by a loss of power (what was synced stays). Then the broker is started again
-and everything that clients rely on is checked:
+Method: a broker with open, committed and aborted transactions, and with producers in the middle of
+their sequences, is prepared so that housekeeping has work to do. Each story runs from a copy of
+that disk and ends at its n-th disk call, for every n: by a kill (written data stay) or by a loss of
+power (synced data stay). Then the broker is started again, and everything that clients rely on is
+checked:
 
-- the live producers go on with their next sequence, the open transactions are ended by their
-  owners;
+- producers continue with their next sequence, and end their open transactions;
 - coordinator and partitions agree: nothing stays open, the last stable offset reaches the high
   watermark;
-- what was acknowledged is read, once and in order, unless its retention is over; what was aborted
-  or deleted is not.
+- acknowledged records are read once and in order, unless retention has deleted them; aborted and
+  deleted records are not.
 
-In `os` mode a loss of power may take acknowledged records, from each log others. Then producers
-initialise their ids again, nothing stays open, what is written from now on is read, and what is
-left is in order and shows nothing that was aborted or half written.
+In `os` mode a loss of power may lose acknowledged records, different ones in each log. Then
+producers initialise their ids again, nothing stays open, new records are read, and the remaining
+ones are in order, without aborted or partial ones.
 
-The second half lets each call fail once instead, and goes on with the same broker.
+The second half fails each call once instead, and continues with the same broker.
 """
 
 from __future__ import annotations
@@ -67,12 +66,12 @@ SETTINGS = {
 SMALL = {"internal.segment.bytes": "300"}
 LONG_MS = 90_000_000
 TRIES = 100
-"""A second lies between two of them: more than any disk of these tests fails."""
+"""A second between two of them: longer than any disk of these tests fails."""
 IDEMPOTENT: dict[str, Any] = {"producer_id": 4_000_000, "epoch": 0}
 
 
 class Clients:
-    """Everybody who works with the broker, what they were told, and what they do not know."""
+    """The clients of the broker, with known and unknown outcomes of their requests."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -83,12 +82,12 @@ class Clients:
         """Of topic t: what became of each value, in the order of the log: committed, aborted,
         unsure."""
         self.fresh: list[bytes] = []
-        """Committed values that no retention may have taken."""
+        """Committed values that retention may not have deleted."""
         self.keys: dict[bytes, set[bytes]] = {}
-        """Of topic c: the values that a key may have."""
+        """Topic c: the possible values of each key."""
         self.start_offset = 0
         self.group_offset = -1
-        """The offset that group g committed last, in a transaction."""
+        """The last offset that group g committed in a transaction."""
         self.open_of_b: list[bytes] = []
         self.b_is_ending = False
 
@@ -102,7 +101,7 @@ class Clients:
     # -- the idempotent producer
 
     def write(self) -> None:
-        """Until it is acknowledged, as every client does; the value is unsure meanwhile."""
+        """Retries until it is acknowledged; the value is unsure in the meantime."""
         value = b"p %d" % self.written
         self.history.append(("unsure", value))
         place = len(self.history) - 1
@@ -127,7 +126,7 @@ class Clients:
     # -- transactions
 
     def transaction(self, producer: WireProducer, *, commit: bool) -> None:
-        """One whole transaction over both topics and a group, tried again as a client does."""
+        """One whole transaction over both topics and a group, retried as a client does."""
         name = producer.transactional_id
         value = self.value(name)
         self.history.append(("unsure", value))
@@ -174,7 +173,7 @@ class Clients:
     # -- what must hold
 
     def go_on(self) -> None:
-        """After a restart: everybody repeats what he does not know the outcome of, and goes on."""
+        """After a restart: all clients repeat requests with an unknown outcome, and continue."""
         self.stage.advance(1_000)
         if self.history and self.history[-1][0] == "unsure" and self.history[-1][1][:2] == b"p ":
             place = len(self.history) - 1
@@ -221,7 +220,7 @@ class Clients:
 
     @staticmethod
     def agree(stage: Stage) -> None:
-        """Coordinator and partitions say the same: nothing is open."""
+        """Coordinator and partitions agree: no transaction is open."""
         stage.settle()
         for coordinator in stage.node.transactions.coordinators():
             assert not coordinator.state.open, "the coordinator has something open"
@@ -245,7 +244,7 @@ def transactions(clients: Clients) -> None:
 
 
 def keep_house(clients: Clients, what: str) -> None:
-    """One round of what the broker does by itself."""
+    """One round of housekeeping."""
     housekeeping = clients.stage.node.housekeeping
     done: list[int] = []
 
@@ -262,7 +261,7 @@ def keep_house(clients: Clients, what: str) -> None:
 
 
 def retention(clients: Clients) -> None:
-    """Everything is too old, and goes."""
+    """Retention deletes everything."""
     clients.fresh.clear()
     clients.stage.advance(2 * AN_HOUR_MS)
     keep_house(clients, "_retain")
@@ -270,7 +269,7 @@ def retention(clients: Clients) -> None:
 
 
 def some_retention(clients: Clients) -> None:
-    """What was written first is too old, and what was written last is not."""
+    """The oldest records are past their retention, the newest are not."""
     clients.fresh.clear()
     clients.stage.advance(AN_HOUR_MS * 2 / 3)
     for _ in range(4):
@@ -357,7 +356,7 @@ def prepared(durability: str) -> tuple[UnsyncedDisk, Clients, int]:
 
 
 def started(durability: str) -> Clients:
-    """A broker and clients of its own, as they were prepared."""
+    """A broker and its clients, as prepared."""
     disk, clients, now_ms = prepared(durability)
     mine = Clients.__new__(Clients)
     mine.__dict__.update(
@@ -379,12 +378,11 @@ def started(durability: str) -> Clients:
 
 
 EVERY_CALL = bool(os.environ.get("FENCEPOST_EVERY_CALL"))
-"""Then nothing is left out, and the whole takes minutes; otherwise each story has one crash for
-each kind of disk call."""
+"""If set, nothing is left out, which takes minutes; otherwise one crash per kind of disk call."""
 
 
 def some_of(kinds: Sequence[str]) -> Sequence[int]:
-    """Numbers of calls: of each kind that a story makes one, and the call after the last one, which never comes."""
+    """Call numbers: one per kind in a story, and one after the last, which never happens."""
     if EVERY_CALL:
         return range(1, len(kinds) + 2)
     chosen = {len(kinds) + 1}
@@ -395,7 +393,7 @@ def some_of(kinds: Sequence[str]) -> Sequence[int]:
 
 
 def calls_of(story: Callable[[Clients], None], durability: str) -> list[str]:
-    """The kinds of the disk calls that a story makes, in their order."""
+    """The kinds of the disk calls of a story, in their order."""
     clients = started(durability)
     kinds = clients.stage.disk.kinds = []
     story(clients)
@@ -443,9 +441,9 @@ def test_after_a_crash_at_any_disk_call_everybody_goes_on(
 
 
 def go_on_after_a_loss(clients: Clients) -> None:
-    """Records may be gone.
+    """Records may be lost.
 
-    What is left agrees: nothing stays open, no id is stuck, nothing aborted is shown.
+    The rest is consistent: nothing stays open, no id is stuck, no aborted record is visible.
     """
     stage = clients.stage
     stage.advance(1_000)
@@ -480,7 +478,7 @@ def check_what_is_left(clients: Clients) -> None:
 
 
 def write_as_somebody_new(clients: Clients) -> bytes:
-    """An idempotent producer that nobody has heard of: its first batch is not taken for a repetition."""
+    """A new idempotent producer: its first batch is not treated as a duplicate."""
     stage = clients.stage
     reply = stage.call(ApiKey.INIT_PRODUCER_ID, 5, init_request(None))
     known = {
@@ -499,7 +497,7 @@ def write_as_somebody_new(clients: Clients) -> bytes:
 
 
 def write_after_the_loss(clients: Clients) -> bytes:
-    """The old idempotent producer goes on, or hears of the gap and begins again with the next epoch."""
+    """The old idempotent producer continues, or gets an error for the gap and bumps its epoch."""
     now_ms = clients.stage.clock.now_ms()
     given = {"timestamp_ms": now_ms, "producer_id": IDEMPOTENT["producer_id"]}
     batch = batch_of(b"after", sequence=clients.written + 1, epoch=0, **given)

@@ -1,7 +1,7 @@
-"""Beyond one crash and one failed call: disks that fail for a while, calls of one kind, and starts that do not come to their end.
+"""Disks that fail for a while, calls of one kind that fail, and starts that crash.
 
-Method: the stories and the clients of the crash matrix. What a client hears must be true; a broker
-goes on when the disk is well again, or stops with a message that names the sync or the disk.
+Method: the stories and the clients of the crash matrix. Every reply must be true; a broker
+continues when the disk works again, or stops with a message that names the sync or the disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 SOME_CALLS: Final = 50
 SOME_SPELLS: Final = ((1, 12), (4, 1))
-"""The first call that fails, and how many do."""
+"""The first failing call, and the number of failing calls."""
 KINDS: Final = {
     "reads": (errno.EIO, ("read", "view", "read_file", "size")),
     "opens": (errno.EMFILE, ("open", "read_file", "list_dir", "sync_dir", "remove_tree")),
@@ -51,7 +51,7 @@ KINDS: Final = {
 
 
 def suffer(clients: Clients, story: Callable[[Clients], None]) -> None:
-    """The story runs on a disk that fails and gets well, then everybody goes on with what is left of the broker."""
+    """Runs the story on a disk that fails for a while; then the clients continue."""
     stage = clients.stage
     try:
         story(clients)
@@ -114,7 +114,7 @@ def test_calls_of_one_kind_that_fail_lose_nothing(
 
 
 def calls_of_a_start(stage: Stage) -> list[str]:
-    """Their kinds, in their order."""
+    """The kinds of calls, in their order."""
     kinds = stage.disk.kinds = []
     again = stage.again()
     again.advance(2_000)
@@ -124,7 +124,7 @@ def calls_of_a_start(stage: Stage) -> list[str]:
 
 
 def crashed(durability: str, crash: str, call: int) -> Clients:
-    """Clients whose broker died in the middle of a transaction, and is not started again yet."""
+    """Clients whose broker died in the middle of a transaction and is not started again yet."""
     clients = started(durability)
     clients.stage.disk.lose_power_at(call)
     try:

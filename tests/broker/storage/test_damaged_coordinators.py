@@ -1,7 +1,7 @@
-"""Damage in `__transaction_state` and `__consumer_offsets`: what cannot be read is never taken for what never was.
+"""Damage in `__transaction_state` and `__consumer_offsets`: unreadable is never treated as absent.
 
-A bit flips in any region of any batch, a segment is cut or goes missing, with and without a
-checkpoint, after a stop and after a kill. However that ends, a fenced producer stays fenced and a
+A bit flips in any region of any batch, a segment is truncated or missing, with and without a
+checkpoint, after a stop and after a kill. In every case a fenced producer stays fenced and a
 committed offset does not go back.
 """
 
@@ -57,7 +57,7 @@ def initialise(stage: Stage, transactional_id: str) -> ErrorCode:
 
 
 def fenced(protocol: Any = TV1, settings: dict[str, str] = ONE, **more: Any) -> tuple[Stage, Any]:
-    """A producer that another one has fenced, between others."""
+    """A producer that was fenced, among others."""
     stage = Stage(settings=settings, **more).start()
     create_topic(stage, "t")
     WireProducer(stage, "before", protocol).initialise()
@@ -238,7 +238,7 @@ def _die_at(wanted: str) -> Any:
 
 
 def committed(settings: dict[str, str] = ONE, **more: Any) -> Stage:
-    """A group that has committed offset 1, 2, ... 5 of a topic, the last one in a transaction."""
+    """A group that has committed offsets 1 to 5 of a topic, the last one in a transaction."""
     stage = Stage(settings=settings, **more).start()
     create_topic(stage, "t")
     producer = WireProducer(stage, "a", TV2).initialise()
@@ -395,7 +395,7 @@ def test_a_repair_fences_everybody_whose_records_may_be_lost(
     fresh.send("t", b"fresh")
     fresh.commit()
     assert consume(again, "t").values == [b"owner", b"fresh"]
-    # Once is enough: a second start finds a log like any other.
+    # Once is enough: the second start finds a normal log.
     again = getattr(again, ending)() or again
     again = again.again()
     again.settle()

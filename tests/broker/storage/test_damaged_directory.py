@@ -1,7 +1,7 @@
-"""A directory that rotted or was meddled with: nothing is removed because of it, and nobody is left in the dark.
+"""A damaged directory: nothing is removed, and every problem is reported.
 
-Damage in the metadata log refuses the start before a byte is changed. Damage in a partition costs
-its own batch.
+Damage in the metadata log refuses the start before a byte is changed. Damage in a partition affects
+only its own batch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def content(stage: Stage, folder: str = FOLDER) -> dict[str, bytes | None]:
 
 
 def read_around(stage: Stage, topic: str, end: int) -> tuple[list[bytes | None], list[int]]:
-    """What a reader gets who steps over what he cannot read: values, and the offsets that were refused."""
+    """Values that a reader gets who skips unreadable offsets, and the offsets that were refused."""
     values: list[bytes | None] = []
     refused = []
     offset = 0
@@ -119,7 +119,7 @@ def test_recovery_points_follow_the_flushed_segments_while_nobody_syncs() -> Non
     points = decode_offsets(stage.disk.read_file(RECOVERY_POINTS))
     assert points[TopicPartition("t", 0)] == base
     again = stage.lose_power().again()
-    # What was sealed is there although nobody ever waited for a sync.
+    # Sealed segments are on the disk although no client ever waited for a sync.
     values, refused = read_around(again, "t", base)
     assert (values, refused) == ([b"%d" % number for number in range(base)], [])
     opened = again.node.partition("t", 0)

@@ -1,4 +1,4 @@
-"""Few file descriptors and many partitions: nothing goes offline, and whoever does not fit is told so."""
+"""Few file descriptors and many partitions: nothing goes offline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTITIONS: Final = 400
 
 
 def limited(limit: int) -> Sequence[str]:
-    """Python in a process that may have so many descriptors and cannot get more."""
+    """Runs Python in a process with that many descriptors and no more."""
     return ("sh", "-c", f'ulimit -n {limit} && exec "$0" "$@"', sys.executable)
 
 
@@ -93,7 +93,7 @@ def test_connections_beyond_the_limit_are_refused_and_the_others_are_served(tmp_
         for member in crowd:
             member.settimeout(30)
             member.connect((host, int(port)))
-        # Whoever is refused hears so at once: the newest one was.
+        # The refused connection, the newest one, is closed at once.
         with contextlib.suppress(ConnectionResetError):
             assert crowd[-1].recv(1) == b""
         for index in range(80):
@@ -115,7 +115,7 @@ def test_connections_beyond_the_limit_are_refused_and_the_others_are_served(tmp_
 def test_no_call_of_a_topics_life_fails_for_want_of_one_descriptor(
     durability: str, error: int
 ) -> None:
-    """The first open that fails has others closed for it; where none is open, a retry of the client's does it."""
+    """The first failing open closes other files; otherwise a retry of the client succeeds."""
 
     def live(stage: Stage) -> None:
         create_topic(stage, "other", 2)

@@ -1,4 +1,4 @@
-"""`fencepost check`: a sound directory is called sound, and whatever is changed in it is named with what to do."""
+"""`fencepost check`: an intact directory has no findings, and each change is found with advice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def worked(durability: str = "os") -> Stage:
-    """A broker that was used for everything it has files for."""
+    """A directory with every kind of file."""
     stage = Stage(durability=durability).start()
     create_topic(stage, "t", settings={"internal.segment.bytes": "20000"})
     for number in range(60):

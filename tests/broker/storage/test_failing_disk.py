@@ -1,8 +1,7 @@
-"""One call to the disk fails, for every call: clients hear an error or lose the broker, and nothing acknowledged is lost.
+"""Every disk call fails once: clients get an error, and no acknowledged record is lost.
 
-Method: the work of the power-loss tests by a client that does not give up. What is refused is sent
-again; a broker that stopped by itself is started again, in fsync mode on a disk without what was
-not synced.
+Method: the work of the power-loss tests by a client that retries. Refused requests are sent again;
+a broker that stopped is started again, in fsync mode on a disk without unsynced data.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ TRIES = 8
 
 
 class Stubborn:
-    """A client that repeats what failed until it is done, over as many lives of the broker as that takes."""
+    """A client that retries until success, over several starts of the broker."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -160,7 +159,7 @@ def aborted_and_committed(stage: Stage) -> WireProducer:
 def test_a_read_that_fails_anywhere_is_told_as_such_and_works_the_next_time(
     kinds: tuple[str, ...], error: int
 ) -> None:
-    """Nothing is cached after a start, so indexes and aborted transactions are read, too."""
+    """Nothing is cached after a start, so indexes and aborted transactions are read too."""
     stage = Stage(durability="os").start()
     aborted_and_committed(stage)
     stage.stop()
@@ -183,7 +182,7 @@ def test_a_read_that_fails_anywhere_is_told_as_such_and_works_the_next_time(
 
 
 def read_all_committed(stage: Stage) -> tuple[int, list[bytes]]:
-    """With the ids of the aborted transactions, which a reader needs to leave their records out."""
+    """With the ids of aborted transactions, which a reader needs to skip their records."""
     values: list[bytes] = []
     offset = 0
     while True:

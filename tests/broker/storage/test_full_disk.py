@@ -1,6 +1,6 @@
-"""A full disk: KAFKA_STORAGE_ERROR and nothing else happens; when there is room, everything goes on.
+"""A full disk: requests get KAFKA_STORAGE_ERROR; with free space everything continues.
 
-Method: the disk in memory is left with room for so many bytes, for many counts, so that a write
+Method: the disk in memory is left with a number of free bytes, for many numbers, so that a write
 fails at its beginning, in its middle and at its end.
 """
 
@@ -65,7 +65,7 @@ def test_a_batch_for_which_there_is_no_room_is_refused_and_taken_later(
 
 
 def ended(stage: Stage, ending: str) -> Stage:
-    """Somebody makes room, and before that or not the broker has ended in some way."""
+    """Space is freed, possibly after the broker has stopped or died."""
     if ending == "none":
         stage.disk.empty()
         return stage

@@ -1,4 +1,4 @@
-"""The data directory: whose folders are whose, and what a stop leaves for the next start."""
+"""The data directory: owners of folders, and the state that a stop leaves."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_mark_of_a_clean_stop_counts_once(layout: Layout) -> None:
 
 
 def test_a_loss_of_power_does_not_bring_the_mark_of_a_clean_stop_back() -> None:
-    """Else the next start would trust logs that this life has written to."""
+    """Otherwise the next start would trust logs that this process has written to."""
     disk = UnsyncedDisk()
     disk.make_dir(FOLDER)
     disk.write_file(f"{FOLDER}/meta.properties", b"", sync=True)
@@ -136,8 +136,7 @@ def test_a_directory_whose_metadata_log_is_gone_is_refused_and_left_as_it_is() -
     create_topic(stage, "name")
     produce(stage, "name", batch_of(b"of another life"))
     stage.stop()
-    # The metadata are lost as a whole, and how far they went is lost too; the folder of the topic
-    # is not.
+    # The metadata log is lost completely, with its recovery point; the folder of the topic is not.
     stage.disk.remove_tree(f"{FOLDER}/__cluster_metadata-0")
     stage.disk.remove(f"{FOLDER}/{RECOVERY_POINTS}")
     before = stage.disk.list_dir(FOLDER)

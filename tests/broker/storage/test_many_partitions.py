@@ -1,4 +1,4 @@
-"""Many partitions at once: what a stop leaves behind, and what a crash finds in the middle of creating or deleting them."""
+"""Many partitions: the files of a stop, and crashes while they are created or deleted."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_volume_that_cannot_be_synced_at_once_is_synced_log_by_log(
 def test_after_a_sync_of_the_volume_that_failed_nothing_is_synced_and_the_stop_is_not_clean() -> (
     None
 ):
-    """The kernel may have dropped the pages: a later sync of the same file would succeed and mean nothing."""
+    """The kernel may have dropped the pages: a later sync would succeed wrongly."""
     stage = Stage(durability="os").start()
     written(stage)
     stage.disk.fail_for_a_while(1, 1, errno.EIO, kinds=["sync_all"])

@@ -1,9 +1,9 @@
-"""Loss of power at every point: in fsync mode what was acknowledged is there, in os mode it need not be.
+"""Loss of power at every point: fsync mode keeps acknowledged records, os mode need not.
 
-Method: a fixed piece of work runs on a disk in memory that forgets what was not synced. The power
-goes at the n-th call to the disk, for many n; then the broker is started again on what is left.
-Whatever was acknowledged must be there once and in its place; what was under way may be there or
-not, but not twice when its producer sends it again.
+Method: a fixed piece of work runs on a disk in memory that loses unsynced data. The power is cut at
+the n-th disk call, for many n; then the broker is started again on the remaining data. Acknowledged
+records must be there once and at their offsets; pending ones may be there or not, but not twice
+when their producer sends them again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Place = tuple[str, int]
 
 
 class Work:
-    """What a client did, what it was told, and what it was still waiting for when the power went."""
+    """The requests of a client, their replies, and the pending ones when the power was cut."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Work:
         self.topics[name] = partitions
 
     def _write(self, stage: Stage, *places: Place) -> None:
-        """One batch into each of the places, all under way together, each on a connection of its own."""
+        """One batch into each partition, all in flight together on separate connections."""
         self.under_way = {
             place: b"%s-%d-%d" % (place[0].encode(), place[1], len(self.written[place]))
             for place in places
@@ -115,7 +115,7 @@ class Work:
         self.committed = offset
 
     def check(self, stage: Stage) -> None:
-        """Everything that was acknowledged is there, in its place and once."""
+        """All acknowledged records are there, once and at their offsets."""
         for name, partitions in self.topics.items():
             for index in range(partitions):
                 self._check_partition(stage, (name, index))
@@ -144,7 +144,7 @@ NOT_YET = (
 
 
 def when_coordinated(stage: Stage, key_type: int, ask: Callable[[], tuple[int, Any]]) -> Any:
-    """Asks until there is a coordinator, as clients do: its topic is made by the first who looks for it."""
+    """Retries until there is a coordinator; the first FindCoordinator creates its topic."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["any"])
     for _ in range(10):
         stage.call(ApiKey.FIND_COORDINATOR, 4, request)
@@ -183,7 +183,7 @@ def committed_offset(stage: Stage) -> int:
 
 
 def calls_of(work: Callable[[Stage], None], durability: str = "fsync") -> range:
-    """The numbers of the disk calls that a start and a piece of work make."""
+    """The numbers of the disk calls of a start and a piece of work."""
     stage = Stage(durability=durability)
     first = stage.disk.calls
     stage.start()
@@ -194,7 +194,7 @@ def calls_of(work: Callable[[Stage], None], durability: str = "fsync") -> range:
 
 
 def run_until_power_loss(stage: Stage, work: Callable[[Stage], None], call: int) -> None:
-    """Runs the work on a machine whose power goes at that call, if it comes to it."""
+    """Runs the work on a machine whose power is cut at that call."""
     stage.disk.lose_power_at(call)
     try:
         stage.start()
@@ -235,7 +235,7 @@ def test_power_that_goes_again_during_recovery_loses_nothing_more() -> None:
 
 
 def test_in_os_mode_an_acknowledged_batch_may_be_lost_with_the_power() -> None:
-    """That is what the mode means: the operating system's word, as in Kafka."""
+    """This is the meaning of the mode: the operating system has the data, as in Kafka."""
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
     stage.stop()
@@ -244,7 +244,7 @@ def test_in_os_mode_an_acknowledged_batch_may_be_lost_with_the_power() -> None:
     assert read_topic(again, "t") == [b"acknowledged"]
     after = again.lose_power().again()
     assert read_topic(after, "t") == []
-    # The offset was never durable, so nobody on this disk has seen it: it is given out again.
+    # The offset was never durable, so no client has seen it: it is assigned again.
     assert produce(after, "t", batch_of(b"next")).base_offset == 0
     after.stop()
 
@@ -265,7 +265,7 @@ def test_in_both_modes_everything_acknowledged_survives_a_kill(durability: str) 
 
 
 class Transfer:
-    """One transaction over two partitions, by the older protocol."""
+    """One transaction over two partitions, in TV1."""
 
     def __init__(self) -> None:
         self.is_acknowledged = False
@@ -318,7 +318,7 @@ def add_partitions(stage: Stage, producer_id: int, producer_epoch: int) -> None:
 
 
 def committed_values(stage: Stage) -> list[list[bytes | None]]:
-    """What a reader of committed records sees of both partitions, when nothing is open any more."""
+    """The committed records of both partitions, when no transaction is open."""
     seen = []
     for index in range(2):
         got = fetch(stage, "money", index=index, isolation_level=1)
@@ -349,7 +349,7 @@ def test_a_transaction_is_whole_or_not_there_after_a_loss_of_power() -> None:
 
 
 class Replacement:
-    """A topic that is deleted and made anew under the same name."""
+    """A topic that is deleted and created again under the same name."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -367,7 +367,7 @@ class Replacement:
 
 
 def test_a_leader_epoch_that_only_batches_remember_is_never_used_again() -> None:
-    """Clients keep the newest epoch they have seen: a lower one would keep them waiting for ever."""
+    """Clients keep the highest epoch they have seen: a lower one would make them wait for ever."""
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"old"))
@@ -406,7 +406,7 @@ def test_a_deleted_topic_stays_deleted_and_its_successor_begins_empty() -> None:
 
 
 def live_four_times(stage: Stage) -> Iterator[Stage]:
-    """Lives on one disk that end in both ways, with recovery points written down in between; each as it begins."""
+    """Several processes on one disk, stopped or killed, with saved recovery points."""
     for name, end in (("a", "stop"), ("b", "stop"), ("c", "kill"), ("d", "stop")):
         yield stage
         create_topic(stage, name, 2)
@@ -439,7 +439,7 @@ def test_without_fsync_a_loss_of_power_is_never_taken_for_damaged_metadata() -> 
 
 
 def test_what_a_start_after_a_kill_shows_survives_a_loss_of_power() -> None:
-    """The batch was appended and never synced. Once a reader can see it, it is on the disk."""
+    """The batch was appended but never synced. Once a reader can see it, it is on the disk."""
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"acknowledged"))
@@ -455,7 +455,7 @@ def test_what_a_start_after_a_kill_shows_survives_a_loss_of_power() -> None:
 
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_producer_whose_records_were_deleted_is_known_after_a_loss_of_power(torn: bool) -> None:
-    """Only a snapshot remembers it: a repetition of its last batch is still known as one."""
+    """Only a snapshot has it: a retry of its last batch is still recognised as a duplicate."""
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t", settings={"internal.segment.bytes": "200"})
     producer: dict[str, Any] = {"producer_id": 4_000, "epoch": 0}

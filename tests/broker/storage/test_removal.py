@@ -1,4 +1,4 @@
-"""Folders of deleted partitions: all of them go, in this life or the next, whichever of them the disk refuses."""
+"""Folders of deleted partitions: all are removed, now or at the next start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scrub: what has rotted below the recovery point is reported after a start, and nothing else is disturbed."""
+"""The scrub: damage below the recovery point is reported after a start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SEGMENT = f"{FOLDER}/t-0/{0:020d}.log"
 
 
 def scrubbed(stage: Stage) -> Stage:
-    """The next life, until its scrub is done."""
+    """The next start, until its scrub is done."""
     again = stage.again()
     again.advance(START_DELAY_MS + 60_000)
     return again

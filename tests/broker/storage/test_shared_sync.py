@@ -1,4 +1,4 @@
-"""The shared sync of fsync mode: who waits for it, who shares it, and what may happen while it runs."""
+"""The shared sync of fsync mode: which requests share it, and what may happen while it runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_producers_of_many_partitions_share_a_sync() -> None:
 
 
 def test_a_topic_may_be_deleted_while_its_first_batch_is_being_synced() -> None:
-    """The folder goes while the disk is about to sync its names: that is no failure of the disk."""
+    """The folder is deleted while its names are to be synced: that is no failure of the disk."""
     with Stage() as stage:
         create_topic(stage, "kept")
         for number in range(30):
@@ -143,7 +143,7 @@ def test_a_duplicate_of_a_batch_that_is_not_durable_yet_waits_like_the_first() -
 def test_what_comes_while_a_sync_runs_is_neither_acknowledged_nor_shown_with_it(
     turns_before: int, turns_after: int
 ) -> None:
-    """The power goes in every turn of the loop: what was acknowledged or shown by then is still there."""
+    """The power is cut in every turn: acknowledged or visible records are kept."""
     stage = Stage().start()
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"0"))
@@ -179,7 +179,7 @@ def broken_stage() -> tuple[Stage, Line]:
 
 
 def assert_ended(stage: Stage, line: Line, reason: str) -> None:
-    """The broker has said why it ends, acknowledges nothing any more, and lost nothing that it had acknowledged."""
+    """The broker logged why it stops, and lost no acknowledged record."""
     assert len(stage.fatal) == 1
     assert reason in stage.fatal[0]
     again = stage.lose_power().again()

@@ -52,7 +52,7 @@ SMALLEST_SEGMENT_BYTES: Final = 1024**2
 
 ALL_LOCAL: Final = "all storage is local"
 AT_ONCE: Final = "files are deleted at once"
-BY_DURABILITY: Final = "the setting durability decides when logs are synced"
+BY_DURABILITY: Final = "durability decides when logs are synced"
 GROWING: Final = "files grow as they are written"
 ONE_COPY: Final = "there is one copy of every partition"
 ONE_LEVEL: Final = "each codec has one level"

@@ -140,7 +140,7 @@ class Layout:
         return ConfigError(f"The data directory {self.folder} cannot be used: {problem.strerror}.")
 
     def _use_up_mark(self, *, sync: bool) -> None:
-        """Removes the marks of a clean stop and of fsync mode; only this process may set them again."""
+        """Removes the marks of a clean stop and of fsync mode; this process may set them again."""
         try:
             if self.is_synced and not sync:
                 self._write_session(self._session, UNSYNCED, sync=True)
