@@ -324,12 +324,13 @@ class _Alteration:
 
     def _steps(self) -> Iterator[None]:
         for index in range(len(self._resources)):
+            if index:
+                yield  # Between two resources, so that a single one takes effect in this turn.
             outcome = self._decide(index)
             if isinstance(outcome, Refusal):
                 self._refusals[index] = outcome
             elif not self._validate_only:
                 self._perform(index, outcome)
-            yield
 
     def _decide(self, index: int) -> Checked:
         resource = self._resources[index]
