@@ -115,7 +115,8 @@ def main(path: str) -> None:
 
 
 def report_end(name: str, query: Any) -> None:
-    failure = finish(query)
+    # It waits for its release: as long as `chaos.wait_to_be_released` does.
+    failure = finish(query, 3600)
     print(f"ended {name}: {json.dumps(failure)}", flush=True)
 
 

@@ -84,11 +84,11 @@ class Pipeline:
         return finish(self.start(sink, shape, mode))
 
 
-def finish(query: StreamingQuery) -> str | None:
-    """Waits for the end of a query; the reason when it failed."""
+def finish(query: StreamingQuery, seconds: int = 120) -> str | None:
+    """Waits for the end of a query, and stops one that takes longer; why it failed, if it did."""
     # The reason is asked for below.
     with contextlib.suppress(Exception):
-        query.awaitTermination(120)
+        query.awaitTermination(seconds)
     failure = query.exception()
     query.stop()
     return None if failure is None else str(failure)

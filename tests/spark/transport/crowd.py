@@ -117,7 +117,11 @@ class Crowd:
     def assert_whole(self, point: Point) -> None:
         """Every row of every file is in the topic once."""
         expected = sorted(line for number in range(FILES) for line in numbered(number))
-        assert sorted(read_values(self.cluster, self.queries[point].topic)) == expected
+        found = sorted(read_values(self.cluster, self.queries[point].topic))
+        missing = sorted(set(expected) - set(found))
+        assert found == expected, (
+            f"{len(found)} rows for {len(expected)}; missing: {missing[:5]}, {len(missing)}"
+        )
 
 
 def _other_paths() -> str:
