@@ -11,7 +11,7 @@ from fencepost.records.opened import open_batch
 
 
 def audit(disk: Disk, folder: str) -> list[SealedBatch]:
-    """Fails where the tool would complain; returns all batches of the folder."""
+    """Fails where the tool reports an error; returns all batches of the folder."""
     names = disk.list_dir(folder)
     bases = offsets_with(names, LOG)
     last_bytes = len(disk.read_file(f"{folder}/{file_name(bases[-1], LOG)}"))

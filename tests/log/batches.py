@@ -1,4 +1,4 @@
-"""Batches and logs for the tests of this room."""
+"""Batches and logs for the tests of the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 class SeededRandomness:
-    """Randomness whose throws are a function of a number."""
+    """Randomness with a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -54,7 +54,7 @@ def sealed(
 def append(
     log: Log, count: int = 1, *, size: int = 10, timestamp_ms: int = 1000, **more: Any
 ) -> SealedBatch:
-    """Appends a batch of `count` records, in a new segment where Kafka would begin one."""
+    """Appends a batch of `count` records, and rolls where Kafka would."""
     pairs: list[Pair] = [(b"key", b"v" * size)] * count
     return put(log, sealed(log, pairs, timestamp_ms=timestamp_ms, **more), timestamp_ms)
 
@@ -91,7 +91,7 @@ def append_marker(
 
 
 def all_bytes(log: Log) -> bytes:
-    """Everything a reader gets from the start to the end."""
+    """All bytes that a reader gets from start to end."""
     parts: list[bytes] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -110,7 +110,7 @@ Table = dict[bytes, bytes]
 
 
 def fold(log: Log, upper_offset: int | None = None) -> Table:
-    """The newest committed value of every key: what compaction must not change."""
+    """The newest committed value of every key, which compaction must keep."""
     table: Table = {}
     pending: dict[int, list[Pair]] = {}
     for entry in log.entries(log.log_start_offset):

@@ -1,4 +1,4 @@
-"""Aborted transactions: what a reader of committed data must be told."""
+"""Aborted transactions: the entries that a read_committed reader needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def disk() -> UnsyncedDisk:
 
 @pytest.fixture
 def log(disk: UnsyncedDisk) -> Log:
-    """Hundred records in segments of ten."""
+    """A hundred records in segments of ten."""
     made = open_log(disk, LogConfig(segment_bytes=10**6))
     for number in range(100):
         if number % 10 == 0:
@@ -52,13 +52,15 @@ def noted(log: Log) -> Log:
         (86, 100, []),
     ],
 )
-def test_a_reader_is_told_what_touches_its_range(
+def test_a_reader_gets_the_transactions_in_its_range(
     log: Log, fetch_offset: int, upper_offset: int, expected: list[AbortedTxn]
 ) -> None:
     assert noted(log).aborted_between(fetch_offset, upper_offset) == expected
 
 
-def test_an_entry_lies_beside_the_segment_of_its_marker(log: Log, disk: UnsyncedDisk) -> None:
+def test_an_entry_is_in_the_index_of_the_segment_with_its_marker(
+    log: Log, disk: UnsyncedDisk
+) -> None:
     noted(log)
     files = [name for name in disk.list_dir(FOLDER) if name.endswith(".txnindex")]
     assert files == [f"{base:020d}.txnindex" for base in (20, 70, 80)]
@@ -80,7 +82,7 @@ def test_markers_must_come_in_order(log: Log) -> None:
         log.append_aborted(AbortedTxn(2, 0, 98, 100))
 
 
-def test_a_damaged_index_is_told(log: Log, disk: UnsyncedDisk) -> None:
+def test_a_damaged_index_raises(log: Log, disk: UnsyncedDisk) -> None:
     noted(log).close(clean=True)
     disk.write_file(f"{FOLDER}/{20:020d}.txnindex", b"x", sync=False)
     log = open_log(disk, clean=True)

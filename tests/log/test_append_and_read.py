@@ -1,4 +1,4 @@
-"""Appending and reading: whole batches, the right ones, up to where the reader may look."""
+"""Appending and reading: whole batches, from the offset up to the bound."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_is_read_is_what_was_written(log: Log) -> None:
     assert bytes(log.read(0, 10_000, upper_offset=6).data) == b"".join(written)
 
 
-def test_a_log_that_was_never_at_zero_begins_where_it_is_told(disk: Disk) -> None:
+def test_a_new_log_begins_at_the_given_start_offset(disk: Disk) -> None:
     log = open_log(disk, log_start_offset=500)
     append(log)
     assert (log.log_start_offset, log.log_end_offset) == (500, 501)
@@ -132,7 +132,7 @@ def test_a_reader_who_comes_back_gets_the_next_batches(log: Log) -> None:
     assert offsets(log, 6, 1000) == [6]
 
 
-def test_reading_goes_on_in_the_next_segment(disk: Disk) -> None:
+def test_a_read_continues_in_the_next_segment(disk: Disk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(100):
         append(log, size=100)
@@ -221,7 +221,7 @@ def test_entries_are_opened_records_and_markers_from_an_offset_on(log: Log) -> N
     assert [entry.offset for entry in entries] == [1, 2, 3]
 
 
-def test_a_log_tells_what_it_is(log: Log) -> None:
+def test_the_repr_of_a_log_and_a_segment(log: Log) -> None:
     append(log)
     assert repr(log).startswith("<log data/topic-0 0..1, 1 segments, ")
     assert repr(log.segments[0]).startswith("<active segment 0..0, ")

@@ -1,4 +1,4 @@
-"""Compaction of whole logs: what stays, what goes, and when."""
+"""Compaction of whole logs: what is kept, what is removed, and when."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def log(disk: UnsyncedDisk) -> Log:
 
 
 def clean(log: Log, *, now_ms: int = NOW, **more: Any) -> Compacted | None:
-    """Seals what is there and cleans all of it."""
+    """Seals the active segment and compacts everything."""
     log.roll(now_ms)
     return compact(log, upper_offset=log.log_end_offset, now_ms=now_ms, **more)
 
@@ -138,7 +138,7 @@ def test_tombstones_stay_for_the_delete_retention_and_then_go(log: Log) -> None:
     assert contents(log) == [(4, b"z", b"3")]
 
 
-def test_a_superseded_tombstone_goes_at_once(log: Log) -> None:
+def test_a_superseded_tombstone_is_removed_at_once(log: Log) -> None:
     append_pairs(log, (b"a", None))
     append_pairs(log, (b"a", b"1"))
     clean(log)
@@ -204,7 +204,7 @@ def test_a_marker_stays_until_its_transaction_is_gone_and_the_retention_is_over(
     assert markers(log) == []
 
 
-def test_the_marker_of_a_living_transaction_never_goes(log: Log) -> None:
+def test_the_marker_of_a_transaction_with_records_is_never_removed(log: Log) -> None:
     transaction(log, 7, (b"a", b"1"), commit=True)
     for number in range(3):
         append_pairs(log, (b"b", b"%d" % number))
@@ -217,7 +217,7 @@ def test_the_new_transaction_index_has_what_is_still_needed(log: Log, disk: Unsy
     transaction(log, 7, (b"a", b"1"), commit=False)
     transaction(log, 8, (b"a", b"1"), commit=False)
     append_pairs(log, (b"b", b"1"))
-    # Producer 8 is active, so its last batch stays, empty, and with it the entry.
+    # Producer 8 is active: its last batch stays, empty, and its entry too.
     clean(log, last_records={8: LastRecord(2, 0)})
     assert log.aborted_between(0, 10) == [AbortedTxn(7, 0, 1, 2), AbortedTxn(8, 2, 3, 4)]
     append_pairs(log, (b"b", b"2"))
@@ -317,7 +317,7 @@ def test_small_neighbours_become_one_segment(disk: UnsyncedDisk) -> None:
         append_pairs(log, (b"key-%d" % (number % 5), b"v" * 100))
     before = len(log.segments)
     assert before > 5
-    # One round cleans, the next one merges what has become small.
+    # One round cleans, the next one merges the small segments.
     for _ in range(2):
         clean(log, force=True)
         append_pairs(log, (b"x", b"1"))
@@ -328,7 +328,7 @@ def test_small_neighbours_become_one_segment(disk: UnsyncedDisk) -> None:
     assert len(fold(again)) == 6
 
 
-def test_a_full_map_ends_the_round_early_and_the_next_goes_on(
+def test_a_full_map_ends_the_round_early_and_the_next_one_continues(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fencepost.log.cleaning.MAX_KEYS", 10)
@@ -346,7 +346,7 @@ def test_a_full_map_ends_the_round_early_and_the_next_goes_on(
     assert len(contents(log)) == 12
 
 
-def test_long_keys_are_told_apart(log: Log) -> None:
+def test_long_keys_are_distinguished(log: Log) -> None:
     append_pairs(log, (b"x" * 100 + b"1", b"1"), (b"x" * 100 + b"2", b"1"), (b"x" * 16, b"1"))
     append_pairs(log, (b"x" * 100 + b"1", b"2"))
     clean(log)
@@ -437,7 +437,7 @@ def test_a_disk_that_fails_at_any_call_costs_nothing_but_the_round(disk: Unsynce
             assert fold(log) == before
             append_pairs(log, (b"new", b"1"))
         except StorageError:
-            pass  # The swap was promised and not finished: the log must be opened again.
+            pass  # The swap was prepared and not finished: the log must be opened again.
         broken.kill()
         again = open_log(broken, log.config)
         table = fold(again)
@@ -447,7 +447,7 @@ def test_a_disk_that_fails_at_any_call_costs_nothing_but_the_round(disk: Unsynce
 
 
 def filled(disk: UnsyncedDisk, seed: int = 3) -> Log:
-    """A log of several segments with everything that compaction has rules for."""
+    """A log of several segments with a case for every rule of compaction."""
     config = LogConfig(
         cleanup_policy=frozenset({COMPACT}), segment_bytes=1200, index_interval_bytes=150
     )
@@ -466,7 +466,7 @@ def filled(disk: UnsyncedDisk, seed: int = 3) -> Log:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_number_of_rounds_changes_what_the_log_says(seed: int) -> None:
+def test_no_number_of_rounds_changes_the_newest_values(seed: int) -> None:
     disk = UnsyncedDisk()
     log = filled(disk, seed)
     chance = random.Random(seed)
@@ -484,8 +484,8 @@ def test_no_number_of_rounds_changes_what_the_log_says(seed: int) -> None:
     assert fold(open_log(disk, config)) == before
 
 
-def test_the_older_record_of_a_key_goes_only_when_the_newer_one_cannot_be_lost() -> None:
-    """The newer one was not synced when the round began, and the power goes after it."""
+def test_the_older_record_of_a_key_is_removed_only_when_the_newer_one_is_durable() -> None:
+    """The newer record was not synced when the round began; the power fails after it."""
     disk = UnsyncedDisk()
     disk.make_dir("data")
     config = LogConfig(cleanup_policy=frozenset({COMPACT}))

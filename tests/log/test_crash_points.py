@@ -1,8 +1,8 @@
-"""The power goes at every single call of a long story: whatever was promised is there afterwards.
+"""A loss of power at every disk call of a long story: everything promised survives.
 
-Method: a story runs once to count its calls, then again for every n with the power lost at the n-th
-call. The disk then shows what survived: only what was synced, or (with rng) a first part of what
-was not. Promises are what the story noted before that moment.
+Method: the story runs for every n with the power lost at the n-th call, until it ends before that.
+The disk then has what survived: only synced bytes or, with a seed, a random prefix of the others.
+Promises are what the story noted before the loss.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ COMPACTED = LogConfig(
 
 @dataclass
 class Promises:
-    """What the owner of the log wrote into its checkpoints."""
+    """What the owner of the log wrote to its checkpoints."""
 
     recovery_point: int = 0
     saved_point: int = 0
-    """The recovery point as the owner has written it down."""
+    """The recovery point in the owner's checkpoint."""
     log_start_offset: int = 0
     written: list[bytes] = field(default_factory=list)
     table: Table = field(default_factory=dict)
     calls_before: int = 0
-    """Calls of the story that no test of it needs to interrupt."""
+    """The calls of the story that no test interrupts."""
 
 
 Story = Callable[[UnsyncedDisk, Promises], None]
@@ -83,7 +83,7 @@ def delete_and_append(disk: UnsyncedDisk, promises: Promises) -> None:
 
 
 def crash_during(story: Story, call: int, seed: int | None) -> tuple[UnsyncedDisk, Promises] | None:
-    """The disk after the power went at a call; None when the story ended before it."""
+    """The disk after a loss of power at a call; None when the story ended before it."""
     disk = UnsyncedDisk()
     disk.make_dir("data")
     promises = Promises()
@@ -174,10 +174,9 @@ def test_compaction_loses_nothing_in_a_crash_at_any_call(seed: int | None) -> No
 
 
 def aborted_are_known(log: Log) -> bool:
-    """The index knows every aborted transaction of which a batch is left.
+    """The index has every aborted transaction that still has a batch.
 
-    Those whose marker was recovered are left to the partition, which rebuilds them from its
-    snapshot.
+    The partition rebuilds the entries of recovered markers from its snapshot.
     """
     left: dict[int, int] = {}
     for batch in all_batches(log):

@@ -1,8 +1,8 @@
 """Damaged bytes: everything around them stays readable; only a torn tail is cut.
 
 Method: a log of several segments is written, one byte is changed, and the log is opened again as
-after a crash. Whatever the byte was, no file is shorter than before, every other record can be
-read, and appends go on behind the end.
+after a crash. For every byte, no file gets shorter, every other record can be read, and appends
+continue at the end.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def sizes(disk: UnsyncedDisk) -> dict[str, int]:
 
 
 def readable(log: Log) -> list[int]:
-    """The offsets that a reader gets who asks for one after the other."""
+    """The offsets that a reader gets one after the other."""
     found = []
     for offset in range(log.log_start_offset, log.log_end_offset):
         try:
             part = log.read(offset, 1, upper_offset=log.log_end_offset)
             batches = split_batches(bytes(part.data))
-        except (DamagedError, BatchError):  # The reader notices what the broker has not looked at.
+        except (DamagedError, BatchError):  # The reader finds what the broker has not checked.
             continue
         found += [batch.base_offset for batch in batches if batch.base_offset == offset]
     return found
@@ -92,7 +92,7 @@ def test_any_damaged_byte_costs_its_own_batch_and_no_other(
 def test_below_the_recovery_point_no_damaged_byte_removes_anything(
     disk: UnsyncedDisk, segment: int
 ) -> None:
-    """Nobody has read these segments through, so damage is found by whoever stumbles over it."""
+    """These segments were not scanned: the first reader finds the damage."""
     log = written(disk)
     log.close(clean=True)
     damaged = log.segments[segment]
@@ -202,7 +202,7 @@ def test_a_segment_cut_short_below_the_recovery_point_removes_nothing(disk: Unsy
     assert log.log_end_offset == RECORDS
 
 
-def test_what_looks_like_a_batch_inside_of_a_record_is_not_taken_for_one(
+def test_bytes_of_a_record_that_look_like_a_batch_are_not_read_as_one(
     disk: UnsyncedDisk,
 ) -> None:
     inner = open_log(disk, folder="data/inner-0")
@@ -235,7 +235,7 @@ def test_what_looks_like_a_batch_and_fails_its_check_ends_no_damage(disk: Unsync
     log.close(clean=False)
     flip(
         disk, path, first.size_bytes + 11
-    )  # Its length: where the next batch begins has to be searched for.
+    )  # Its length: the start of the next batch must be searched.
     log = open_log(disk, lost_power=False)
     assert readable(log) == [0, 2]
 
@@ -253,7 +253,7 @@ def test_indexes_that_rot_lose_nothing(disk: UnsyncedDisk, spoil: Callable[[byte
 
 
 def test_compaction_leaves_a_log_with_a_damaged_batch_alone(disk: UnsyncedDisk) -> None:
-    """Written anew, a damaged batch would have a right CRC and wrong records."""
+    """Rewritten, a damaged batch would have a valid CRC and wrong records."""
     config = LogConfig(segment_bytes=400, cleanup_policy=frozenset({COMPACT}))
     log = open_log(disk, config)
     for number in range(20):

@@ -1,4 +1,4 @@
-"""Sync: what survives a loss of power, and in which order things become durable."""
+"""Sync: what survives a loss of power, and the order of durability."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_clean_close_survives_with_its_indexes(disk: UnsyncedDisk) -> None:
     assert len(audit(disk, FOLDER)) == 20
 
 
-def test_a_prepared_sync_promises_only_what_was_there_when_it_was_prepared(
+def test_a_prepared_sync_covers_only_what_was_appended_before_it(
     disk: UnsyncedDisk,
 ) -> None:
     log = open_log(disk)
@@ -125,7 +125,7 @@ def test_a_log_that_was_only_looked_at_is_closed_without_a_write(disk: UnsyncedD
     log.close(clean=True)
     log = open_log(disk, SMALL, clean=True)
     all_batches(log)
-    disk.fail_call(1)  # Whatever it would be.
+    disk.fail_call(1)  # Any call.
     log.close(clean=True)
     disk.crash()
     assert len(audit(disk, FOLDER)) == 10
@@ -158,7 +158,7 @@ def test_a_sync_with_nothing_to_do_touches_nothing(disk: UnsyncedDisk) -> None:
     assert disk.calls == calls
 
 
-def test_a_failed_sync_is_told_and_moves_nothing(disk: UnsyncedDisk) -> None:
+def test_a_failed_sync_raises_and_moves_nothing(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     disk.fail_call(2)

@@ -1,4 +1,4 @@
-"""Leader epochs: which leader wrote what."""
+"""Leader epochs: their file, and the epoch of an offset."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_epochs_before_the_start_are_folded_into_one(disk: UnsyncedDisk) -> None
     assert [log.epochs.epoch_at(offset) for offset in (4, 5, 7, 8)] == [-1, 4, 4, 7]
 
 
-def test_a_damaged_file_is_made_anew_from_the_batches(disk: UnsyncedDisk) -> None:
+def test_a_damaged_file_is_rebuilt_from_the_batches(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     for epoch in (2, 2, 4):
         log.assign_epoch(epoch, log.log_end_offset)

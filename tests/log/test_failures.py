@@ -1,4 +1,4 @@
-"""A disk that says no: nothing half-done is ever visible, and no offset is used twice."""
+"""A failing disk: nothing half-done becomes visible, and no offset is used twice."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_failed_read_is_a_storage_error(disk: UnsyncedDisk) -> None:
     assert log.read(0, 1000, upper_offset=1).next_offset == 1
 
 
-def test_damage_under_a_reader_is_told_and_never_loops(disk: UnsyncedDisk) -> None:
+def test_damage_under_a_reader_raises_and_never_loops(disk: UnsyncedDisk) -> None:
     log = open_log(disk, LogConfig(index_interval_bytes=10**6))
     for _ in range(5):
         size = append(log).size_bytes
@@ -138,7 +138,7 @@ def test_a_segment_is_not_sealed_before_its_aborted_transactions_are_written(
     assert len(disk.read_file(f"{FOLDER}/{0:020d}.txnindex")) == 34
 
 
-def test_snapshots_and_epochs_tell_when_the_disk_says_no(disk: UnsyncedDisk) -> None:
+def test_snapshots_and_epochs_raise_when_the_disk_fails(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     disk.fill(0)
     with pytest.raises(StorageError):
@@ -164,7 +164,7 @@ def test_a_closed_log_gives_its_files_back(disk: UnsyncedDisk) -> None:
         append(log)
 
 
-def test_a_clean_close_on_a_full_disk_says_so_and_the_log_recovers(disk: UnsyncedDisk) -> None:
+def test_a_clean_close_on_a_full_disk_raises_and_the_log_recovers(disk: UnsyncedDisk) -> None:
     log = open_log(disk, LogConfig(index_interval_bytes=10, segment_bytes=20_000))
     for _ in range(10):
         append(log)

@@ -1,7 +1,7 @@
-"""A log beside a list: random appends, reads, rolls, truncations, crashes and restarts must agree.
+"""A log against a list: random appends, reads, rolls, deletions, crashes and restarts.
 
-What must hold after a crash: the log is a first part of the list, at least up to the recovery
-point, and exactly the same bytes.
+After a crash the log must be a prefix of the list, at least up to the recovery point, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class WrittenBatch:
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The list is `written`; what lies below `start` was deleted."""
+    """The list is `written`; everything below `start` was deleted."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Few sealed segments are open at a time, over all logs of a broker."""
+"""The limit of open segment files over all logs of a broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
 
 
 class CountedFile(SystemFile):
-    """A file that tells when it is closed."""
+    """A file that counts its close."""
 
     __slots__ = ("disk",)
     disk: OpenFileCountingDisk

@@ -1,4 +1,4 @@
-"""Opening a folder: what a crash left behind, and what may be trusted."""
+"""Opening a folder after a crash or a clean close."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def disk() -> UnsyncedDisk:
 
 
 class CountingFile(UnsyncedFile):
-    """Tells its disk how many bytes were read."""
+    """A file that reports the bytes read to its disk."""
 
     __slots__ = ("counter",)
     counter: list[int]
@@ -65,7 +65,7 @@ def test_a_clean_open_finds_everything_as_it_was(disk: Disk) -> None:
     assert again.log_end_offset == 81
 
 
-def test_a_clean_open_reads_only_what_lies_behind_the_last_index_entry() -> None:
+def test_a_clean_open_reads_only_after_the_last_index_entry() -> None:
     disk = ReadCountingDisk()
     log = open_log(disk)
     for _ in range(500):
@@ -130,7 +130,7 @@ def test_a_segment_that_overlaps_its_predecessor_is_dropped(disk: UnsyncedDisk) 
     assert (len(log.segments), log.log_end_offset) == (1, 10)
 
 
-def test_what_lies_below_the_recovery_point_is_not_read_again(disk: UnsyncedDisk) -> None:
+def test_segments_below_the_recovery_point_are_not_read(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(30):
         append(log, size=50)
@@ -199,7 +199,7 @@ def test_an_index_of_other_bytes_is_noticed(disk: UnsyncedDisk) -> None:
     assert (log.log_end_offset, bases(log)) == (60, list(range(0, 60, 3)))
 
 
-def test_a_clean_flag_that_lies_is_noticed_at_the_tail(disk: UnsyncedDisk) -> None:
+def test_a_wrong_clean_flag_is_noticed_at_the_tail(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     append(log)
@@ -290,7 +290,7 @@ def test_the_segment_that_ends_at_the_recovery_point_is_not_read_again(disk: Uns
 
 
 def test_a_segment_sealed_after_the_last_sync_is_read_again(disk: UnsyncedDisk) -> None:
-    """Its indexes were never synced, although all of its data was."""
+    """Its indexes were never synced, although its data was."""
     log = open_log(disk)
     append(log, 5)
     assert log.sync() == 5
@@ -366,7 +366,7 @@ def test_a_folder_can_be_opened_again_and_again(disk: UnsyncedDisk) -> None:
 
 @pytest.mark.parametrize("place", [HEADER_BYTES, -1])
 def test_a_last_batch_with_one_wrong_bit_behind_its_header_is_cut_off(place: int) -> None:
-    """Its length is right and its header is whole: only the CRC tells."""
+    """Its length and its header are right: only the CRC shows it."""
     disk = UnsyncedDisk()
     disk.make_dir("data")
     log = open_log(disk)

@@ -1,4 +1,4 @@
-"""Retention, DeleteRecords and truncation: what goes, and what must not."""
+"""Retention and DeleteRecords: what is removed, and what must stay."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_segments_beyond_the_size_go_from_the_oldest_on(disk: UnsyncedDisk) -> N
     size = log.segments[0].size_bytes
     assert 2 * size <= 200 < 3 * size
     retain(log, NOW, upper_offset=5)
-    # Kafka removes a segment only when what is left is still as large as the limit.
+    # Kafka removes a segment only if the rest is still as large as the limit.
     assert bases(log) == [2, 3, 4]
 
 
@@ -129,7 +129,7 @@ def test_deleting_up_to_the_end_keeps_the_active_segment(disk: UnsyncedDisk) -> 
     assert log.log_end_offset == 4
 
 
-def test_retention_removes_what_lies_below_the_start_even_without_a_delete_policy(
+def test_retention_removes_segments_below_the_start_even_without_a_delete_policy(
     disk: UnsyncedDisk,
 ) -> None:
     log = a_log(disk, 0, 0, 0, cleanup_policy=frozenset({COMPACT}))

@@ -1,4 +1,4 @@
-"""When a new segment begins, and what the old one leaves on the disk."""
+"""When a log rolls, and the files of the old segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a time to an offset."""
+"""Offsets by timestamp."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_searches_agree_with_a_list_over_many_segments_and_a_restart(clean: bool
     assert (newest.timestamp_ms, newest.offset) == (max(times), times.index(max(times)))
 
 
-def test_a_batch_that_cannot_be_opened_stands_for_itself(log: Log) -> None:
+def test_a_batch_that_cannot_be_opened_is_found_by_its_header(log: Log) -> None:
     data = build_batch([Record(0, 700, b"k", b"v")], timestamp_ms=0, codec=1)
     data[61:] = b"\xff" * (len(data) - 61)
     batch = read_header(data)

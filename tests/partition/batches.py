@@ -1,4 +1,4 @@
-"""Batches as a client sends them, in one line."""
+"""Batches as a client sends them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class PartitionStage:
         )
 
     def kill(self) -> Partition:
-        """The process dies and starts again: everything written is there, nothing was closed."""
+        """Kills and restarts the process: all writes survive, nothing was closed."""
         self.disk.kill()
         point = self.partition.log.saved_recovery_point
         self.partition = self._open(clean=False, recovery_point=point)
@@ -58,7 +58,7 @@ def new_world() -> Callable[..., PartitionStage]:
 
 
 def retain(partition: Partition, now_ms: int) -> int:
-    """Runs retention to its end, as the broker does in steps; returns how many segments went."""
+    """Runs all steps of retention; returns the number of removed segments."""
     steps = partition.retention(now_ms)
     try:
         while True:

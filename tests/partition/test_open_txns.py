@@ -1,4 +1,4 @@
-"""Which offset is the first whose fate is not settled."""
+"""The first unstable offset of a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition with its log: what is accepted, what may be read, and what a crash leaves."""
+"""A partition with its log: appends, reads, crashes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def end(
 
 
 def read(partition: Partition, offset: int = 0, *, committed: bool = True) -> list[bytes | None]:
-    """The values that a client would hand to its application."""
+    """The values that a client gives to its application."""
     fetched = partition.fetch(offset, 1 << 20, read_committed=committed)
     assert fetched.error is ErrorCode.NONE
     aborted = sorted(fetched.aborted or (), key=lambda txn: txn[1])
@@ -221,7 +221,7 @@ def test_case_73_the_last_stable_offset_is_raised_to_the_log_start(
 
 @pytest.mark.parametrize("call", [2, 3, 4])
 @pytest.mark.parametrize("clean", [False, True])
-def test_case_74_an_index_that_the_disk_refuses_holds_nobody_up_and_is_written_later(
+def test_case_74_an_index_that_cannot_be_written_delays_nothing_and_is_written_later(
     new_world: NewWorld, call: int, clean: bool
 ) -> None:
     world = new_world()
@@ -280,8 +280,8 @@ def test_case_58_a_batch_outside_of_the_transaction_does_not_overtake_either(
     assert refusal.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_repetition_after_the_end_is_asked_about_like_a_first_write(new_world: NewWorld) -> None:
-    """Else a producer that was fenced meanwhile would hear that all is well."""
+def test_a_duplicate_after_the_end_is_verified_like_a_first_write(new_world: NewWorld) -> None:
+    """Otherwise a producer that was fenced meanwhile would get a success."""
     partition = new_world().partition
     write(partition, txn_batch(0, b"a"))
     again = txn_batch(0, b"a")
@@ -323,7 +323,7 @@ def test_a_transactional_batch_without_a_guard_is_refused(new_world: NewWorld) -
     assert partition.log_end_offset == 0
 
 
-def test_case_61_a_stale_epoch_is_told_before_a_missing_guard(new_world: NewWorld) -> None:
+def test_case_61_a_stale_epoch_is_reported_before_a_missing_guard(new_world: NewWorld) -> None:
     partition = new_world().partition
     write(partition, txn_batch(0, b"a"))
     end(partition, commit=False, epoch=1)
@@ -367,7 +367,7 @@ def test_open_transactions_aborts_and_fences_survive(new_world: NewWorld, how: s
 def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_used(
     new_world: NewWorld, damage: Callable[[bytes], bytes]
 ) -> None:
-    """The log before the older one is gone, so that only a snapshot can tell what was in it."""
+    """The log before the older one was removed: only a snapshot has its producers."""
     world = new_world(segment_bytes=200)
     partition = world.partition
     write(partition, client_batch(b"v" * 50, producer_id=99, epoch=3, sequence=0))
@@ -461,7 +461,7 @@ def test_producers_survive_the_deletion_of_their_segments(new_world: NewWorld) -
     assert gap.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_retention_goes_on_though_snapshots_are_lost_and_damaged(new_world: NewWorld) -> None:
+def test_retention_continues_though_snapshots_are_lost_and_damaged(new_world: NewWorld) -> None:
     world = new_world(segment_bytes=200)
     partition = world.partition
     for sequence in range(6):
@@ -513,7 +513,7 @@ def test_a_topics_compression_type_changes_the_codec_and_nothing_else(
 def test_a_batch_that_only_begins_like_a_known_one_is_no_duplicate(
     new_world: NewWorld, written: int, sent: int
 ) -> None:
-    """To answer it as one would swallow its other records."""
+    """An answer as a duplicate would lose its other records."""
     partition = new_world().partition
     first = client_batch(*[b"v"] * written, producer_id=PID, epoch=0, sequence=0)
     append(partition, first)

@@ -187,7 +187,7 @@ def test_case_64_an_older_coordinator_is_fenced_even_without_a_transaction() -> 
     assert marker_error(reloaded, 0, coordinator_epoch=2) is ErrorCode.NONE
 
 
-def test_a_stale_epoch_is_told_before_an_old_coordinator() -> None:
+def test_a_stale_epoch_is_reported_before_an_old_coordinator() -> None:
     producers = Producers()
     end(producers, 3, coordinator_epoch=5)
     refusal = producers.check_marker(PID, 2, coordinator_epoch=4, transaction_version=0)
@@ -210,7 +210,7 @@ def test_case_65_tv2_markers_need_a_higher_epoch_while_the_transaction_is_open()
     assert marker_error(producers, 4, version=2) is ErrorCode.NONE
 
 
-def test_case_65_a_tv2_marker_that_comes_twice_is_taken_again() -> None:
+def test_case_65_a_repeated_tv2_marker_is_accepted() -> None:
     producers = Producers()
     producers.apply_batch(numbered(0, epoch=3, transactional=True))
     end(producers, 4)

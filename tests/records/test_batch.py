@@ -1,4 +1,4 @@
-"""The sealed batch: its header, its checks, and what a broker may change in it."""
+"""The sealed batch: its header, its checks, and the fields that a broker writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def a_batch(count: int = 3, **fields: Any) -> SealedBatch:
 
 
 def resealed(data: bytearray) -> SealedBatch:
-    """The batch after somebody changed it and computed the CRC again, as a hostile client would."""
+    """The batch with a change and a new CRC, as a hostile client sends it."""
     struct.pack_into(">I", data, 17, crc32c(memoryview(data)[21:]))
     return read_header(data)
 
@@ -107,7 +107,7 @@ def test_a_flipped_bit_anywhere_but_in_the_offsets_is_noticed(position: int) -> 
     data = bytearray(a_batch().data)
     data[position] ^= 0x01
     if position < 8 or 12 <= position < 16:
-        seal_check(read_header(data))  # The broker writes these; the CRC leaves them out.
+        seal_check(read_header(data))  # The broker writes these; the CRC does not cover them.
         return
     with pytest.raises(BatchError):
         seal_check(read_header(data))
@@ -190,5 +190,5 @@ def test_a_hostile_batch_with_a_right_crc_opens_or_is_a_batch_error(
     assert len(records) == batch.record_count
 
 
-def test_a_batch_tells_what_it_is() -> None:
+def test_the_repr_of_a_batch() -> None:
     assert repr(a_batch(base_offset=5)).startswith("<batch 5..7, 3 records, ")

@@ -1,4 +1,4 @@
-"""Codecs: what others write, what must be refused, and that a bomb stays small."""
+"""Codecs: the output of other libraries, damage, and decompression bombs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_codec_gives_back_what_it_took(codec: Codec, data: bytes, repetiti
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_a_codec_takes_any_buffer(codec: Codec, kind: type) -> None:
+def test_a_codec_accepts_any_buffer(codec: Codec, kind: type) -> None:
     assert bytes(decompress(codec, compress(codec, kind(b"abc" * 100)))) == b"abc" * 100
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_codec_is_refused() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, 2**31 - 1, 1000])
-def test_a_snappy_block_that_lies_about_its_size_is_refused(size: int) -> None:
+def test_a_snappy_block_with_a_wrong_size_is_refused(size: int) -> None:
     packed = bytearray(compress(Codec.SNAPPY, b"abc"))
     struct.pack_into(">i", packed, 16, size)
     with pytest.raises(BatchError):

@@ -1,4 +1,4 @@
-"""Opened batches: round trips, and every way in which the inside can lie."""
+"""Opened batches: round trips, and every kind of damage inside."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_thinned_batch_keeps_its_offsets_producer_and_codec(codec: int) -> Non
     assert open_batch(thinned) == [opened[1], opened[3]]
 
 
-def test_a_delete_horizon_stands_in_the_base_timestamp_and_leaves_the_times_alone() -> None:
+def test_a_delete_horizon_is_in_the_base_timestamp_and_keeps_the_times() -> None:
     batch = build_pairs([(b"k", None)], timestamp_ms=5000)
     marked = read_header(rebuild_batch(batch, open_batch(batch), delete_horizon_ms=90_000))
     seal_check(marked)
@@ -105,7 +105,7 @@ def test_an_emptied_batch_is_a_bare_header_that_opens_to_nothing() -> None:
 
 
 def payload_batch(payload: str, count: int = 1, last_delta: int = 0) -> bytearray:
-    """A batch whose inside was written by hand, with a right CRC."""
+    """A batch with the given content and a valid CRC."""
     data = bytearray(build_pairs([(None, None)], timestamp_ms=0).data[:61]) + bytes.fromhex(payload)
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">i", data, 23, last_delta)
@@ -135,11 +135,11 @@ def test_the_smallest_record_opens() -> None:
         ("0e00000001010101", 1, 0),  # minus one headers
         ("1000000001010201ff", 1, 0),  # a header without a name
         ("12000000010102 02ff01", 1, 0),  # a header's name that is not UTF-8
-        ("0e00000001010000", 1, 0),  # a byte behind the headers
+        ("0e00000001010000", 1, 0),  # a byte after the headers
         ("0c000080808080808080808080010100", 1, 0),  # a number that never ends
     ],
 )
-def test_an_inside_that_lies_is_refused(payload: str, count: int, last_delta: int) -> None:
+def test_a_damaged_inside_is_refused(payload: str, count: int, last_delta: int) -> None:
     batch = read_header(payload_batch(payload, count, last_delta))
     with pytest.raises(BatchError):
         open_batch(batch)

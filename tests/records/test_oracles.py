@@ -17,7 +17,7 @@ from fencepost.records.opened import Record, open_batch
 from fencepost.records.produced import check_produced, read_produced
 
 with warnings.catch_warnings():
-    # kafka-python reads its schemas by a deprecated function of the standard library.
+    # kafka-python uses a deprecated function of the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
@@ -99,7 +99,7 @@ def test_we_open_what_kafka_python_builds(records: list[Record], codec: int) -> 
 def test_uncompressed_batches_are_theirs_byte_for_byte(records: list[Record]) -> None:
     ours = bytearray(encoded_by_us(records, Codec.NONE))
     theirs = bytearray(encoded_by(AioBuilder, records, Codec.NONE))
-    # The leader epoch is the broker's to write, and clients differ in what they leave there.
+    # The broker writes the leader epoch; clients send different values.
     ours[12:16] = theirs[12:16]
     assert ours == theirs
 
@@ -122,7 +122,7 @@ def test_kafka_python_opens_what_we_build(records: list[Record], codec: int) -> 
 
 
 @pytest.mark.parametrize("codec", sorted(CODECS))
-def test_a_large_batch_goes_both_ways(codec: int) -> None:
+def test_a_large_batch_round_trips(codec: int) -> None:
     records = [Record(0, 1000 + n, b"key %d" % n, bytes([n % 256]) * 997) for n in range(500)]
     batch = read_header(encoded_by(AioBuilder, records, codec))
     seal_check(batch)

@@ -1,4 +1,4 @@
-"""What a broker demands of a client's batch, with Kafka's codes."""
+"""What a broker requires of a client's batch, with Kafka's codes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refusal(data: Buffer | None) -> ErrorCode:
     return refused.error
 
 
-def test_a_sound_batch_is_taken_without_a_copy() -> None:
+def test_a_sound_batch_is_read_without_a_copy() -> None:
     data = memoryview(sent())
     batch = accepted(data)
     batch.assign(5, 0)

@@ -1,4 +1,4 @@
-"""Scanning a batch says the same of it as opening it, whatever its bytes are."""
+"""A scan of a batch gives the same result as opening it, for any bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS = st.lists(
 
 
 def scan(batch: SealedBatch, step: int) -> list[int] | str:
-    """Which records have no key, or the code of what is wrong."""
+    """The records without a key, or the error."""
     try:
         found = RecordScan(batch, memoryview(batch.data)[HEADER_BYTES:])
         while not found.step(step):

@@ -1,4 +1,4 @@
-"""Producer snapshots: the sample of the protocol notes, and damage that must be noticed."""
+"""Producer snapshots: a sample, and damage."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_small_numbers_take_the_bytes_of_the_protocol(value: int, encoded: str) 
     assert write_varint(value).hex() == encoded
 
 
-def test_a_number_that_goes_on_for_too_long_is_refused() -> None:
+def test_a_number_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError):
         read_varint(b"\x80" * 5 + b"\x01", 0)
     with pytest.raises(ValueError):
