@@ -1,4 +1,4 @@
-"""A whole broker in one loop and on a disk in memory: every crash can be had, and no clock is waited for.
+"""A whole broker on a virtual loop and a disk in memory, for crashes at any point, without waiting.
 
     stage = Stage(durability="fsync")
     stage.call(ApiKey.PRODUCE, 11, request)     a request through frames, dispatcher, handler and back
@@ -35,7 +35,7 @@ from tests.broker.virtual_loop import VirtualLoop
 
 FOLDER: Final = "/data"
 PATIENCE_SECONDS: Final = 24 * 3600.0
-"""Of the loop's own time: a reply that is not there after a day will not come."""
+"""In the loop's time: a reply that takes a day will not come."""
 SETTINGS: Final = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "log.dirs": FOLDER,
@@ -50,7 +50,7 @@ class DiedError(Exception):
 
 
 class LoopClock:
-    """The wall clock of a stage: it moves with the loop's own time, from one life to the next."""
+    """The wall clock of a stage, which follows the loop's time."""
 
     def __init__(self, loop: VirtualLoop, start_ms: int) -> None:
         self._loop = loop
@@ -61,7 +61,7 @@ class LoopClock:
 
 
 class Wire(asyncio.Transport):
-    """The end of a connection that a socket would be."""
+    """The transport of a connection, in place of a socket."""
 
     def __init__(self, line: Line) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class Line:
 
 
 class Stage:
-    """One life of one broker."""
+    """One run of one broker, until it stops or crashes."""
 
     def __init__(
         self,

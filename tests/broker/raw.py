@@ -1,4 +1,4 @@
-"""A client that is nothing but a socket: it sends what it is told and hides nothing of what comes back."""
+"""A client on a plain socket, which sends any bytes and shows any reply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ClosedError(Exception):
 
 
 class RawClient:
-    """One connection. Replies are read when they are asked for, and in no other moment."""
+    """One connection, which reads only when a test asks for a reply."""
 
     def __init__(self, address: str, *, receive_buffer_bytes: int | None = None) -> None:
         host, _, port = address.rpartition(":")

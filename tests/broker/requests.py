@@ -1,4 +1,4 @@
-"""Requests as the tests of the broker write them, in one line each."""
+"""One-line helpers for requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Client(Protocol):
-    """Whatever can send a request and wait for its reply."""
+    """Sends a request and waits for its reply."""
 
     def call(self, api: ApiKey, version: int, form: Any) -> Any: ...
 
@@ -75,7 +75,7 @@ def produce_request(
 
 
 def produce(client: Client, topic: str, records: Buffer | None, **more: Any) -> Any:
-    """What the broker says about one batch."""
+    """Produces one batch; returns the reply of its partition."""
     reply = client.call(ApiKey.PRODUCE, PRODUCE_VERSION, produce_request(topic, records, **more))
     return reply.responses[0].partition_responses[0]
 
@@ -115,7 +115,7 @@ def fetch_request(
 
 
 def fetch(client: Client, topic: str, offset: int = 0, **more: Any) -> Any:
-    """What the broker has for a reader of one partition."""
+    """Fetches one partition; returns its part of the reply."""
     reply = client.call(ApiKey.FETCH, FETCH_VERSION, fetch_request(topic, offset, **more))
     assert reply.error_code == ErrorCode.NONE, reply
     return reply.responses[0].partitions[0]
@@ -144,7 +144,7 @@ def read_topic(client: Client, topic: str, index: int = 0) -> list[bytes | None]
 def create_topic(
     client: Client, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
 ) -> bytes:
-    """Creates a topic that must not be there; its id."""
+    """Creates a new topic; returns its id."""
     (made,) = create_topics(client, name, partitions=partitions, settings=settings)
     assert made.error_code == ErrorCode.NONE, made
     topic_id: bytes = made.topic_id
@@ -154,7 +154,7 @@ def create_topic(
 def create_topics(
     client: Client, *names: str, partitions: int = 1, settings: Mapping[str, str] | None = None
 ) -> list[Any]:
-    """What the broker says about each of the topics."""
+    """Creates topics; returns the result of each."""
     configs = [CreatableTopicConfig(name=k, value=v) for k, v in (settings or {}).items()]
     topics = [
         CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=configs)

@@ -1,4 +1,4 @@
-"""ApiVersions: how two strangers begin."""
+"""ApiVersions: how a client and a broker agree on versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that a broker must not take: each is refused with Kafka's code, and nothing of it is written."""
+"""Invalid batches: each is refused with Kafka's error code, and nothing is written."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_batch_is_refused_and_the_next_one_is_taken(
 def test_records_that_lie_about_themselves_stay_the_business_of_their_reader(
     client: RawClient, new_topic: NewTopic
 ) -> None:
-    """A batch stays sealed: a broken record inside it is carried, and nothing else in the log suffers."""
+    """The broker does not open the batch: it stores a broken record and serves all others."""
     topic = new_topic()
     broken = altered(61, ">b", 127)
     assert produce(client, topic, broken).error_code == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Bytes that are not the protocol: the connection is closed with one line in the log, and the others are served on."""
+"""Bytes that are not the protocol close their connection, with one log line, and no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADER = struct.pack(">hhih", ApiKey.METADATA, 9, 1, -1)
 
 @pytest.fixture(autouse=True)
 def served_on(other: RawClient) -> Iterator[None]:
-    """Whatever a client does here, one that was there before it is served when it is done."""
+    """Checks that a second client is still served after each test."""
     assert other.call(ApiKey.METADATA, 9, METADATA).brokers
     yield
     assert other.call(ApiKey.METADATA, 9, METADATA).brokers

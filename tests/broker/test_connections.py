@@ -1,4 +1,4 @@
-"""One connection: many requests under way, and their replies in the order in which they were asked for."""
+"""One connection: many requests in flight, with replies in the order of the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What resumes after a wait may find its partition deleted, or another one of the same name in its place.
+"""A request that resumes after a wait may find its partition deleted, or recreated.
 
 Method: the requests meet in the turns of a loop that never waits, so each test says exactly what
         happens in between.
@@ -47,7 +47,7 @@ TV2_PRODUCE = 12
 
 
 def initialised(stage: Stage, transactional_id: str = "x") -> Any:
-    """A transactional producer, as its requests need it."""
+    """The id and epoch of a transactional producer."""
     for key, key_type in ((transactional_id, 1), ("g", 0)):
         find = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         stage.call(ApiKey.FIND_COORDINATOR, 4, find)
@@ -85,7 +85,7 @@ def errors_of(reply: Any) -> dict[str, int]:
 
 
 def assert_alive(stage: Stage) -> None:
-    """The broker still syncs, and its transactions go on."""
+    """Checks that the broker still syncs, and that transactions still work."""
     create_topic(stage, "after")
     assert produce(stage, "after", batch_of(b"seen")).error_code == ErrorCode.NONE
     assert read_topic(stage, "after") == [b"seen"]
@@ -106,7 +106,7 @@ def assert_alive(stage: Stage) -> None:
 def test_a_topic_deleted_while_its_first_transactional_write_waits_is_not_written_to(
     turns: int, recreated: bool, written_before: bool
 ) -> None:
-    """The write comes so many turns of the loop after the deletion, or before it."""
+    """The write comes `turns` turns of the loop after the deletion, or before it if negative."""
     with Stage() as stage:
         create_topic(stage, "doomed")
         create_topic(stage, "kept")
@@ -141,7 +141,7 @@ def test_a_topic_deleted_while_its_first_transactional_write_waits_is_not_writte
 
 
 def test_a_deletion_that_overtakes_the_coordinators_answer_is_told_to_the_producer() -> None:
-    """The very order that once stopped all syncs: the partition is gone when the append is due."""
+    """The order that once stopped all syncs: the partition is deleted before the append."""
     with Stage() as stage:
         create_topic(stage, "doomed")
         produce(stage, "doomed", batch_of(b"before"))
@@ -164,7 +164,7 @@ def test_a_deletion_that_overtakes_the_coordinators_answer_is_told_to_the_produc
 
 @pytest.mark.parametrize("recreated", [False, True])
 def test_a_batch_whose_topic_goes_before_it_is_durable_is_not_acknowledged(recreated: bool) -> None:
-    """Its neighbour in the same request is."""
+    """The other partition of the request is written."""
     with Stage() as stage:
         create_topic(stage, "doomed")
         create_topic(stage, "kept")
@@ -196,7 +196,7 @@ def test_a_batch_whose_topic_goes_before_it_is_durable_is_not_acknowledged(recre
 def test_offsets_of_a_topic_deleted_while_the_coordinator_is_asked_do_not_reach_its_successor(
     turns: int,
 ) -> None:
-    """The commit waits until the last transaction of its producer has ended; meanwhile the topic goes."""
+    """The commit waits for the end of its producer's last transaction; the topic is deleted then."""
     with Stage() as stage:
         create_topic(stage, "doomed")
         create_topic(stage, "kept")
@@ -279,7 +279,7 @@ def test_a_transaction_ends_though_one_of_its_topics_goes_meanwhile(
 
 @pytest.mark.parametrize("steps_before", range(20))
 def test_a_round_of_compaction_never_touches_a_topic_of_the_same_name(steps_before: int) -> None:
-    """The topic is deleted in the middle of the round and made again; its folder has the same name."""
+    """The topic is deleted and recreated during the round; its folder has the same name."""
     compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     settings = {**compacted, "internal.segment.bytes": "200"}
     with Stage(durability="os") as stage:

@@ -40,7 +40,7 @@ FIRST_AND_LAST = [
 
 
 def plain_request(key: ApiKey) -> Any:
-    """A request that asks for as little as its API allows; one that wants no answer is none."""
+    """The smallest request of an API, with a reply."""
     if key is ApiKey.API_VERSIONS:
         return ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
     if key is ApiKey.PRODUCE:
@@ -58,7 +58,7 @@ def test_a_request_without_content_is_answered(
 
 
 class Ordinary:
-    """Values that a client might send: the names of things that are there, small numbers, one of everything."""
+    """Values that a client might send: existing names, small numbers, one of everything."""
 
     def integer(self, low: int, high: int) -> int:
         # `fill` counts with 0 to 2 or 3: the largest is "present", "not null" and "two items".
@@ -97,7 +97,7 @@ def prepare(stage: Stage) -> None:
 
 
 class Odd:
-    """Values that nobody should send, drawn by hypothesis."""
+    """Values that no client should send, drawn by hypothesis."""
 
     NAMES = (
         "orders",

@@ -1,4 +1,4 @@
-"""The fault hook and the trace: how a test makes a request fail, wait or vanish, and how people see what happened."""
+"""The fault hook, which makes a request fail, wait or vanish, and the trace."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def committed(client: RawClient, topic: str) -> int:
 
 
 class Held:
-    """A request that waits for the test."""
+    """A request that waits until the test releases it."""
 
     def __init__(self, broker: fencepost.Broker, api: ApiKey, **more: Any) -> None:
         self._broker = broker
@@ -211,7 +211,7 @@ def test_a_delayed_request_holds_its_connection_and_no_other(
 def test_a_delayed_request_takes_effect_even_when_its_client_is_gone(
     broker: fencepost.Broker, client: RawClient, other: RawClient, transaction: Transaction
 ) -> None:
-    """That is how a request that a network held back meets a broker that has gone on."""
+    """As with a request that the network delays while the broker goes on."""
     held = Held(broker, ApiKey.END_TXN)
     client.send(ApiKey.END_TXN, OLDER, transaction.commit_request())
     held.wait()

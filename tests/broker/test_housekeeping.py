@@ -1,4 +1,4 @@
-"""What the broker does when nobody asks: retention, compaction, expiry of producers, checkpoints.
+"""Periodic work: retention, compaction, expiry of producers, checkpoints.
 
 Time passes when the test says so: the timers of the housekeeping ring by themselves.
 """
@@ -38,7 +38,7 @@ TIMERS = (
 
 
 def new_stage(interval_ms: int = 10_000, **settings: str) -> Stage:
-    """A broker that looks after everything in the same interval."""
+    """A broker with the same interval for all periodic work."""
     given = {key.replace("_", "."): value for key, value in settings.items()}
     return Stage(durability="os", settings={**dict.fromkeys(TIMERS, str(interval_ms)), **given})
 
@@ -168,7 +168,7 @@ def test_one_partition_whose_disk_fails_does_not_keep_the_others_from_their_rete
 
 
 class FailingDisk:
-    """A disk that can be read and not changed."""
+    """A disk that can be read but not written."""
 
     def __init__(self, disk: Any) -> None:
         self._disk = disk

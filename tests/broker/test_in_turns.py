@@ -1,4 +1,4 @@
-"""Requests that ask for much are worked off over several turns of the loop, and are answered as if in one."""
+"""Large requests take several turns of the loop, and get the same replies as in one."""
 
 from __future__ import annotations
 

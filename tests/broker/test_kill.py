@@ -1,4 +1,4 @@
-"""kill -9 in the middle of appends: what was acknowledged is there, once and in order, and producers go on.
+"""kill -9 during appends: acknowledged records are there, once and in order; producers go on.
 
 Method: real producers write without pause to a real broker process, which is killed when a random
 number of records was acknowledged, each time with requests under way. It comes back on the same
@@ -129,7 +129,7 @@ def test_every_acknowledged_record_survives_kills_once_and_in_order(
 
 
 def check_partition(client: RawClient, partition: int, writers: list[Writer]) -> None:
-    """Nothing was lost at the end, so each writer's numbers are all there, without a gap or a repetition."""
+    """Nothing was lost at the end, so each writer's numbers have no gap and no duplicate."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for value in read_topic(client, "counted", partition):
         assert value is not None

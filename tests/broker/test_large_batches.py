@@ -1,4 +1,4 @@
-"""Batches of many records that their topic must look into: opened beside the loop's other work, appended in order."""
+"""Large batches whose records are checked: opened over several turns, appended in order."""
 
 from __future__ import annotations
 

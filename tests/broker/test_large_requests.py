@@ -1,4 +1,4 @@
-"""Requests with much to append: others are served in between, and large requests of one connection take turns with others'."""
+"""Large produce requests: other requests are served in between, and connections take turns."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def feed(line: Line, data: bytes) -> None:
 
 
 def test_a_request_is_let_go_when_it_is_answered(stage: Stage) -> None:
-    """Its bytes count as free from then on, so they must not wait for a garbage collection."""
+    """Its bytes count as free then, so they must not wait for the garbage collector."""
     line = stage.connect()
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: places in the log by time, by name and by the epoch of its leader."""
+"""ListOffsets and OffsetForLeaderEpoch: offsets by timestamp and by leader epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all connections hold together has a bound, whatever they do; small requests pass, and everything comes back."""
+"""The memory of all connections together is bounded and given back; small requests pass."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def stage() -> Iterator[Stage]:
 
 
 def assert_nothing_is_held(stage: Stage) -> None:
-    """After all clients have gone."""
+    """Checks that all memory is given back after the clients have left."""
     for line in stage._lines:
         line.wire.close()
     stage.settle()
@@ -77,7 +77,7 @@ def ask_for_all(line: Line, **more: Any) -> int:
 
 
 def deaf_readers(stage: Stage, count: int = 20) -> list[Line]:
-    """Clients that have asked for more than there is memory for, and read none of it."""
+    """Clients that request more than the memory budget, and do not read."""
     lines = [deaf_line(stage) for _ in range(count)]
     for line in lines:
         ask_for_all(line, max_wait_ms=A_MINUTE_MS)
@@ -323,7 +323,7 @@ def test_a_request_that_takes_effect_after_its_client_has_gone_takes_nothing(sta
 
 
 def feed_part(line: Line, data: bytes) -> None:
-    """Bytes that were on their way when the reading was stopped."""
+    """Bytes that arrive after reading was paused."""
     room = line.connection.get_buffer(-1)
     part = data[: len(room)]
     room[: len(part)] = part

@@ -1,4 +1,4 @@
-"""`fencepost serve` as users start it: a real process, seen from outside."""
+"""`fencepost serve` as a real process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PATIENCE_SECONDS = 30
 
 
 def run_serve(data: Path, *options: str, python: tuple[str, ...] = ()) -> Any:
-    """A start that ends by itself."""
+    """Runs a start that fails."""
     command = [sys.executable, *python, "-m", "fencepost", "serve", "--data", str(data), *options]
     if "--listen" not in options:
         command += ["--listen", "127.0.0.1:0"]
@@ -50,7 +50,7 @@ def run_serve(data: Path, *options: str, python: tuple[str, ...] = ()) -> Any:
 
 
 def refusal(data: Path, *options: str, python: tuple[str, ...] = ()) -> str:
-    """The one line with which a start is refused."""
+    """The line that a refused start prints."""
     ended = run_serve(data, *options, python=python)
     assert ended.returncode == 1, ended.stderr
     assert ended.stdout == ""
@@ -174,7 +174,7 @@ def test_a_lock_that_is_not_ours_to_have_removes_nothing(tmp_path: Path) -> None
 
 
 def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path) -> None:
-    """A start after a crash may take long; whoever sits in front of it need not wait for its end."""
+    """A start after a crash may take long; the user can interrupt it."""
     script = (
         "import os, signal, sys\n"
         "from fencepost.broker import process\n"

@@ -1,4 +1,4 @@
-"""Produce on the wire: acknowledgements, names and ids, and what each refusal says."""
+"""Produce on the wire: acknowledgements, topic names and ids, error messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_batch_that_is_acknowledged_can_be_read(
 def test_a_refusal_that_cannot_be_answered_closes_the_connection(
     client: RawClient, other: RawClient, new_topic: NewTopic, complaints: Complaints
 ) -> None:
-    """With acks=0 nobody hears an error: only so does the client look for the topic again."""
+    """With acks=0 there is no reply: the closed connection makes the client refresh metadata."""
     topic = new_topic()
     request = produce_request("nowhere", batch_of(b"lost"), acks=0)
     request.topic_data += produce_request(topic, batch_of(b"kept")).topic_data

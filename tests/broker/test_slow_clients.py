@@ -1,4 +1,4 @@
-"""Clients that stop reading, say nothing, or are too many: their memory has a bound, and the others are served on."""
+"""Clients that do not read, are idle, or are too many: memory is bounded, others are served."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def connections_of(node: Node) -> list[Connection]:
 
 
 def unsent_bytes(connection: Connection) -> int:
-    """Everything that is kept for a client: what waits for its turn, and what waits for the client to read."""
+    """All bytes that are kept for a client: in slots, and in its transport."""
     transport = connection._transport
     unsent = 0 if transport is None else transport.get_write_buffer_size()
     return unsent + sum(len(c) for slot in connection._slots for c in slot.chunks or ())
 
 
 def wait_until_stopped(broker: fencepost.Broker) -> int:
-    """Returns when the broker has stopped reading from one of its clients; the bytes kept for that one."""
+    """Waits until the broker stops reading from a client; returns the bytes kept for it."""
 
     def kept(node: Node) -> int | None:
         for connection in connections_of(node):
@@ -130,7 +130,7 @@ def test_one_long_poll_does_not_stop_the_requests_behind_it() -> None:
 
 @contextmanager
 def client_that_does_not_read(broker: fencepost.Broker) -> Iterator[None]:
-    """It has asked for more than fits into the buffers between it and the broker."""
+    """It requests more than fits into the buffers between it and the broker."""
     with RawClient(broker.bootstrap_servers) as client:
         create_topic(client, "full")
         fill(client, "full", 4)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _NeverWaits(selectors.BaseSelector):
-    """The real selector, asked without patience."""
+    """The real selector, which never blocks."""
 
     def __init__(self, pass_time: Callable[[float | None], None]) -> None:
         self._real = selectors.DefaultSelector()

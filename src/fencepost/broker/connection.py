@@ -127,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         return -1 if found is None else int(found.fileno())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Registers the new connection."""
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=MAX_UNSENT_BYTES)
@@ -137,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server.joined(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Abandons unanswered requests and gives back all memory."""
         self._transport = None
         self._queue.clear()
         for slot in self._slots:
@@ -148,9 +150,11 @@ class Connection(asyncio.BufferedProtocol):
         self._server.left(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Returns the buffer for the next read."""
         return self._frames.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Queues the complete frames of a read for the dispatcher."""
         self.last_active = self._server.time()
         self._received_bytes += nbytes
         try:
@@ -173,16 +177,19 @@ class Connection(asyncio.BufferedProtocol):
             self.close(str(self._frames.broken))
 
     def eof_received(self) -> bool:
+        """Closes the connection."""
         # The client sends nothing more: close, and drop replies that it does not read.
         if self._unread:
             self.abort()
         return False
 
     def pause_writing(self) -> None:
+        """Stops reading: the client does not read its replies."""
         self._unread = True
         self._set_reading()
 
     def resume_writing(self) -> None:
+        """Continues: the client has read its replies."""
         self._unread = False
         self._server.replies.give(self._unread_bytes)
         self._unread_bytes = 0

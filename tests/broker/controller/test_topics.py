@@ -1,4 +1,4 @@
-"""The service around the metadata log: what is written, opened, closed, and answered when."""
+"""The controller: the metadata log, the effects of its records, and when clients are answered."""
 
 from __future__ import annotations
 

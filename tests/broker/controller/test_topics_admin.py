@@ -1,4 +1,4 @@
-"""Creating and deleting topics, partitions and records, in every version that is served."""
+"""Creating and deleting topics, partitions and records, in every supported version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata log stays short: a checkpoint stands for what was before it."""
+"""The metadata log stays short: a checkpoint replaces its history."""
 
 from __future__ import annotations
 

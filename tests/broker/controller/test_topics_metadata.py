@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster and DescribeTopicPartitions, in every version that is served."""
+"""Metadata, DescribeCluster and DescribeTopicPartitions, in every supported version."""
 
 from __future__ import annotations
 

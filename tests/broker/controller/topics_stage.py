@@ -1,4 +1,4 @@
-"""A node without sockets and loop: real logs and partitions on a disk in memory, durability by hand."""
+"""A node without sockets and a loop: real partitions on a disk in memory, synced by the test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Clock:
 
 
 class CountingRandomness:
-    """Different bytes at every throw, the same ones in every run."""
+    """Different bytes at every call, the same in every run."""
 
     def __init__(self) -> None:
         self.thrown = 0
@@ -56,7 +56,7 @@ class CountingRandomness:
 
 
 class Coordinator:
-    """Remembers what it was told."""
+    """Records its calls."""
 
     def __init__(self) -> None:
         self.loaded: list[int] = []
@@ -87,7 +87,7 @@ class StubFlusher:
 
 
 class StubBackground:
-    """Does at once what a thread would do, or when it is told to."""
+    """Runs the work of threads at once, or when the test says so."""
 
     def __init__(self, fatal: Callable[[str], None]) -> None:
         self._fatal = fatal
@@ -130,7 +130,7 @@ class StubHousekeeping:
 
 
 class StubNode:
-    """What `Controller` and its handlers need of a node."""
+    """The parts of a node that `Controller` and its handlers use."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ def answer_of(reply: object) -> Any:
 
 
 class Deny:
-    """Allows everything but what it was told."""
+    """Denies the given operations and allows all others."""
 
     def __init__(self, *denied: tuple[str, str, str]) -> None:
         self._denied = set(denied)

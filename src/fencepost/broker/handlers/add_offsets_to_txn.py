@@ -30,7 +30,8 @@ FIRST_VERSION_WITH_FENCED: Final = 2
 
 
 def handle(request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxnResponse | Parked:
-    error = refuse(request, context)
+    """Serves one request; see above."""
+    error = _refuse(request, context)
     if error is not ErrorCode.NONE:
         return AddOffsetsToTxnResponse(error_code=error)
     count = context.node.metadata.partition_count(CONSUMER_OFFSETS_TOPIC)
@@ -43,12 +44,12 @@ def handle(request: AddOffsetsToTxnRequest, context: Context) -> AddOffsetsToTxn
     )
     parked = Parked(holds_followers=True)
     context.node.transactions.add_partitions(
-        event, lambda reply: parked.answer(respond(reply, context))
+        event, lambda reply: parked.answer(_respond(reply, context))
     )
     return parked
 
 
-def refuse(request: AddOffsetsToTxnRequest, context: Context) -> ErrorCode:
+def _refuse(request: AddOffsetsToTxnRequest, context: Context) -> ErrorCode:
     if not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not context.authorize("READ", "GROUP", request.group_id):
@@ -61,7 +62,7 @@ def refuse(request: AddOffsetsToTxnRequest, context: Context) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def respond(reply: Reply, context: Context) -> AddOffsetsToTxnResponse:
+def _respond(reply: Reply, context: Context) -> AddOffsetsToTxnResponse:
     error = reply.error
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH

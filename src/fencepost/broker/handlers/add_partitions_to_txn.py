@@ -47,6 +47,7 @@ Errors = Sequence[tuple[TopicPartition, ErrorCode]]
 def handle(
     request: AddPartitionsToTxnRequest, context: Context
 ) -> AddPartitionsToTxnResponse | Parked:
+    """Serves one request; see above."""
     from_broker = context.api_version >= FIRST_VERSION_OF_BROKERS
     if from_broker and not context.authorize("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -59,17 +60,17 @@ def handle(
 
     def answered(result: AddPartitionsToTxnResult, errors: Errors) -> None:
         nonlocal left
-        result.topic_results = results_by_topic(errors, context.api_version)
+        result.topic_results = _results_by_topic(errors, context.api_version)
         left -= 1
         if left == 0:
             parked.answer(AddPartitionsToTxnResponse(results_by_transaction=results))
 
     for transaction, result in zip(request.transactions, results, strict=True):
-        serve(transaction, context, partial(answered, result))
+        _serve(transaction, context, partial(answered, result))
     return parked if results else AddPartitionsToTxnResponse()
 
 
-def serve(
+def _serve(
     transaction: AddPartitionsToTxnTransaction, context: Context, done: Callable[[Errors], None]
 ) -> None:
     names = [
@@ -77,7 +78,7 @@ def serve(
         for topic in transaction.topics
         for index in topic.partitions
     ]
-    refused = refuse(transaction.transactional_id, names, context)
+    refused = _refuse(transaction.transactional_id, names, context)
     if refused:
         done(refused)
         return
@@ -102,14 +103,14 @@ def serve(
     transactions.add_partitions(event, lambda reply: done([(name, reply.error) for name in names]))
 
 
-def refuse(transactional_id: str, names: list[TopicPartition], context: Context) -> Errors:
+def _refuse(transactional_id: str, names: list[TopicPartition], context: Context) -> Errors:
     """Returns the errors of all partitions if one of them cannot join, otherwise nothing."""
     from_client = context.api_version < FIRST_VERSION_OF_BROKERS
     if from_client and not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id):
         return [(name, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED) for name in names]
     errors = {}
     for name in names:
-        if from_client and not may_write(name.topic, context):
+        if from_client and not _may_write(name.topic, context):
             errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif context.node.metadata.partition(*name) is None:
             errors[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -118,12 +119,12 @@ def refuse(transactional_id: str, names: list[TopicPartition], context: Context)
     return [(name, errors.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED)) for name in names]
 
 
-def may_write(topic: str, context: Context) -> bool:
+def _may_write(topic: str, context: Context) -> bool:
     """Refuses internal topics, as clients do not write to them; AddOffsetsToTxn adds groups."""
     return topic not in INTERNAL_TOPICS and context.authorize("WRITE", "TOPIC", topic)
 
 
-def results_by_topic(errors: Errors, version: int) -> list[AddPartitionsToTxnTopicResult]:
+def _results_by_topic(errors: Errors, version: int) -> list[AddPartitionsToTxnTopicResult]:
     by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for (topic, index), error in errors:
         fenced = error is ErrorCode.PRODUCER_FENCED and version < FIRST_VERSION_WITH_FENCED

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: AlterConfigsRequest, context: Context) -> Parked:
+    """Serves one request; see above."""
     return alter(request, context, _check, AlterConfigsResponse, AlterConfigsResourceResponse)
 
 

@@ -39,6 +39,7 @@ metadata.version."""
 
 
 def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+    """Serves one request; see above."""
     if context.api_version >= FIRST_VERSION_WITH_NAMES and not (
         SOFTWARE_NAME.fullmatch(request.client_software_name)
         and SOFTWARE_NAME.fullmatch(request.client_software_version)
@@ -46,7 +47,7 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     lowest = 0 if context.api_version >= FIRST_VERSION_WITH_LOWEST_LEVEL_ZERO else 1
     return ApiVersionsResponse(
-        api_keys=served_versions(),
+        api_keys=_served_versions(),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, low, high, _ in FEATURES
@@ -60,7 +61,7 @@ def handle(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse
     )
 
 
-def served_versions() -> list[ApiVersion]:
+def _served_versions() -> list[ApiVersion]:
     """One row per API of the handler table."""
     return [
         ApiVersion(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+    """Serves one request; see above."""
     refused = refuse_acls(context, "ALTER")
     result = AclCreationResult(error_code=refused.error, error_message=refused.message)
     return CreateAclsResponse(results=[result] * len(request.creations))

@@ -32,15 +32,16 @@ if TYPE_CHECKING:
 
 
 def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
-    outcomes = refuse_some(request.topics, context)
-    events = [read(topic) for topic in request.topics if topic.name not in outcomes]
+    """Serves one request; see above."""
+    outcomes = _refuse_some(request.topics, context)
+    events = [_read(topic) for topic in request.topics if topic.name not in outcomes]
     parked = Parked()
 
     def created(results: Sequence[Outcome]) -> None:
         outcomes.update((outcome.name, outcome) for outcome in results)
         names = dict.fromkeys(topic.name for topic in request.topics)
         parked.answer(
-            CreatePartitionsResponse(results=[describe(outcomes[name]) for name in names])
+            CreatePartitionsResponse(results=[_describe(outcomes[name]) for name in names])
         )
 
     # The next request of this connection may be about partitions that are not decided yet.
@@ -50,7 +51,7 @@ def handle(request: CreatePartitionsRequest, context: Context) -> Parked:
     return parked
 
 
-def refuse_some(topics: Sequence[CreatePartitionsTopic], context: Context) -> dict[str, Outcome]:
+def _refuse_some(topics: Sequence[CreatePartitionsTopic], context: Context) -> dict[str, Outcome]:
     refused = {}
     for name, times in Counter(topic.name for topic in topics).items():
         if times > 1:
@@ -64,14 +65,14 @@ def refuse_some(topics: Sequence[CreatePartitionsTopic], context: Context) -> di
     return refused
 
 
-def read(topic: CreatePartitionsTopic) -> CreatePartitions:
+def _read(topic: CreatePartitionsTopic) -> CreatePartitions:
     assignments = None
     if topic.assignments is not None:
         assignments = [each.broker_ids for each in topic.assignments]
     return CreatePartitions(topic.name, topic.count, assignments)
 
 
-def describe(outcome: Outcome) -> CreatePartitionsTopicResult:
+def _describe(outcome: Outcome) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(
         name=outcome.name, error_code=outcome.error, error_message=outcome.message
     )

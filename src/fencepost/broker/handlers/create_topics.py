@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def handle(request: CreateTopicsRequest, context: Context) -> Parked:
-    outcomes = refuse_some(request.topics, context)
+    """Serves one request; see above."""
+    outcomes = _refuse_some(request.topics, context)
     wanted = {topic.name: topic for topic in request.topics if topic.name not in outcomes}
     parked = Parked()
 
@@ -49,18 +50,18 @@ def handle(request: CreateTopicsRequest, context: Context) -> Parked:
         steps = fill(
             response.topics,
             names,
-            lambda name: describe(outcomes[name], wanted.get(name), context),
+            lambda name: _describe(outcomes[name], wanted.get(name), context),
         )
         run_in_turns(context.node, steps, partial(parked.answer, response))
 
     # The next request of this connection may be about topics that are not decided yet.
     parked.holds_followers = not context.node.controller.create(
-        [read(topic) for topic in wanted.values()], created, validate_only=request.validate_only
+        [_read(topic) for topic in wanted.values()], created, validate_only=request.validate_only
     )
     return parked
 
 
-def refuse_some(topics: Sequence[CreatableTopic], context: Context) -> dict[str, Outcome]:
+def _refuse_some(topics: Sequence[CreatableTopic], context: Context) -> dict[str, Outcome]:
     """Refuses names that occur twice, and those that this client may not create."""
     refused = {}
     create_all = context.authorize("CREATE", CLUSTER, CLUSTER_NAME)
@@ -76,7 +77,7 @@ def refuse_some(topics: Sequence[CreatableTopic], context: Context) -> dict[str,
     return refused
 
 
-def read(topic: CreatableTopic) -> NewTopic:
+def _read(topic: CreatableTopic) -> NewTopic:
     return NewTopic(
         topic.name,
         topic.num_partitions,
@@ -86,7 +87,7 @@ def read(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def describe(
+def _describe(
     outcome: Outcome, asked: CreatableTopic | None, context: Context
 ) -> CreatableTopicResult:
     if outcome.error is not ErrorCode.NONE or asked is None:
@@ -101,7 +102,7 @@ def describe(
         replication_factor=1,
     )
     if context.authorize("DESCRIBE_CONFIGS", TOPIC, outcome.name):
-        result.configs = describe_settings(asked, context)
+        result.configs = _describe_settings(asked, context)
     else:
         result.configs = None
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -109,7 +110,7 @@ def describe(
     return result
 
 
-def describe_settings(asked: CreatableTopic, context: Context) -> list[CreatableTopicConfigs]:
+def _describe_settings(asked: CreatableTopic, context: Context) -> list[CreatableTopicConfigs]:
     """Describes the settings of the request, so that a validated topic has settings too."""
     overrides = {each.name: each.value for each in asked.configs if each.value is not None}
     return [

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
+    """Serves one request; see above."""
     refused = refuse_acls(context, "ALTER")
     result = DeleteAclsFilterResult(error_code=refused.error, error_message=refused.message)
     return DeleteAclsResponse(filter_results=[result] * len(request.filters))

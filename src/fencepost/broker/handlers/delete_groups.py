@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 def handle(request: DeleteGroupsRequest, context: Context) -> Parked:
     # A group that is listed twice is deleted once.
+    """Serves one request; see above."""
     results = {name: DeletableGroupResult(group_id=name) for name in request.groups_names}
     response = DeleteGroupsResponse(results=list(results.values()))
     waiting = set(results)

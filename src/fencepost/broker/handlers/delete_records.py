@@ -45,12 +45,13 @@ UNKNOWN_OFFSET: Final = -1
 
 
 def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse | Parked:
+    """Serves one request; see above."""
     response = DeleteRecordsResponse()
-    steps = Deletion(context).steps(request, response)
+    steps = _Deletion(context).steps(request, response)
     return in_turns(context.node, steps, response, holds_followers=True)
 
 
-class Cut(NamedTuple):
+class _Cut(NamedTuple):
     """A partition whose log start offset will move."""
 
     partition: Partition
@@ -58,12 +59,12 @@ class Cut(NamedTuple):
     result: DeleteRecordsPartitionResult
 
 
-class Deletion:
+class _Deletion:
     """One request: finds all partitions, saves their new starts together, then moves each start."""
 
     def __init__(self, context: Context) -> None:
         self._context: Final = context
-        self._cuts: list[Cut] = []
+        self._cuts: list[_Cut] = []
 
     def steps(
         self, request: DeleteRecordsRequest, response: DeleteRecordsResponse
@@ -83,7 +84,7 @@ class Deletion:
         result = DeleteRecordsPartitionResult(
             partition_index=wanted.partition_index, low_watermark=UNKNOWN_OFFSET
         )
-        found = find(topic, wanted.partition_index, self._context)
+        found = _find(topic, wanted.partition_index, self._context)
         if isinstance(found, ErrorCode):
             result.error_code = found
             return result
@@ -93,7 +94,7 @@ class Deletion:
         if not 0 <= offset <= found.high_watermark:
             result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         else:
-            self._cuts.append(Cut(found, offset, result))
+            self._cuts.append(_Cut(found, offset, result))
         return result
 
     def _save(self) -> ErrorCode:
@@ -111,7 +112,7 @@ class Deletion:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
-    def _perform(self, cut: Cut, error: ErrorCode) -> None:
+    def _perform(self, cut: _Cut, error: ErrorCode) -> None:
         partition = cut.partition
         if partition.closed:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -123,7 +124,7 @@ class Deletion:
             cut.result.low_watermark = partition.log_start_offset
 
 
-def find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
+def _find(topic: str, index: int, context: Context) -> Partition | ErrorCode:
     """Finds the partition, if it is here and records may be deleted from it."""
     if not context.authorize("DELETE", TOPIC, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -35,10 +35,11 @@ FIRST_VERSION_WITH_DISABLED: Final = 3
 
 
 def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse | Parked:
+    """Serves one request; see above."""
     if not context.node.config.delete_topic_enable:
-        return refuse_all(request, context)
+        return _refuse_all(request, context)
     results: list[DeletableTopicResult] = []
-    names = resolve(request.topics, results, context)
+    names = _resolve(request.topics, results, context)
     parked = Parked()
 
     def deleted(outcomes: Sequence[Outcome]) -> None:
@@ -57,18 +58,18 @@ def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsRespon
     return parked
 
 
-def refuse_all(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+def _refuse_all(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     early = context.api_version < FIRST_VERSION_WITH_DISABLED
     error = ErrorCode.INVALID_REQUEST if early else ErrorCode.TOPIC_DELETION_DISABLED
     return DeleteTopicsResponse(
         responses=[
-            refused(topic.name, topic.topic_id, error, "delete.topic.enable is false.")
+            _refused(topic.name, topic.topic_id, error, "delete.topic.enable is false.")
             for topic in request.topics
         ]
     )
 
 
-def refused(
+def _refused(
     name: str | None, topic_id: bytes, error: ErrorCode, message: str
 ) -> DeletableTopicResult:
     return DeletableTopicResult(
@@ -76,7 +77,7 @@ def refused(
     )
 
 
-def resolve(
+def _resolve(
     topics: Sequence[DeleteTopicState], results: list[DeletableTopicResult], context: Context
 ) -> list[str]:
     """Returns the names of the topics to delete; the others have an error in the reply."""
@@ -87,24 +88,24 @@ def resolve(
         name = topic.name
         if (name is None) == (topic.topic_id == ZERO_TOPIC_ID):
             message = "A topic is named by its name or by its id, and not by both."
-            results.append(refused(name, topic.topic_id, ErrorCode.INVALID_REQUEST, message))
+            results.append(_refused(name, topic.topic_id, ErrorCode.INVALID_REQUEST, message))
             continue
         if name is None:
             name = state.topic_name(topic.topic_id)
         if name is None:
             message = "There is no topic of that id."
-            results.append(refused(None, topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, message))
-        elif error := refuse_unauthorized(name, topic.name is None, context):
+            results.append(_refused(None, topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID, message))
+        elif error := _refuse_unauthorized(name, topic.name is None, context):
             shown = topic.name
-            results.append(refused(shown, topic.topic_id, error, "Not authorized to delete it."))
+            results.append(_refused(shown, topic.topic_id, error, "Not authorized to delete it."))
         else:
             names.append(name)
             if topic.name is None:
                 ids[name] = topic.topic_id
-    return without_repetitions(names, ids, results)
+    return _without_repetitions(names, ids, results)
 
 
-def refuse_unauthorized(name: str, by_id: bool, context: Context) -> ErrorCode | None:
+def _refuse_unauthorized(name: str, by_id: bool, context: Context) -> ErrorCode | None:
     if not context.authorize("DESCRIBE", TOPIC, name):
         return (
             ErrorCode.TOPIC_AUTHORIZATION_FAILED if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -114,7 +115,7 @@ def refuse_unauthorized(name: str, by_id: bool, context: Context) -> ErrorCode |
     return None
 
 
-def without_repetitions(
+def _without_repetitions(
     names: list[str], ids: Mapping[str, bytes], results: list[DeletableTopicResult]
 ) -> list[str]:
     """Refuses topics that are listed twice, by name or by id."""
@@ -123,6 +124,6 @@ def without_repetitions(
         if times > 1:
             message = f"Topic {name!r} is named {times} times."
             results.append(
-                refused(name, ids.get(name, ZERO_TOPIC_ID), ErrorCode.INVALID_REQUEST, message)
+                _refused(name, ids.get(name, ZERO_TOPIC_ID), ErrorCode.INVALID_REQUEST, message)
             )
     return [name for name, times in counts.items() if times == 1]

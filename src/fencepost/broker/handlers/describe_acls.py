@@ -17,5 +17,6 @@ if TYPE_CHECKING:
 
 
 def handle(request: DescribeAclsRequest, context: Context) -> DescribeAclsResponse:
+    """Serves one request; see above."""
     refused = refuse_acls(context, "DESCRIBE")
     return DescribeAclsResponse(error_code=refused.error, error_message=refused.message)

@@ -27,12 +27,13 @@ EXACT, DEFAULT, SPECIFIED = range(3)
 
 
 def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
+    """Serves one request; see above."""
     if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
         refused: Refusal | None = Refusal(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Not authorized to describe quotas."
         )
     else:
-        refused = refuse_filter(request.components)
+        refused = _refuse_filter(request.components)
     if refused is None:
         return DescribeClientQuotasResponse(error_message=None, entries=[])
     return DescribeClientQuotasResponse(
@@ -40,32 +41,32 @@ def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeCl
     )
 
 
-def refuse_filter(components: list[ComponentData]) -> Refusal | None:
+def _refuse_filter(components: list[ComponentData]) -> Refusal | None:
     types: set[str] = set()
     for component in components:
-        if refused := refuse_component(component):
+        if refused := _refuse_component(component):
             return refused
         if component.entity_type in types:
-            return refuse(f"{component.entity_type} is listed twice.")
+            return _refuse(f"{component.entity_type} is listed twice.")
         types.add(component.entity_type)
     if "ip" in types and len(types) > 1:
-        return refuse("An address has quotas of its own: it goes with no user or client id.")
+        return _refuse("An address has quotas of its own: it goes with no user or client id.")
     return None
 
 
-def refuse_component(component: ComponentData) -> Refusal | None:
+def _refuse_component(component: ComponentData) -> Refusal | None:
     if not component.entity_type:
-        return refuse("A type of entity is empty.")
+        return _refuse("A type of entity is empty.")
     if component.entity_type not in ENTITY_TYPES:
         return Refusal(
             ErrorCode.UNSUPPORTED_VERSION, f"Unknown entity type {component.entity_type!r}."
         )
     if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
-        return refuse(f"Unknown match type {component.match_type}.")
+        return _refuse(f"Unknown match type {component.match_type}.")
     if (component.match_type == EXACT) == (component.match is None):
-        return refuse("A name belongs to match type 0, and to no other.")
+        return _refuse("A name belongs to match type 0, and to no other.")
     return None
 
 
-def refuse(message: str) -> Refusal:
+def _refuse(message: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -31,13 +31,14 @@ CONTROLLERS: Final = 2
 
 
 def handle(request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:
+    """Serves one request; see above."""
     if request.endpoint_type == CONTROLLERS:
-        return refused(
+        return _refused(
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             "This is a broker endpoint, not a controller endpoint.",
         )
     if request.endpoint_type != BROKERS:
-        return refused(
+        return _refused(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             f"Unknown endpoint type {request.endpoint_type}.",
         )
@@ -49,16 +50,16 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
         error_message=None,
         cluster_id=topics.cluster_id,
         controller_id=topics.controller_id,
-        brokers=describe_brokers(request, context),
+        brokers=_describe_brokers(request, context),
         cluster_authorized_operations=operations,
     )
 
 
-def refused(error: ErrorCode, message: str) -> DescribeClusterResponse:
+def _refused(error: ErrorCode, message: str) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=error, error_message=message)
 
 
-def describe_brokers(
+def _describe_brokers(
     request: DescribeClusterRequest, context: Context
 ) -> list[DescribeClusterBroker]:
     return [

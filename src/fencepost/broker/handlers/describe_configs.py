@@ -65,34 +65,34 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
 
     def steps() -> Iterator[None]:
         for resource in request.resources:
-            response.results.append(describe(resource, request, context))
+            response.results.append(_describe(resource, request, context))
             yield
 
     return in_turns(context.node, steps(), response, holds_followers=True)
 
 
-def describe(
+def _describe(
     resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: Context
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name
     )
-    rows = rows_of(resource, context)
+    rows = _rows_of(resource, context)
     if isinstance(rows, Refusal):
         result.error_code, result.error_message = rows.error, rows.message
         return result
     # Null and an empty list stand for all settings.
     asked = set(resource.configuration_keys or ())
-    result.configs = [encode(row, request) for row in rows if not asked or row.name in asked]
+    result.configs = [_encode(row, request) for row in rows if not asked or row.name in asked]
     return result
 
 
-def rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] | Refusal:
+def _rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] | Refusal:
     resource = Resource(described.resource_type, described.resource_name)
     if resource.kind == TOPIC_RESOURCE:
-        return topic_rows(resource.name, context)
+        return _topic_rows(resource.name, context)
     if resource.kind == GROUP_RESOURCE:
-        return group_rows(resource, context)
+        return _group_rows(resource, context)
     if resource.kind not in (BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE):
         return Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}.")
     if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
@@ -101,14 +101,14 @@ def rows_of(described: DescribeConfigsResource, context: Context) -> list[Row] |
             "Not authorized to describe the settings of the cluster.",
         )
     if resource.kind == BROKER_RESOURCE:
-        return broker_rows(resource.name, context)
+        return _broker_rows(resource.name, context)
     if resource.kind == LOGGER_RESOURCE:
         return refuse_logger_owner(context.node, resource.name) or describe_loggers()
     own = context.node.controller.state.settings_of(*resource)
     return refuse_nameless(resource) or describe_client_metrics(own)
 
 
-def topic_rows(name: str, context: Context) -> list[Row] | Refusal:
+def _topic_rows(name: str, context: Context) -> list[Row] | Refusal:
     if not context.authorize("DESCRIBE_CONFIGS", TOPIC, name):
         return Refusal(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to describe {name!r}."
@@ -121,7 +121,7 @@ def topic_rows(name: str, context: Context) -> list[Row] | Refusal:
     return describe_topic(context.node.config, state.settings_of(TOPIC_RESOURCE, name))
 
 
-def group_rows(group: Resource, context: Context) -> list[Row] | Refusal:
+def _group_rows(group: Resource, context: Context) -> list[Row] | Refusal:
     if not context.authorize("DESCRIBE_CONFIGS", GROUP, group.name):
         return Refusal(
             ErrorCode.GROUP_AUTHORIZATION_FAILED, f"Not authorized to describe {group.name!r}."
@@ -130,7 +130,7 @@ def group_rows(group: Resource, context: Context) -> list[Row] | Refusal:
     return refuse_nameless(group) or describe_group(context.node.config, own)
 
 
-def broker_rows(name: str, context: Context) -> list[Row] | Refusal:
+def _broker_rows(name: str, context: Context) -> list[Row] | Refusal:
     if refused := refuse_broker(context.node, name):
         return refused
     if name == CLUSTER_DEFAULT:
@@ -138,7 +138,7 @@ def broker_rows(name: str, context: Context) -> list[Row] | Refusal:
     return describe_broker(context.node.config)
 
 
-def encode(row: Row, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _encode(row: Row, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = []
     if request.include_synonyms:
         synonyms = [

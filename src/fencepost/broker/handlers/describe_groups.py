@@ -32,8 +32,10 @@ FIRST_VERSION_WITH_NOT_FOUND: Final = 6
 
 
 def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse | Parked:
+    """Serves one request; see above."""
+
     def tell(group_id: str) -> DescribedGroup:
-        group = describe(group_id, context)
+        group = _describe(group_id, context)
         if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
             group.authorized_operations = authorized_operations(context, GROUP, group_id)
         return group
@@ -43,21 +45,21 @@ def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsRe
     return in_turns(context.node, steps, response, holds_followers=True)
 
 
-def describe(group_id: str, context: Context) -> DescribedGroup:
+def _describe(group_id: str, context: Context) -> DescribedGroup:
     if not context.authorize("DESCRIBE", GROUP, group_id):
-        return refused(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return _refused(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     found = context.node.groups.find(group_id)
     if isinstance(found, ErrorCode):
-        return refused(group_id, found)
+        return _refused(group_id, found)
     view = describe_group(found.state, group_id)
-    return absent(group_id, context) if view is None else show(view)
+    return _absent(group_id, context) if view is None else _show(view)
 
 
-def refused(group_id: str, error: ErrorCode) -> DescribedGroup:
+def _refused(group_id: str, error: ErrorCode) -> DescribedGroup:
     return DescribedGroup(group_id=group_id, error_code=error, authorized_operations=NOT_REQUESTED)
 
 
-def absent(group_id: str, context: Context) -> DescribedGroup:
+def _absent(group_id: str, context: Context) -> DescribedGroup:
     group = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
     if context.api_version >= FIRST_VERSION_WITH_NOT_FOUND:
         group.error_code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -65,7 +67,7 @@ def absent(group_id: str, context: Context) -> DescribedGroup:
     return group
 
 
-def show(view: GroupView) -> DescribedGroup:
+def _show(view: GroupView) -> DescribedGroup:
     return DescribedGroup(
         group_id=view.group_id,
         group_state=view.state,

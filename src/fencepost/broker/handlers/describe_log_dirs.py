@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse | Parked:
+    """Serves one request; see above."""
     if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     node = context.node
@@ -45,21 +46,21 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
     by_topic: dict[str, DescribeLogDirsTopic] = {}
 
     def steps() -> Iterator[None]:
-        for partition in wanted(request, node):
+        for partition in _wanted(request, node):
             if partition.closed:
                 continue  # Deleted meanwhile.
             name = partition.name.topic
             if name not in by_topic:
                 by_topic[name] = DescribeLogDirsTopic(name=name)
                 result.topics.append(by_topic[name])
-            by_topic[name].partitions.append(describe(partition))
+            by_topic[name].partitions.append(_describe(partition))
             yield
 
     response = DescribeLogDirsResponse(results=[result])
     return in_turns(node, steps(), response, holds_followers=True)
 
 
-def wanted(request: DescribeLogDirsRequest, node: Node) -> Iterable[Partition]:
+def _wanted(request: DescribeLogDirsRequest, node: Node) -> Iterable[Partition]:
     """The requested partitions whose logs are here."""
     if request.topics is None:
         for name, partition in list(node.partitions.by_name.items()):
@@ -73,7 +74,7 @@ def wanted(request: DescribeLogDirsRequest, node: Node) -> Iterable[Partition]:
                 yield found
 
 
-def describe(partition: Partition) -> DescribeLogDirsPartition:
+def _describe(partition: Partition) -> DescribeLogDirsPartition:
     return DescribeLogDirsPartition(
         partition_index=partition.name.partition, partition_size=partition.log.size_bytes
     )

@@ -32,23 +32,24 @@ if TYPE_CHECKING:
 def handle(
     request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse | Parked:
+    """Serves one request; see above."""
     response = DescribeProducersResponse()
 
     def steps() -> Iterator[None]:
         for topic in request.topics:
-            refusal = refuse_topic(topic.name, context)
+            refusal = _refuse_topic(topic.name, context)
             result = TopicResponse(name=topic.name)
             response.topics.append(result)
             for index in topic.partition_indexes:
                 result.partitions.append(
-                    refused(index, *refusal) if refusal else describe(topic.name, index, context)
+                    _refused(index, *refusal) if refusal else _describe(topic.name, index, context)
                 )
                 yield
 
     return in_turns(context.node, steps(), response, holds_followers=True)
 
 
-def refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:
+def _refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:
     problem = refuse_name(name)
     if problem is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, problem
@@ -59,24 +60,24 @@ def refuse_topic(name: str, context: Context) -> tuple[ErrorCode, str] | None:
     return None
 
 
-def describe(topic: str, index: int, context: Context) -> PartitionResponse:
+def _describe(topic: str, index: int, context: Context) -> PartitionResponse:
     partition = context.node.partition(topic, index)
     if partition is not None:
-        return PartitionResponse(partition_index=index, active_producers=producers_of(partition))
+        return PartitionResponse(partition_index=index, active_producers=_producers_of(partition))
     if context.node.metadata.partition(topic, index) is None:
-        return refused(
+        return _refused(
             index,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"Topic {topic!r} has no partition {index}.",
         )
-    return refused(
+    return _refused(
         index,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         f"Another broker leads partition {index} of topic {topic!r}.",
     )
 
 
-def producers_of(partition: Partition) -> list[ProducerState]:
+def _producers_of(partition: Partition) -> list[ProducerState]:
     return [
         ProducerState(
             producer_id=producer.producer_id,
@@ -90,5 +91,5 @@ def producers_of(partition: Partition) -> list[ProducerState]:
     ]
 
 
-def refused(index: int, error: ErrorCode, message: str) -> PartitionResponse:
+def _refused(index: int, error: ErrorCode, message: str) -> PartitionResponse:
     return PartitionResponse(partition_index=index, error_code=error, error_message=message)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
+    """Serves one request; see above."""
     if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
         return DescribeQuorumResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -40,12 +41,12 @@ def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumRe
         for topic in request.topics
     ]
     if asked != [(CLUSTER_METADATA_TOPIC, [0])]:
-        return unknown(request)
-    described = DescribedTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[quorum(context)])
-    return DescribeQuorumResponse(topics=[described], nodes=[voter(context)])
+        return _unknown(request)
+    described = DescribedTopic(topic_name=CLUSTER_METADATA_TOPIC, partitions=[_quorum(context)])
+    return DescribeQuorumResponse(topics=[described], nodes=[_voter(context)])
 
 
-def unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     topics = [
         DescribedTopic(
             topic_name=topic.topic_name,
@@ -63,7 +64,7 @@ def unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(topics=topics)
 
 
-def quorum(context: Context) -> DescribedPartition:
+def _quorum(context: Context) -> DescribedPartition:
     node = context.node
     metadata = node.partition(CLUSTER_METADATA_TOPIC, 0)
     assert metadata is not None, "the metadata log is open as long as anybody is served"
@@ -83,7 +84,7 @@ def quorum(context: Context) -> DescribedPartition:
     )
 
 
-def voter(context: Context) -> Node:
+def _voter(context: Context) -> Node:
     topics = context.node.controller
     endpoint = topics.state.endpoint(topics.controller_id)
     listeners = []

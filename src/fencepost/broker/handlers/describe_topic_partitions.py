@@ -34,24 +34,25 @@ if TYPE_CHECKING:
 def handle(
     request: DescribeTopicPartitionsRequest, context: Context
 ) -> DescribeTopicPartitionsResponse:
+    """Serves one request; see above."""
     cursor = request.cursor
     asked = {topic.name for topic in request.topics}
     if cursor is not None and (
         cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)
     ):
-        return refuse_cursor(request)
-    names = sorted(asked) if asked else known_names(context)
+        return _refuse_cursor(request)
+    names = sorted(asked) if asked else _known_names(context)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     limit = context.node.config.max_request_partition_size_limit
-    page = Page(context, cursor, max(1, min(request.response_partition_limit, limit)))
+    page = _Page(context, cursor, max(1, min(request.response_partition_limit, limit)))
     for name in names:
         if not page.add(name):
             break
     return DescribeTopicPartitionsResponse(topics=page.topics, next_cursor=page.next_cursor)
 
 
-def refuse_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def _refuse_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(
         topics=[
             DescribeTopicPartitionsResponseTopic(
@@ -62,13 +63,13 @@ def refuse_cursor(request: DescribeTopicPartitionsRequest) -> DescribeTopicParti
     )
 
 
-def known_names(context: Context) -> list[str]:
+def _known_names(context: Context) -> list[str]:
     """All topics that this client may describe."""
     names = sorted(context.node.controller.state.topics)
     return [name for name in names if context.authorize("DESCRIBE", TOPIC, name)]
 
 
-class Page:
+class _Page:
     """The topics of one reply."""
 
     def __init__(self, context: Context, cursor: Cursor | None, limit: int) -> None:

@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 def handle(
     request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse | Parked:
+    """Serves one request; see above."""
     response = DescribeTransactionsResponse()
     steps = fill(
         response.transaction_states,
         request.transactional_ids,
-        lambda transactional_id: describe(transactional_id, context),
+        lambda transactional_id: _describe(transactional_id, context),
     )
     return in_turns(context.node, steps, response, holds_followers=True)
 
 
-def describe(transactional_id: str, context: Context) -> TransactionState:
+def _describe(transactional_id: str, context: Context) -> TransactionState:
     if not context.authorize("DESCRIBE", "TRANSACTIONAL_ID", transactional_id):
         found = Description(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, transactional_id)
     else:

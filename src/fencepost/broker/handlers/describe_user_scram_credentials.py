@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 def handle(
     request: DescribeUserScramCredentialsRequest, context: Context
 ) -> DescribeUserScramCredentialsResponse:
+    """Serves one request; see above."""
     if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
         return DescribeUserScramCredentialsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             error_message="Not authorized to describe the cluster.",
         )
     named = Counter(user.name for user in request.users or ())
-    results = [describe(user, count) for user, count in named.items()]
+    results = [_describe(user, count) for user, count in named.items()]
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
-def describe(user: str, count: int) -> DescribeUserScramCredentialsResult:
+def _describe(user: str, count: int) -> DescribeUserScramCredentialsResult:
     if count > 1:
         error, message = ErrorCode.DUPLICATE_RESOURCE, f"User {user!r} is named twice."
     else:

@@ -33,6 +33,7 @@ UNCLEAN: Final = 1
 
 
 def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse | Parked:
+    """Serves one request; see above."""
     if not context.authorize("ALTER", CLUSTER, CLUSTER_NAME):
         return ElectLeadersResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     known = request.election_type in (PREFERRED, UNCLEAN)
@@ -44,13 +45,13 @@ def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersRespon
         for topic in request.topic_partitions or ():
             result = ReplicaElectionResult(topic=topic.topic)
             response.replica_election_results.append(result)
-            elect_one = partial(elect, topic.topic, known=known, context=context)
+            elect_one = partial(_elect, topic.topic, known=known, context=context)
             yield from fill(result.partition_result, topic.partitions, elect_one)
 
     return in_turns(context.node, steps(), response, holds_followers=True)
 
 
-def elect(topic: str, index: int, *, known: bool, context: Context) -> PartitionResult:
+def _elect(topic: str, index: int, *, known: bool, context: Context) -> PartitionResult:
     if not known:
         error, message = ErrorCode.INVALID_REQUEST, "There is no such kind of election."
     elif context.node.controller.state.partition(topic, index) is None:

@@ -26,6 +26,7 @@ FIRST_VERSION_OF_TV2: Final = 5
 
 
 def handle(request: EndTxnRequest, context: Context) -> EndTxnResponse | Parked:
+    """Serves one request; see above."""
     if not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     parked = Parked(holds_followers=True)
@@ -36,11 +37,11 @@ def handle(request: EndTxnRequest, context: Context) -> EndTxnResponse | Parked:
         request.committed,
         2 if context.api_version >= FIRST_VERSION_OF_TV2 else 0,
     )
-    context.node.transactions.end_txn(event, lambda reply: parked.answer(respond(reply, context)))
+    context.node.transactions.end_txn(event, lambda reply: parked.answer(_respond(reply, context)))
     return parked
 
 
-def respond(reply: Reply, context: Context) -> EndTxnResponse:
+def _respond(reply: Reply, context: Context) -> EndTxnResponse:
     error = reply.error
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH

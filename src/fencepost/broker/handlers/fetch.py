@@ -58,10 +58,11 @@ class Read(NamedTuple):
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
+    """Serves one request; see above."""
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     if not context.node.partitions.may_read_now():
-        return LongPoll(request, context, None, 0).parked
+        return _LongPoll(request, context, None, 0).parked
     read = read_all(request, context)
     if (
         read.settled
@@ -70,13 +71,13 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Parked:
         or not request.topics
     ):
         return read.response
-    partitions = partitions_of(request, context)
-    if read.size_bytes and has_rolled(request, partitions):
+    partitions = _partitions_of(request, context)
+    if read.size_bytes and _has_rolled(request, partitions):
         return read.response
-    return LongPoll(request, context, partitions, read.size_bytes).parked
+    return _LongPoll(request, context, partitions, read.size_bytes).parked
 
 
-class LongPoll:
+class _LongPoll:
     """A fetch that waits for more to read, or for its turn to read.
 
     After its timeout it is answered in one of the next turns of the loop, as many fetches may have
@@ -102,7 +103,7 @@ class LongPoll:
         size_bytes: int,
     ) -> None:
         """Waits; `partitions` is None if they have not been read yet."""
-        self.parked = Parked(promised_bytes=most_bytes(request, context))
+        self.parked = Parked(promised_bytes=_most_bytes(request, context))
         self._request = request
         self._context = context
         self._partitions = partitions or []
@@ -158,8 +159,8 @@ class LongPoll:
         if read.size_bytes >= self._request.min_bytes:
             self._answer(read.response)
             return
-        self._partitions = partitions_of(self._request, self._context)
-        if read.size_bytes and has_rolled(self._request, self._partitions):
+        self._partitions = _partitions_of(self._request, self._context)
+        if read.size_bytes and _has_rolled(self._request, self._partitions):
             self._answer(read.response)
         else:
             self._watch(read.size_bytes)
@@ -180,7 +181,7 @@ class LongPoll:
             self.parked.answer(response)
 
 
-def partitions_of(request: FetchRequest, context: Context) -> list[Partition]:
+def _partitions_of(request: FetchRequest, context: Context) -> list[Partition]:
     """The partitions of a fetch. If one is missing, the fetch does not wait."""
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     found = []
@@ -193,7 +194,7 @@ def partitions_of(request: FetchRequest, context: Context) -> list[Partition]:
     return found
 
 
-def has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
+def _has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
     """Whether a reader's position is in an earlier segment than the last batch that it may read.
 
     A read ends with its segment. The missing bytes are in the next one, which the reader fetches
@@ -209,7 +210,7 @@ def has_rolled(request: FetchRequest, partitions: list[Partition]) -> bool:
     return False
 
 
-def most_bytes(request: FetchRequest, context: Context) -> int:
+def _most_bytes(request: FetchRequest, context: Context) -> int:
     """The limit of a reply, which only a larger first batch exceeds."""
     return max(0, min(request.max_bytes, context.node.config.fetch_max_bytes))
 
@@ -221,7 +222,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
     all of their memory, nothing is read, and the reply has only the offsets of the partitions.
     """
     share = context.node.replies.share()
-    most = most_bytes(request, context)
+    most = _most_bytes(request, context)
     left = min(most, share)
     with_ids = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     read_committed = request.isolation_level == READ_COMMITTED
@@ -243,9 +244,9 @@ def read_all(request: FetchRequest, context: Context) -> Read:
         for asked in topic.partitions:
             partition = context.node.partition(name or "", asked.partition)
             if error is not None or partition is None:
-                data = failed(asked, error or unknown, aborted=[])
+                data = _failed(asked, error or unknown, aborted=[])
             else:
-                data = read_one(partition, asked, left, total == 0 < share, read_committed)
+                data = _read_one(partition, asked, left, total == 0 < share, read_committed)
             size = len(data.records) if data.records is not None else 0
             total += size
             left -= size
@@ -265,7 +266,7 @@ def read_all(request: FetchRequest, context: Context) -> Read:
     return Read(FetchResponse(responses=responses), total, settled)
 
 
-def read_one(
+def _read_one(
     partition: Partition,
     asked: FetchPartition,
     left: int,
@@ -274,8 +275,8 @@ def read_one(
 ) -> PartitionData:
     # Here, any negative epoch means none; elsewhere only -1 does.
     if error := partition.check_leader_epoch(max(-1, asked.current_leader_epoch)):
-        return failed(asked, error)
-    if asked.last_fetched_epoch >= 0 and (diverging := diverged(partition, asked)):
+        return _failed(asked, error)
+    if asked.last_fetched_epoch >= 0 and (diverging := _diverged(partition, asked)):
         return diverging
     try:
         fetched = partition.fetch(
@@ -286,14 +287,14 @@ def read_one(
         )
     except DamagedError as problem:
         log.error("cannot read %s at offset %d: %s", partition.name, asked.fetch_offset, problem)
-        return failed(asked, ErrorCode.CORRUPT_MESSAGE)
+        return _failed(asked, ErrorCode.CORRUPT_MESSAGE)
     except StorageError as problem:
         log.error("cannot read %s: %s", partition.name, problem)
-        return failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
-    return partition_data(asked, fetched)
+        return _failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+    return _partition_data(asked, fetched)
 
 
-def partition_data(asked: FetchPartition, fetched: Fetched) -> PartitionData:
+def _partition_data(asked: FetchPartition, fetched: Fetched) -> PartitionData:
     if fetched.error:
         return PartitionData(
             partition_index=asked.partition,
@@ -320,11 +321,11 @@ def partition_data(asked: FetchPartition, fetched: Fetched) -> PartitionData:
     )
 
 
-def diverged(partition: Partition, asked: FetchPartition) -> PartitionData | None:
+def _diverged(partition: Partition, asked: FetchPartition) -> PartitionData | None:
     """The reply to a reader whose last epoch ended at another offset: where to truncate."""
     epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
     if end_offset < 0:  # No leader has had this epoch yet.
-        return failed(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return _failed(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
         return None
     return PartitionData(
@@ -338,7 +339,7 @@ def diverged(partition: Partition, asked: FetchPartition) -> PartitionData | Non
     )
 
 
-def failed(
+def _failed(
     asked: FetchPartition, error: ErrorCode, aborted: list[AbortedTransaction] | None = None
 ) -> PartitionData:
     """Nothing to read.

@@ -35,38 +35,39 @@ TRANSACTION: Final = 1
 
 
 def handle(request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse | Parked:
+    """Serves one request; see above."""
     response = FindCoordinatorResponse()
     steps = fill(
         response.coordinators,
         request.coordinator_keys,
-        lambda key: find(request.key_type, key, context),
+        lambda key: _find(request.key_type, key, context),
     )
     return in_turns(context.node, steps, response, holds_followers=True)
 
 
-def find(key_type: int, key: str, context: Context) -> Coordinator:
-    if error := refuse(key_type, key, context):
-        return not_found(key, error)
+def _find(key_type: int, key: str, context: Context) -> Coordinator:
+    if error := _refuse(key_type, key, context):
+        return _not_found(key, error)
     topic = CONSUMER_OFFSETS_TOPIC if key_type == GROUP else TRANSACTION_STATE_TOPIC
     try:
         context.node.controller.ensure_internal(topic)
     except StorageError:
-        return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     metadata = context.node.metadata
     count = metadata.partition_count(topic)
     if count == 0:  # The topic is being created; the client retries.
-        return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = coordinator_partition(key, count)
     leader = metadata.leader(topic, index)
     endpoint = metadata.endpoint(leader)
     if endpoint is None:
-        return not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(
         key=key, node_id=leader, host=endpoint.host, port=endpoint.port, error_message=None
     )
 
 
-def refuse(key_type: int, key: str, context: Context) -> ErrorCode | None:
+def _refuse(key_type: int, key: str, context: Context) -> ErrorCode | None:
     if key_type == GROUP:
         if not context.authorize("DESCRIBE", "GROUP", key):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -78,7 +79,7 @@ def refuse(key_type: int, key: str, context: Context) -> ErrorCode | None:
     return None
 
 
-def not_found(key: str, error: ErrorCode) -> Coordinator:
+def _not_found(key: str, error: ErrorCode) -> Coordinator:
     return Coordinator(
         key=key, node_id=NO_NODE, host="", port=-1, error_code=error, error_message=error.name
     )

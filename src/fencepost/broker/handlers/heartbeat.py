@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
+    """Serves one request; see above."""
     if not context.authorize("READ", "GROUP", request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     event = Heartbeat(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: IncrementalAlterConfigsRequest, context: Context) -> Parked:
+    """Serves one request; see above."""
     return alter(
         request, context, _check, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
     )

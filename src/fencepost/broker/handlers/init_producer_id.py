@@ -30,27 +30,28 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 def handle(request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse | Parked:
-    error = refuse(request, context)
+    """Serves one request; see above."""
+    error = _refuse(request, context)
     if error is not ErrorCode.NONE:
-        return respond(Reply(error), context)
+        return _respond(Reply(error), context)
     parked = Parked(holds_followers=True)
 
     def done(reply: Reply) -> None:
-        parked.answer(respond(reply, context))
+        parked.answer(_respond(reply, context))
 
     if request.transactional_id is None:
         context.node.transactions.fresh_producer_id(done)
     else:
         context.node.transactions.init_producer_id(
-            event_of(request, request.transactional_id), done
+            _event_of(request, request.transactional_id), done
         )
     return parked
 
 
-def refuse(request: InitProducerIdRequest, context: Context) -> ErrorCode:
+def _refuse(request: InitProducerIdRequest, context: Context) -> ErrorCode:
     transactional_id = request.transactional_id
     if transactional_id is None:
-        if not may_write_idempotently(context):
+        if not _may_write_idempotently(context):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     elif not context.authorize("WRITE", "TRANSACTIONAL_ID", transactional_id) or (
         request.enable2_pc
@@ -62,14 +63,14 @@ def refuse(request: InitProducerIdRequest, context: Context) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def may_write_idempotently(context: Context) -> bool:
+def _may_write_idempotently(context: Context) -> bool:
     """Whether the client may write to the cluster, or to at least one topic (KIP-679)."""
     if context.authorize("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER_NAME):
         return True
     return any(context.authorize("WRITE", "TOPIC", name) for name in context.node.metadata.topics)
 
 
-def event_of(request: InitProducerIdRequest, transactional_id: str) -> InitProducerId:
+def _event_of(request: InitProducerIdRequest, transactional_id: str) -> InitProducerId:
     return InitProducerId(
         transactional_id,
         request.transaction_timeout_ms,
@@ -80,7 +81,7 @@ def event_of(request: InitProducerIdRequest, transactional_id: str) -> InitProdu
     )
 
 
-def respond(reply: Reply, context: Context) -> InitProducerIdResponse:
+def _respond(reply: Reply, context: Context) -> InitProducerIdResponse:
     error = reply.error
     if error is ErrorCode.PRODUCER_FENCED and context.api_version < FIRST_VERSION_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH

@@ -35,15 +35,16 @@ FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT: Final = 9
 
 
 def handle(request: JoinGroupRequest, context: Context) -> JoinGroupResponse | Parked:
+    """Serves one request; see above."""
     if not context.authorize("READ", "GROUP", request.group_id):
         error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return respond(JoinReply(error, request.member_id))
+        return _respond(JoinReply(error, request.member_id))
     parked = Parked()
-    context.node.groups.join(read(request, context), lambda reply: parked.answer(respond(reply)))
+    context.node.groups.join(_read(request, context), lambda reply: parked.answer(_respond(reply)))
     return parked
 
 
-def read(request: JoinGroupRequest, context: Context) -> Join:
+def _read(request: JoinGroupRequest, context: Context) -> Join:
     groups = context.node.groups
     client_id = context.client_id or ""
     instance_id = request.group_instance_id
@@ -65,7 +66,7 @@ def read(request: JoinGroupRequest, context: Context) -> Join:
     )
 
 
-def respond(reply: JoinReply) -> JoinGroupResponse:
+def _respond(reply: JoinReply) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=reply.error,
         generation_id=reply.generation_id,

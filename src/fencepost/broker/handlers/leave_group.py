@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 
 
 def handle(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse | Parked:
+    """Serves one request; see above."""
     if not context.authorize("READ", "GROUP", request.group_id):
         return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     leavers = tuple(Leaver(each.member_id, each.group_instance_id) for each in request.members)
     parked = Parked()
     context.node.groups.leave(
-        Leave(request.group_id, leavers), lambda reply: parked.answer(respond(leavers, reply))
+        Leave(request.group_id, leavers), lambda reply: parked.answer(_respond(leavers, reply))
     )
     return parked
 
 
-def respond(leavers: tuple[Leaver, ...], reply: LeaveReply | ErrorCode) -> LeaveGroupResponse:
+def _respond(leavers: tuple[Leaver, ...], reply: LeaveReply | ErrorCode) -> LeaveGroupResponse:
     if isinstance(reply, ErrorCode):
         return LeaveGroupResponse(error_code=reply)
     return LeaveGroupResponse(

@@ -41,6 +41,7 @@ TYPES: Final = (
 
 
 def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
+    """Serves one request; see above."""
     if not context.authorize("DESCRIBE_CONFIGS", CLUSTER, CLUSTER_NAME):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     types = set(request.resource_types) or set(TYPES)
@@ -53,12 +54,12 @@ def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigR
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in sorted(types)
-            for name in names_of(kind, state)
+            for name in _names_of(kind, state)
         ]
     )
 
 
-def names_of(kind: int, state: MetadataState) -> list[str]:
+def _names_of(kind: int, state: MetadataState) -> list[str]:
     if kind == TOPIC_RESOURCE:
         return sorted(state.topics)
     if kind in (BROKER_RESOURCE, LOGGER_RESOURCE):

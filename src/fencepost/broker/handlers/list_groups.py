@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse | Parked:
+    """Serves one request; see above."""
     states = context.node.groups.states()
     if isinstance(states, ErrorCode):
         return ListGroupsResponse(error_code=states)

@@ -60,11 +60,11 @@ NOWHERE: Final = TimestampOffset(NO_TIMESTAMP, -1, -1)
 
 def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse | Parked:
     """Looks up some partitions per turn of the loop: each may read from disk and open a batch."""
-    lookups, response = prepare(request, context)
+    lookups, response = _prepare(request, context)
     return in_turns(context.node, lookups, response)
 
 
-def prepare(
+def _prepare(
     request: ListOffsetsRequest, context: Context
 ) -> tuple[Iterator[None], ListOffsetsResponse]:
     """Returns the reply, and the steps that fill it in."""
@@ -88,33 +88,33 @@ def prepare(
             # A partition that is listed twice is refused once.
             for asked in {each.partition_index: each for each in topic.partitions}.values():
                 told.partitions.append(
-                    look_up(topic.name, asked, read_committed, context)
+                    _look_up(topic.name, asked, read_committed, context)
                     if asked_for[topic.name, asked.partition_index] == 1
-                    else failed(asked, ErrorCode.INVALID_REQUEST)
+                    else _failed(asked, ErrorCode.INVALID_REQUEST)
                 )
                 yield
 
     return run(), response
 
 
-def look_up(
+def _look_up(
     topic: str, asked: ListOffsetsPartition, read_committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
     if not context.authorize("DESCRIBE", "TOPIC", topic):
-        return failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     partition = context.node.partition(topic, asked.partition_index)
     if partition is None:
-        return failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _failed(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if error := partition.check_leader_epoch(asked.current_leader_epoch):
-        return failed(asked, error)
+        return _failed(asked, error)
     if asked.timestamp < 0 and context.api_version < FIRST_VERSION_WITH.get(asked.timestamp, NEVER):
-        return failed(asked, ErrorCode.UNSUPPORTED_VERSION)
+        return _failed(asked, ErrorCode.UNSUPPORTED_VERSION)
     upper = partition.last_stable_offset if read_committed else partition.high_watermark
     try:
-        found = find(partition, asked.timestamp, upper)
+        found = _find(partition, asked.timestamp, upper)
     except (OSError, StorageError) as problem:
         log.error("cannot look up a timestamp in %s: %s", partition.name, problem)
-        return failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+        return _failed(asked, ErrorCode.KAFKA_STORAGE_ERROR)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         timestamp=found.timestamp_ms,
@@ -123,7 +123,7 @@ def look_up(
     )
 
 
-def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
+def _find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
     """Finds the offset for a timestamp; NOWHERE if there is none."""
     of_partition = partition.log
     if timestamp == LATEST:
@@ -143,7 +143,7 @@ def find(partition: Partition, timestamp: int, upper: int) -> TimestampOffset:
     return of_partition.offset_for_timestamp(timestamp, upper) or NOWHERE
 
 
-def failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+def _failed(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def handle(
     request: ListPartitionReassignmentsRequest, context: Context
 ) -> ListPartitionReassignmentsResponse:
+    """Serves one request; see above."""
     if not context.authorize("DESCRIBE", CLUSTER, CLUSTER_NAME):
         return ListPartitionReassignmentsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 
 def handle(request: ListTransactionsRequest, context: Context) -> ListTransactionsResponse | Parked:
+    """Serves one request; see above."""
     if context.node.transactions.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     try:
-        pattern = compiled(request.transactional_id_pattern)
+        pattern = _compiled(request.transactional_id_pattern)
     except ValueError:
         return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states, unknown = parse_state_filters(request.state_filters)
@@ -60,6 +61,6 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
     return in_turns(context.node, steps(), response, holds_followers=True)
 
 
-def compiled(text: str | None) -> Pattern | None:
+def _compiled(text: str | None) -> Pattern | None:
     """Compile the pattern of a request, if it has one; ValueError for an invalid one."""
     return compile_pattern(text) if text else None

@@ -50,22 +50,23 @@ DESCRIBED_AT_ONCE: Final = 1_000
 
 
 def handle(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
-    if refused := refuse_early_ids(request, context):
+    """Serves one request; see above."""
+    if refused := _refuse_early_ids(request, context):
         return refused
-    missing = topics_to_create(request, context)
+    missing = _topics_to_create(request, context)
     if not missing:
-        return answer_in_turns(request, context)
+        return _answer_in_turns(request, context)
     parked = Parked()
 
     def created(outcomes: Sequence[Outcome]) -> None:
         failed = {outcome.name: outcome.error for outcome in outcomes if outcome.error}
-        parked.answer(answer(request, context, failed))
+        parked.answer(_answer(request, context, failed))
 
     context.node.controller.auto_create(missing, created)
     return parked
 
 
-def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResponse | None:
+def _refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResponse | None:
     """Refuses ids before v12: v10 and v11 have a field for them that clients must leave empty."""
     if context.api_version >= FIRST_VERSION_WITH_IDS or not request.topics:
         return None
@@ -81,14 +82,14 @@ def refuse_early_ids(request: MetadataRequest, context: Context) -> MetadataResp
     )
 
 
-def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
+def _answer_in_turns(request: MetadataRequest, context: Context) -> MetadataResponse | Parked:
     """Describes many uncached topics over several turns of the loop, then replies in one."""
     state, shown = context.node.controller.state, context.node.controller.shown
     wanted = request.topics
     names = state.topics if wanted is None else [topic.name or "" for topic in wanted]
     unseen = [name for name in names if name not in shown]
     if sum(map(state.partition_count, unseen)) <= DESCRIBED_AT_ONCE:
-        return answer(request, context, {})
+        return _answer(request, context, {})
     parked = Parked()
 
     def turn() -> None:
@@ -97,12 +98,12 @@ def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataRespo
             # A topic may have been deleted, or recreated, meanwhile.
             topic = state.topics.get(unseen.pop())
             if topic is not None:
-                describe_topic(context.node, topic)
+                _describe_topic(context.node, topic)
                 left -= len(topic.partitions)
         if unseen:
             context.node.call_later(0, turn)
         else:
-            parked.answer(answer(request, context, {}))
+            parked.answer(_answer(request, context, {}))
 
     turn()
     return parked
@@ -112,10 +113,10 @@ def answer_in_turns(request: MetadataRequest, context: Context) -> MetadataRespo
 # ----------------------------------------------------------------------------------------
 
 
-def topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
+def _topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
     """The requested topics that do not exist and may be created."""
     node = context.node
-    if request.topics is None or not request.allow_auto_topic_creation or by_ids(request.topics):
+    if request.topics is None or not request.allow_auto_topic_creation or _by_ids(request.topics):
         return []
     state = node.controller.state
     missing = dict.fromkeys(
@@ -128,11 +129,11 @@ def topics_to_create(request: MetadataRequest, context: Context) -> list[str]:
         for name in missing
         if (node.config.auto_create_topics_enable or name in INTERNAL_TOPICS)
         and refuse_name(name) is None
-        and may_create(name, context)
+        and _may_create(name, context)
     ]
 
 
-def may_create(name: str, context: Context) -> bool:
+def _may_create(name: str, context: Context) -> bool:
     return context.authorize("DESCRIBE", TOPIC, name) and (
         context.authorize("CREATE", CLUSTER, CLUSTER_NAME)
         or context.authorize("CREATE", TOPIC, name)
@@ -143,21 +144,21 @@ def may_create(name: str, context: Context) -> bool:
 # ------------------------------------------------------------------------------------------
 
 
-def answer(
+def _answer(
     request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
 ) -> MetadataResponse:
     node = context.node
     if request.topics is None:
-        topics = all_topics(context)
+        topics = _all_topics(context)
     else:
-        topics = named_topics(request.topics, context, failed)
+        topics = _named_topics(request.topics, context, failed)
     if request.include_topic_authorized_operations:
-        topics = [with_operations(topic, context) for topic in topics]
+        topics = [_with_operations(topic, context) for topic in topics]
     operations = NOT_REQUESTED
     if request.include_cluster_authorized_operations:
         operations = authorized_operations(context, CLUSTER, CLUSTER_NAME)
     return MetadataResponse(
-        brokers=describe_brokers(node),
+        brokers=_describe_brokers(node),
         cluster_id=node.controller.cluster_id,
         controller_id=node.controller.controller_id,
         topics=topics,
@@ -165,7 +166,7 @@ def answer(
     )
 
 
-def describe_brokers(node: Node) -> list[MetadataResponseBroker]:
+def _describe_brokers(node: Node) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(
             node_id=broker.node_id,
@@ -178,52 +179,52 @@ def describe_brokers(node: Node) -> list[MetadataResponseBroker]:
     ]
 
 
-def all_topics(context: Context) -> list[MetadataResponseTopic]:
+def _all_topics(context: Context) -> list[MetadataResponseTopic]:
     """All topics that this client may describe; the others are left out."""
     node = context.node
     return [
-        describe_topic(node, topic)
+        _describe_topic(node, topic)
         for name, topic in node.controller.state.topics.items()
         if context.authorize("DESCRIBE", TOPIC, name)
     ]
 
 
-def named_topics(
+def _named_topics(
     wanted: Sequence[MetadataRequestTopic], context: Context, failed: dict[str, ErrorCode]
 ) -> list[MetadataResponseTopic]:
     """One entry per distinct id, or per distinct name if the request has no ids."""
     found: dict[object, MetadataResponseTopic] = {}
-    only_ids = by_ids(wanted)
+    only_ids = _by_ids(wanted)
     for topic in wanted:
         if only_ids and topic.topic_id == ZERO_TOPIC_ID:
             continue
         if only_ids or topic.name is None:
-            found.setdefault(topic.topic_id, by_id(topic.topic_id, context))
+            found.setdefault(topic.topic_id, _by_id(topic.topic_id, context))
         else:
-            found.setdefault(topic.name, by_name(topic.name, context, failed))
+            found.setdefault(topic.name, _by_name(topic.name, context, failed))
     return list(found.values())
 
 
-def by_ids(wanted: Sequence[MetadataRequestTopic]) -> bool:
+def _by_ids(wanted: Sequence[MetadataRequestTopic]) -> bool:
     return any(topic.topic_id != ZERO_TOPIC_ID for topic in wanted)
 
 
-def by_name(name: str, context: Context, failed: dict[str, ErrorCode]) -> MetadataResponseTopic:
+def _by_name(name: str, context: Context, failed: dict[str, ErrorCode]) -> MetadataResponseTopic:
     if not context.authorize("DESCRIBE", TOPIC, name):
-        return not_found(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _not_found(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = context.node.controller.state.topics.get(name)
     if topic is not None:
-        return describe_topic(context.node, topic)
+        return _describe_topic(context.node, topic)
     if refuse_name(name) is not None:
-        return not_found(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return not_found(name, failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        return _not_found(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    return _not_found(name, failed.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 
-def not_found(name: str, error: ErrorCode) -> MetadataResponseTopic:
+def _not_found(name: str, error: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(name=name, error_code=error, is_internal=name in INTERNAL_TOPICS)
 
 
-def by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
+def _by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
     topic = context.node.controller.state.topics_by_id.get(topic_id)
     if topic is None:
         return MetadataResponseTopic(
@@ -234,10 +235,10 @@ def by_id(topic_id: bytes, context: Context) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             name=None, topic_id=topic_id, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
-    return describe_topic(context.node, topic)
+    return _describe_topic(context.node, topic)
 
 
-def describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
+def _describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
     """Describes a topic; cached until it changes, as clients request the same topics repeatedly."""
     shown = node.controller.shown
     found = shown.get(topic.name)
@@ -247,14 +248,14 @@ def describe_topic(node: Node, topic: Topic) -> MetadataResponseTopic:
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=[
-                describe_partition(node, topic.name, index, partition)
+                _describe_partition(node, topic.name, index, partition)
                 for index, partition in enumerate(topic.partitions)
             ],
         )
     return found
 
 
-def describe_partition(
+def _describe_partition(
     node: Node, topic: str, index: int, partition: PartitionState
 ) -> MetadataResponsePartition:
     replicas = list(partition.replicas)
@@ -277,7 +278,7 @@ def is_available(node: Node, topic: str, index: int, partition: PartitionState) 
     return node.controller.state.endpoint(partition.leader) is not None
 
 
-def with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:
+def _with_operations(topic: MetadataResponseTopic, context: Context) -> MetadataResponseTopic:
     """Copies the described topic, which other replies share."""
     if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED or topic.name is None:
         return topic

@@ -36,10 +36,11 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(request: OffsetCommitRequest, context: Context) -> object:
-    return serve_in_slices(request, context, commit)
+    """Serves one request; see above."""
+    return serve_in_slices(request, context, _commit)
 
 
-def commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Parked:
+def _commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse | Parked:
     sorting = Sorting(context)
     sorting.sort(
         request.topics,
@@ -59,11 +60,11 @@ def commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitRespon
         sorting.settle(reply)
         parked.answer(response)
 
-    context.node.groups.commit(read(request, sorting, context), done)
+    context.node.groups.commit(_read(request, sorting, context), done)
     return parked
 
 
-def read(request: OffsetCommitRequest, sorting: Sorting, context: Context) -> Commit:
+def _read(request: OffsetCommitRequest, sorting: Sorting, context: Context) -> Commit:
     newer = context.api_version >= FIRST_VERSION_WITH_GROUP_NOT_FOUND
     return Commit(
         group_id=request.group_id,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 def handle(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse | Parked:
+    """Serves one request; see above."""
     if not context.authorize("DELETE", "GROUP", request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     sorting = Sorting(context)

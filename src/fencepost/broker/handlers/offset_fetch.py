@@ -43,6 +43,7 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
 
 
 def handle(request: OffsetFetchRequest, context: Context) -> Parked:
+    """Serves one request; see above."""
     response = OffsetFetchResponse()
     asked: list[GroupPartition] = []
 
@@ -50,12 +51,12 @@ def handle(request: OffsetFetchRequest, context: Context) -> Parked:
         for number, group in enumerate(request.groups):
             if number:
                 yield
-            found = find(group, context)
+            found = _find(group, context)
             if isinstance(found, ErrorCode):
-                response.groups.append(refused(group, found, context))
+                response.groups.append(_refused(group, found, context))
             else:
                 asked.append(found)
-                reader = Reader(found.state, group.group_id, request.require_stable, context)
+                reader = _Reader(found.state, group.group_id, request.require_stable, context)
                 topics = reader.read_all() if group.topics is None else reader.read(group.topics)
                 response.groups.append(
                     OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
@@ -63,18 +64,18 @@ def handle(request: OffsetFetchRequest, context: Context) -> Parked:
 
     parked = Parked()
     parked.holds_followers = not run_in_turns(
-        context.node, steps(), partial(answer_when_durable, parked, response, asked)
+        context.node, steps(), partial(_answer_when_durable, parked, response, asked)
     )
     return parked
 
 
-def find(group: OffsetFetchRequestGroup, context: Context) -> GroupPartition | ErrorCode:
+def _find(group: OffsetFetchRequestGroup, context: Context) -> GroupPartition | ErrorCode:
     if not context.authorize("DESCRIBE", "GROUP", group.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return context.node.groups.find(group.group_id)
 
 
-def answer_when_durable(
+def _answer_when_durable(
     parked: Parked, response: OffsetFetchResponse, asked: list[GroupPartition]
 ) -> None:
     """Replies when the offsets are durable: a loss of power must not undo them."""
@@ -93,28 +94,28 @@ def answer_when_durable(
         partition.when_durable(durable)
 
 
-def refused(
+def _refused(
     group: OffsetFetchRequestGroup, error: ErrorCode, context: Context
 ) -> OffsetFetchResponseGroup:
     topics = []
     if context.api_version < FIRST_VERSION_WITH_GROUP_ERROR:
         # The oldest version has room for the error only in each partition.
-        topics = [refused_topic(topic, error) for topic in group.topics or ()]
+        topics = [_refused_topic(topic, error) for topic in group.topics or ()]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
 
 
-def refused_topic(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+def _refused_topic(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         name=topic.name,
         topic_id=topic.topic_id,
         partitions=[
-            show(OffsetView(TopicPartition(topic.name, index), error=error))
+            _show(OffsetView(TopicPartition(topic.name, index), error=error))
             for index in topic.partition_indexes
         ],
     )
 
 
-class Reader:
+class _Reader:
     """The requested offsets of one group."""
 
     __slots__ = ("_by_id", "_context", "_group_id", "_require_stable", "_state")
@@ -137,9 +138,9 @@ class Reader:
         if self._by_id:
             name = self._context.node.metadata.topic_name(topic.topic_id)
         if name is None:
-            return refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
+            return _refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID)
         if not self._context.authorize("DESCRIBE", "TOPIC", name):
-            return refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return _refused_topic(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         # Compared by id for names, too: a recreated topic does not inherit offsets.
         topic_id = self._context.node.metadata.topic_id(name) or ZERO_TOPIC_ID
         views = [
@@ -152,7 +153,7 @@ class Reader:
             for index in topic.partition_indexes
         ]
         return OffsetFetchResponseTopics(
-            name=name, topic_id=topic.topic_id, partitions=[show(view) for view in views]
+            name=name, topic_id=topic.topic_id, partitions=[_show(view) for view in views]
         )
 
     def read_all(self) -> list[OffsetFetchResponseTopics]:
@@ -164,7 +165,7 @@ class Reader:
             self._context.node.metadata.topic_id,
             require_stable=self._require_stable,
         ):
-            found.setdefault(view.partition.topic, []).append(show(view))
+            found.setdefault(view.partition.topic, []).append(_show(view))
         topics = []
         for name, partitions in found.items():
             topic_id = self._context.node.metadata.topic_id(name)
@@ -177,7 +178,7 @@ class Reader:
         return topics
 
 
-def show(view: OffsetView) -> OffsetFetchResponsePartitions:
+def _show(view: OffsetView) -> OffsetFetchResponsePartitions:
     return OffsetFetchResponsePartitions(
         partition_index=view.partition.partition,
         committed_offset=view.offset,

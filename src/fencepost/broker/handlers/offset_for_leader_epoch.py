@@ -28,6 +28,7 @@ from fencepost.wire.forms.offset_for_leader_epoch import (
 def handle(
     request: OffsetForLeaderEpochRequest, context: Context
 ) -> OffsetForLeaderEpochResponse | Parked:
+    """Serves one request; see above."""
     response = OffsetForLeaderEpochResponse()
 
     def steps() -> Iterator[None]:
@@ -35,13 +36,13 @@ def handle(
             result = OffsetForLeaderTopicResult(topic=topic.topic)
             response.topics.append(result)
             yield from fill(
-                result.partitions, topic.partitions, partial(end_of, topic.topic, context=context)
+                result.partitions, topic.partitions, partial(_end_of, topic.topic, context=context)
             )
 
     return in_turns(context.node, steps(), response, holds_followers=True)
 
 
-def end_of(topic: str, asked: OffsetForLeaderPartition, *, context: Context) -> EpochEndOffset:
+def _end_of(topic: str, asked: OffsetForLeaderPartition, *, context: Context) -> EpochEndOffset:
     index = asked.partition
     if not context.authorize("DESCRIBE", "TOPIC", topic):
         return EpochEndOffset(partition=index, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

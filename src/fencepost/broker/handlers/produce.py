@@ -52,7 +52,7 @@ FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 FIRST_VERSION_OF_TV2: Final = 12
 FIRST_VERSION_WITH_ABORTABLE: Final = 11
 FIRST_VERSION_WITH_ZSTD: Final = 7
-APPENDING_SECONDS: Final = 0.005
+APPENDING_SECONDS: Final = 0.002
 """How long one request may append in one turn of the loop."""
 WITHOUT_LOG_START: Final = frozenset(
     {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.KAFKA_STORAGE_ERROR}
@@ -79,16 +79,17 @@ class Write:
 
 
 def handle(request: ProduceRequest, context: Context) -> ProduceResponse | Parked | NoReply:
-    response, writes = admit(request, context)
+    """Serves one request; see above."""
+    response, writes = _admit(request, context)
     to_open = [write.opening for write in writes if write.opening is not None]
-    if to_open and not open_at_once(to_open):
+    if to_open and not _open_at_once(to_open):
         parked = Parked(holds_followers=True)
-        open_batches(request, response, writes, to_open, context, parked)
+        _open_batches(request, response, writes, to_open, context, parked)
         return parked
-    return go_on(request, response, writes, context, None)
+    return _go_on(request, response, writes, context, None)
 
 
-def go_on(
+def _go_on(
     request: ProduceRequest,
     response: ProduceResponse,
     writes: list[Write],
@@ -97,26 +98,26 @@ def go_on(
 ) -> ProduceResponse | Parked | NoReply:
     """Continues a request whose batches have been opened where that is necessary."""
     if request.transactional_id is not None and writes:
-        waiting = start_verification(request, writes, context)
-        if waiting and must_ask(context):
+        waiting = _start_verification(request, writes, context)
+        if waiting and _must_ask(context):
             asking = parked or Parked(holds_followers=True)
-            verify(request, response, writes, waiting, context, asking)
+            _verify(request, response, writes, waiting, context, asking)
             return asking
-    return finish(request, response, writes, context, parked)
+    return _finish(request, response, writes, context, parked)
 
 
 # -- batches that are opened in a thread or over several turns
 # -----------------------------------------------
 
 
-def open_at_once(to_open: list[Opening]) -> bool:
+def _open_at_once(to_open: list[Opening]) -> bool:
     """Opens the batches of a request, if that takes at most about a millisecond in all."""
     if sum(opening.record_count for opening in to_open) > RECORDS_PER_STEP:
         return False
     return all(opening.open_if_short(SHORT_BYTES // len(to_open)) for opening in to_open)
 
 
-def open_batches(
+def _open_batches(
     request: ProduceRequest,
     response: ProduceResponse,
     writes: list[Write],
@@ -127,9 +128,9 @@ def open_batches(
     def opened() -> None:
         for write in list(writes):
             if write.partition.closed:
-                refuse_deleted(write, context)
+                _refuse_deleted(write, context)
                 writes.remove(write)
-        reply = go_on(request, response, writes, context, parked)
+        reply = _go_on(request, response, writes, context, parked)
         if reply is not parked:
             parked.answer(reply)
 
@@ -140,21 +141,21 @@ def open_batches(
 # -----------------------------------------------------------------------
 
 
-def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, list[Write]]:
+def _admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, list[Write]]:
     """Returns the reply, with the refusals in it, and the batches to write."""
-    refusal = refuse_whole(request, context)
+    refusal = _refuse_whole(request, context)
     responses, writes = [], []
     for topic in request.topic_data:
         name = topic.name
         if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
             name = context.node.metadata.topic_name(topic.topic_id) or ""
-        error = refusal or refuse_topic(name, context)
+        error = refusal or _refuse_topic(name, context)
         partitions = []
         for data in topic.partition_data:
             if error is not None:
-                partitions.append(refused_reply(data.index, error))
+                partitions.append(_refused_reply(data.index, error))
                 continue
-            outcome = admit_partition(name, data, context)
+            outcome = _admit_partition(name, data, context)
             if isinstance(outcome, Write):
                 writes.append(outcome)
                 partitions.append(outcome.reply)
@@ -167,16 +168,16 @@ def admit(request: ProduceRequest, context: Context) -> tuple[ProduceResponse, l
                 )
             )
     response = ProduceResponse(responses=responses)
-    if is_foreign_transaction(request, writes, context):
-        refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if _is_foreign_transaction(request, writes, context):
+        _refuse_all(response, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return response, []
-    if request.transactional_id is not None and has_several_producers(writes):
-        refuse_all(response, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if request.transactional_id is not None and _has_several_producers(writes):
+        _refuse_all(response, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return response, []
     return response, writes
 
 
-def refused_reply(
+def _refused_reply(
     index: int, refusal: Refusal, log_start_offset: int = -1
 ) -> PartitionProduceResponse:
     return PartitionProduceResponse(
@@ -188,12 +189,12 @@ def refused_reply(
     )
 
 
-def log_start_for(refusal: Refusal, partition: Partition) -> int:
+def _log_start_for(refusal: Refusal, partition: Partition) -> int:
     """The log start offset in the reply to a refused batch; -1 for errors where Kafka sends none."""
     return -1 if refusal.error in WITHOUT_LOG_START else partition.log_start_offset
 
 
-def refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
+def _refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
     if request.acks not in (-1, 0, 1):
         return Refusal(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it must be 0, 1 or -1 (all)."
@@ -201,7 +202,7 @@ def refuse_whole(request: ProduceRequest, context: Context) -> Refusal | None:
     return None
 
 
-def refuse_topic(name: str, context: Context) -> Refusal | None:
+def _refuse_topic(name: str, context: Context) -> Refusal | None:
     if name and not context.authorize("WRITE", "TOPIC", name):
         return Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Not authorized to write to {name}.")
     if name in INTERNAL_TOPICS:
@@ -209,7 +210,7 @@ def refuse_topic(name: str, context: Context) -> Refusal | None:
     return None
 
 
-def admit_partition(
+def _admit_partition(
     name: str, data: PartitionProduceData, context: Context
 ) -> Write | PartitionProduceResponse:
     partition = context.node.partition(name, data.index)
@@ -217,22 +218,22 @@ def admit_partition(
         by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS and not name
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         message = f"This broker has no partition {data.index} of {name or 'that id'}."
-        return refused_reply(data.index, Refusal(unknown, message))
+        return _refused_reply(data.index, Refusal(unknown, message))
     batch = read_produced(data.records)
     if isinstance(batch, Refusal):
-        return refused_reply(data.index, batch)
+        return _refused_reply(data.index, batch)
     if refusal := check_produced(batch, max_bytes=partition.log.config.max_message_bytes):
-        return refused_reply(data.index, refusal, log_start_for(refusal, partition))
+        return _refused_reply(data.index, refusal, _log_start_for(refusal, partition))
     if context.api_version < FIRST_VERSION_WITH_ZSTD and batch.codec == Codec.ZSTD:
         message = f"zstd needs version {FIRST_VERSION_WITH_ZSTD} or newer."
-        return refused_reply(data.index, Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message))
+        return _refused_reply(data.index, Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message))
     write = Write(partition, batch, data.index)
     if must_open(batch, partition.log.config):
         write.opening = Opening(batch, partition.log.config)
     return write
 
 
-def is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:
+def _is_foreign_transaction(request: ProduceRequest, writes: list[Write], context: Context) -> bool:
     """Whether transactional batches lack a transactional id that this client may use."""
     name = request.transactional_id
     if name is not None and context.authorize("WRITE", "TRANSACTIONAL_ID", name):
@@ -241,13 +242,13 @@ def is_foreign_transaction(request: ProduceRequest, writes: list[Write], context
         return any(write.batch.is_transactional for write in writes)
     # Including batches that were refused: Kafka checks this for all batches first.
     return any(
-        claims_transaction(data.records)
+        _claims_transaction(data.records)
         for topic in request.topic_data
         for data in topic.partition_data
     )
 
 
-def claims_transaction(records: Buffer | None) -> bool:
+def _claims_transaction(records: Buffer | None) -> bool:
     if not records:
         return False
     try:
@@ -256,7 +257,7 @@ def claims_transaction(records: Buffer | None) -> bool:
         return False
 
 
-def has_several_producers(writes: list[Write]) -> bool:
+def _has_several_producers(writes: list[Write]) -> bool:
     """Whether transactional batches of one request have several producers, which is not allowed."""
     if len(writes) < 2:
         return False
@@ -268,7 +269,7 @@ def has_several_producers(writes: list[Write]) -> bool:
     return len(identities) > 1
 
 
-def refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
+def _refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
     """Refuses the whole request, including partitions that have another error already."""
     for topic in response.responses:
         for reply in topic.partition_responses:
@@ -281,7 +282,7 @@ def refuse_all(response: ProduceResponse, error: ErrorCode) -> None:
 # -----------------------------------------------------------
 
 
-def must_ask(context: Context) -> bool:
+def _must_ask(context: Context) -> bool:
     """Whether the coordinator verifies first writes; in TV2 it always adds the partition."""
     return (
         context.api_version >= FIRST_VERSION_OF_TV2
@@ -289,7 +290,7 @@ def must_ask(context: Context) -> bool:
     )
 
 
-def start_verification(
+def _start_verification(
     request: ProduceRequest, writes: list[Write], context: Context
 ) -> list[Write]:
     """Begins the verification of every first write; returns those writes."""
@@ -301,7 +302,7 @@ def start_verification(
             continue
         guard = write.partition.begin_verification(write.batch, now_ms, starts_at_zero=tv2)
         if isinstance(guard, Refusal):
-            refuse(write, guard, context)
+            _refuse(write, guard, context)
             writes.remove(write)
         elif guard is not None:
             write.guard = guard
@@ -309,7 +310,7 @@ def start_verification(
     return waiting
 
 
-def verify(
+def _verify(
     request: ProduceRequest,
     response: ProduceResponse,
     writes: list[Write],
@@ -323,13 +324,13 @@ def verify(
     def answered(errors: list[ErrorCode]) -> None:
         for write, error in zip(waiting, errors, strict=True):
             if error is not NONE:
-                refuse(write, explain_verification(request, write, error, context), context)
+                _refuse(write, _explain_verification(request, write, error, context), context)
                 writes.remove(write)
-        reply = finish(request, response, writes, context, parked)
+        reply = _finish(request, response, writes, context, parked)
         if reply is not parked:
             parked.answer(reply)
 
-    first = waiting[0].batch  # All have the same producer (`has_several_producers`).
+    first = waiting[0].batch  # All have the same producer (`_has_several_producers`).
     context.node.transactions.verify_all(
         [write.partition.name for write in waiting],
         request.transactional_id,
@@ -340,23 +341,23 @@ def verify(
     )
 
 
-def refuse_deleted(write: Write, context: Context) -> None:
+def _refuse_deleted(write: Write, context: Context) -> None:
     """Refuses a batch whose topic was deleted, and maybe recreated, while it waited."""
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     message = f"{write.partition.name} was deleted before the batch was durable."
-    refuse(write, Refusal(unknown, message), context)
+    _refuse(write, Refusal(unknown, message), context)
     write.reply.base_offset = -1
     write.reply.log_append_time_ms = -1
     write.reply.log_start_offset = -1
 
 
-def explain_verification(
+def _explain_verification(
     request: ProduceRequest, write: Write, error: ErrorCode, context: Context
 ) -> Refusal:
     """Maps the coordinator's error to one that a producer of this version handles."""
     if error is ErrorCode.PRODUCER_FENCED:
-        return explain_fence(request, write, context)
+        return _explain_fence(request, write, context)
     version = context.api_version
     producer = f"producer {write.batch.producer_id} at epoch {write.batch.producer_epoch}"
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_WITH_ABORTABLE:
@@ -372,7 +373,7 @@ def explain_verification(
     return Refusal(error, f"The transaction of {producer} could not be verified: {error.name}.")
 
 
-def explain_fence(request: ProduceRequest, write: Write, context: Context) -> Refusal:
+def _explain_fence(request: ProduceRequest, write: Write, context: Context) -> Refusal:
     """Replies with error 47, never 90 (KAFKA-10687), and with both epochs in the message."""
     batch = write.batch
     message = f"Epoch of producer {batch.producer_id} is {batch.producer_epoch}, which is not "
@@ -388,7 +389,7 @@ def explain_fence(request: ProduceRequest, write: Write, context: Context) -> Re
 # ------------------------------------------------------------------------------------------
 
 
-def finish(
+def _finish(
     request: ProduceRequest,
     response: ProduceResponse,
     writes: list[Write],
@@ -402,17 +403,17 @@ def finish(
     behind it wait until all of it is.
     """
     undurable: list[tuple[Write, int]] = []
-    done = append_some(writes, 0, undurable, context)
+    done = _append_some(writes, 0, undurable, context)
     if done == len(writes):
-        return answer(request, response, undurable, context, parked)
+        return _answer(request, response, undurable, context, parked)
     waiting = parked or Parked(holds_followers=True)
     context.node.call_later(
-        0, partial(append_on, request, response, writes, done, undurable, context, waiting)
+        0, partial(_append_on, request, response, writes, done, undurable, context, waiting)
     )
     return waiting
 
 
-def append_on(
+def _append_on(
     request: ProduceRequest,
     response: ProduceResponse,
     writes: list[Write],
@@ -421,22 +422,22 @@ def append_on(
     context: Context,
     parked: Parked,
 ) -> None:
-    """The next turn of `finish`.
+    """The next turn of `_finish`.
 
     No closure: one that named itself would keep the request until a garbage collection.
     """
-    done = append_some(writes, done, undurable, context)
+    done = _append_some(writes, done, undurable, context)
     if done < len(writes):
         context.node.call_later(
-            0, partial(append_on, request, response, writes, done, undurable, context, parked)
+            0, partial(_append_on, request, response, writes, done, undurable, context, parked)
         )
         return
-    reply = answer(request, response, undurable, context, parked)
+    reply = _answer(request, response, undurable, context, parked)
     if reply is not parked:
         parked.answer(reply)
 
 
-def append_some(
+def _append_some(
     writes: list[Write], first: int, undurable: list[tuple[Write, int]], context: Context
 ) -> int:
     """Appends from `first` on until the end of a turn; returns how many are done in all."""
@@ -447,12 +448,12 @@ def append_some(
         if until and index > first and perf_counter() >= until:
             return index
         if write.partition.closed:
-            refuse_deleted(write, context)
+            _refuse_deleted(write, context)
             continue
-        appended = append(write, now_ms)
+        appended = _append(write, now_ms)
         if not isinstance(appended, Appended):
-            refuse(write, appended, context)
-            write.reply.log_start_offset = log_start_for(appended, write.partition)
+            _refuse(write, appended, context)
+            write.reply.log_start_offset = _log_start_for(appended, write.partition)
             write.reply.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
                 for index, why in appended.record_errors
@@ -467,7 +468,7 @@ def append_some(
     return len(writes)
 
 
-def answer(
+def _answer(
     request: ProduceRequest,
     response: ProduceResponse,
     undurable: list[tuple[Write, int]],
@@ -478,13 +479,13 @@ def answer(
     if request.acks == 0:
         for write, _ in undurable:
             context.node.partitions.appended(write.partition)
-        return say_nothing(response)
+        return _say_nothing(response)
     if not undurable:
         return response
-    return wait_until_durable(response, undurable, context, parked or Parked())
+    return _wait_until_durable(response, undurable, context, parked or Parked())
 
 
-def say_nothing(response: ProduceResponse) -> NoReply:
+def _say_nothing(response: ProduceResponse) -> NoReply:
     """With acks=0 there is no reply: an error closes the connection."""
     for topic in response.responses:
         for reply in topic.partition_responses:
@@ -494,14 +495,14 @@ def say_nothing(response: ProduceResponse) -> NoReply:
     return NO_REPLY
 
 
-def append(write: Write, now_ms: int) -> Appended | Refusal:
+def _append(write: Write, now_ms: int) -> Appended | Refusal:
     try:
         return write.partition.append_from_client(write.batch, now_ms, write.guard, write.opening)
     except StorageError as problem:
         return Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(problem))
 
 
-def wait_until_durable(
+def _wait_until_durable(
     response: ProduceResponse,
     undurable: list[tuple[Write, int]],
     context: Context,
@@ -513,7 +514,7 @@ def wait_until_durable(
     def durable(write: Write) -> None:
         nonlocal left
         if write.partition.closed:
-            refuse_deleted(write, context)
+            _refuse_deleted(write, context)
         left -= 1
         if left == 0:
             parked.answer(response)
@@ -523,7 +524,7 @@ def wait_until_durable(
     return parked
 
 
-def refuse(write: Write, refusal: Refusal, context: Context) -> None:
+def _refuse(write: Write, refusal: Refusal, context: Context) -> None:
     write.reply.error_code = refusal.error
     write.reply.error_message = refusal.message or None
     if refusal.error in LOGGED_REFUSALS:

@@ -24,6 +24,7 @@ FIRST_VERSION_WITH_PROTOCOL: Final = 5
 
 
 def handle(request: SyncGroupRequest, context: Context) -> SyncGroupResponse | Parked:
+    """Serves one request; see above."""
     if not context.authorize("READ", "GROUP", request.group_id):
         return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and (
@@ -31,11 +32,11 @@ def handle(request: SyncGroupRequest, context: Context) -> SyncGroupResponse | P
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     parked = Parked()
-    context.node.groups.sync(read(request, context), lambda reply: parked.answer(respond(reply)))
+    context.node.groups.sync(_read(request, context), lambda reply: parked.answer(_respond(reply)))
     return parked
 
 
-def read(request: SyncGroupRequest, context: Context) -> Sync:
+def _read(request: SyncGroupRequest, context: Context) -> Sync:
     return Sync(
         group_id=request.group_id,
         ticket=context.node.groups.new_ticket(),
@@ -48,7 +49,7 @@ def read(request: SyncGroupRequest, context: Context) -> Sync:
     )
 
 
-def respond(reply: SyncReply) -> SyncGroupResponse:
+def _respond(reply: SyncReply) -> SyncGroupResponse:
     return SyncGroupResponse(
         error_code=reply.error,
         protocol_type=reply.protocol_type,

@@ -43,14 +43,15 @@ FIRST_VERSION_OF_TV2: Final = 5
 
 
 def handle(request: TxnOffsetCommitRequest, context: Context) -> object:
-    return serve_in_slices(request, context, commit)
+    """Serves one request; see above."""
+    return serve_in_slices(request, context, _commit)
 
 
-def commit(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse | Parked:
+def _commit(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommitResponse | Parked:
     sorting = Sorting(context)
     sorting.sort(request.topics, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
     response = TxnOffsetCommitResponse(topics=sorting.topics)
-    if error := refuse(request, context):
+    if error := _refuse(request, context):
         sorting.refuse_all(error)
         return response
     if not sorting.admitted:
@@ -59,12 +60,12 @@ def commit(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommit
     parked = Parked(holds_followers=True)
 
     def done(reply: CommitReply) -> None:
-        sorting.settle(lower(reply, context))
+        sorting.settle(_lower(reply, context))
         parked.answer(response)
 
     def read_now() -> Commit:
         sorting.refuse_deleted()
-        return read(request, sorting)
+        return _read(request, sorting)
 
     context.node.groups.commit_in_transaction(
         request.group_id,
@@ -78,7 +79,7 @@ def commit(request: TxnOffsetCommitRequest, context: Context) -> TxnOffsetCommit
     return parked
 
 
-def refuse(request: TxnOffsetCommitRequest, context: Context) -> ErrorCode | None:
+def _refuse(request: TxnOffsetCommitRequest, context: Context) -> ErrorCode | None:
     if not context.authorize("WRITE", "TRANSACTIONAL_ID", request.transactional_id):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if not context.authorize("READ", "GROUP", request.group_id):
@@ -86,7 +87,7 @@ def refuse(request: TxnOffsetCommitRequest, context: Context) -> ErrorCode | Non
     return None
 
 
-def read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
+def _read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
     return Commit(
         group_id=request.group_id,
         offsets=offsets_of(sorting),
@@ -97,7 +98,7 @@ def read(request: TxnOffsetCommitRequest, sorting: Sorting) -> Commit:
     )
 
 
-def lower(reply: CommitReply, context: Context) -> CommitReply:
+def _lower(reply: CommitReply, context: Context) -> CommitReply:
     """Maps errors that this version does not have to older ones."""
     version = context.api_version
     if (

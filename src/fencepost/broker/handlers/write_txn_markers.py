@@ -39,18 +39,19 @@ Errors = dict[int, dict[str, dict[int, ErrorCode]]]
 
 
 def handle(request: WriteTxnMarkersRequest, context: Context) -> WriteTxnMarkersResponse | Parked:
+    """Serves one request; see above."""
     if not (
         context.authorize("ALTER", "CLUSTER", CLUSTER_NAME)
         or context.authorize("CLUSTER_ACTION", "CLUSTER", CLUSTER_NAME)
     ):
-        return refuse_all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    writing = Writing(request, context)
+        return _refuse_all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    writing = _Writing(request, context)
     is_walked = run_in_turns(context.node, writing.steps(), writing.walked)
     writing.parked.holds_followers = not is_walked
     return writing.parked
 
 
-class Writing:
+class _Writing:
     """Writes the markers of one request over several turns; answers when all are durable."""
 
     def __init__(self, request: WriteTxnMarkersRequest, context: Context) -> None:
@@ -105,10 +106,10 @@ class Writing:
     def _finish_one(self) -> None:
         self._unfinished -= 1
         if self._unfinished == 0:
-            self.parked.answer(WriteTxnMarkersResponse(markers=results(self._errors)))
+            self.parked.answer(WriteTxnMarkersResponse(markers=_results(self._errors)))
 
 
-def results(errors: Errors) -> list[WritableTxnMarkerResult]:
+def _results(errors: Errors) -> list[WritableTxnMarkerResult]:
     """One result per producer id with partitions; of several markers for a partition, the last."""
     return [
         WritableTxnMarkerResult(
@@ -128,7 +129,7 @@ def results(errors: Errors) -> list[WritableTxnMarkerResult]:
     ]
 
 
-def refuse_all(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
+def _refuse_all(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
     """One result per partition of the request."""
     return WriteTxnMarkersResponse(
         markers=[
