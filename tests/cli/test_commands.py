@@ -1,4 +1,4 @@
-"""What a shell sees of the command: exit codes, one form of complaint, one form of help."""
+"""All commands alike: exit codes, error messages, help."""
 
 from __future__ import annotations
 

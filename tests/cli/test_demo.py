@@ -1,4 +1,4 @@
-"""`fencepost demo` as a person uses it: a short run, Ctrl-C, and what it says where Spark is missing."""
+"""`fencepost demo`: a short run, Ctrl-C, and the message without Spark."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SIDES = sides_of(compare=True)
 
 
 def bare_environment(folder: Path) -> dict[str, str]:
-    """As where nobody has activated an environment or told Spark which Python to run; temporary files in a folder."""
+    """Returns an environment without an activated venv or PYSPARK_PYTHON, with its own TMPDIR."""
     mine = Path(sys.executable).parent
     paths = os.environ["PATH"].split(os.pathsep)
     found = environment() | {"PATH": os.pathsep.join(p for p in paths if Path(p) != mine)}
@@ -48,7 +48,7 @@ def bare_environment(folder: Path) -> dict[str, str]:
 
 
 def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """The command as a process, with its temporary files in a folder of the test's."""
+    """Starts the demo with its temporary files in this folder."""
     return subprocess.Popen(
         [sys.executable, "-m", "fencepost", "demo", *options],
         env=bare_environment(folder),
@@ -60,7 +60,7 @@ def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
 
 
 def left_running(folder: Path) -> list[str]:
-    """Every process whose environment points into the folder: all that the demo starts have that."""
+    """Returns the processes whose environment names the folder, as all of the demo's do."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -198,7 +198,7 @@ def test_progress_is_what_the_checkpoint_has_logged_as_done(tmp_path: Path) -> N
 
 
 def a_history(*, doubled: int = 0, lost: int = 0) -> tuple[History, DemoOptions]:
-    """A run that went well on one side, and as told on the other."""
+    """Returns a run without violations on one side, and with these on the other."""
     fine = Findings(
         rows={"settlements": 100, "decisions": 100, "refunds": 60},
         wrong=dict.fromkeys(QUESTIONS, 0) | {"settlements behind the committed offsets": 0},
@@ -267,7 +267,7 @@ def test_the_picture_shows_every_kill_and_what_was_paid_too_much() -> None:
     texts = {element.text: element for element in ET.fromstring(drawing).iter() if element.text}
     assert {"driver", "broker", "loader", "exactly once", "at least once"} <= texts.keys()
     assert any("7 too many: 7.35 rupees" in text for text in texts)
-    # The two are half a second apart: one word would hide the other.
+    # The two are half a second apart: their labels must not overlap.
     assert float(texts["broker"].attrib["x"]) - float(texts["driver"].attrib["x"]) >= FONT_SIZE
     assert all(
         LEFT <= float(texts[v.value].attrib["x"]) <= RIGHT for v in Victim if v.value in texts

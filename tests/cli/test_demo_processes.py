@@ -1,4 +1,4 @@
-"""Nothing that the demo has started outlives it, not even what a killed program leaves behind."""
+"""No process of the demo outlives it, not even orphans of a killed program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def lives(pid: int) -> bool:
-    """A process that has ended and waits to be reaped has no command line."""
+    """Whether a process is alive. A zombie has no command line."""
     return bool(list_processes().get(pid))
 
 

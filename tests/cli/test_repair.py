@@ -1,4 +1,4 @@
-"""`fencepost repair` and `fencepost check` as an operator uses them, on the directory of a real broker."""
+"""`fencepost repair` and `fencepost check` on the directory of a real broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.broker.requests import batch_of, create_topic, fetch, produce, record
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Three records, the second of which is damaged."""
+    """A log of three records; the second is damaged."""
     folder = tmp_path / "data"
     with fencepost.Broker(data=folder) as broker:
         client = RawClient(broker.bootstrap_servers)

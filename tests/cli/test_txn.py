@@ -1,4 +1,4 @@
-"""`fencepost txn` as a person uses it, on an embedded broker."""
+"""`fencepost txn` on an embedded broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tools.processes import free_port
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """A broker with one open transaction, one that was committed, and one id that was never used."""
+    """A broker with an open transaction, a committed one, and an initialised id."""
     with fencepost.Broker() as broker:
         producers = {
             name: confluent_kafka.Producer(

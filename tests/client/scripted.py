@@ -1,4 +1,4 @@
-"""A cluster made of prepared answers, and a clock that moves only when somebody pauses.
+"""A cluster of prepared answers, and a clock that only pauses advance.
 
 Every request and every answer passes through real bytes: encoded by one side, decoded by the other,
 in the version that the client chose. `sent` keeps what the broker would have read.
@@ -44,7 +44,7 @@ Prepared = object
 
 
 class ManualClock:
-    """Time that passes only by pauses."""
+    """A clock that only pauses advance."""
 
     def __init__(self) -> None:
         self.now = 1_000
@@ -54,7 +54,7 @@ class ManualClock:
 
 
 class SteadyRandomness:
-    """Randomness that always fall in the middle: no jitter."""
+    """Randomness without jitter."""
 
     def bytes(self, count: int) -> bytes:
         return bytes([128]) * count
@@ -62,7 +62,7 @@ class SteadyRandomness:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedRequest:
-    """A request as a broker would have read it."""
+    """A request as a broker reads it."""
 
     endpoint: Endpoint
     api: ApiKey
@@ -71,7 +71,7 @@ class ReceivedRequest:
 
 
 class Script:
-    """A driver that answers from a list. Answers are there as soon as they are waited for."""
+    """A driver that answers from a list, at once."""
 
     def __init__(self, *, transaction_version: int = 2, **options: Any) -> None:
         self.clock = ManualClock()
@@ -87,7 +87,7 @@ class Script:
         self._offer = FULL_OFFER
 
     def on(self, api: ApiKey, *answers: Prepared) -> None:
-        """Answers for the next requests of this API, in order; the last one stays."""
+        """Sets the answers for the next requests of this API; the last one repeats."""
         self._prepared.setdefault(api, deque()).extend(answers)
 
     def run(self, procedure: Steps[T]) -> T:

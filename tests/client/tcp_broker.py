@@ -1,4 +1,4 @@
-"""A broker of a few lines on a real socket, for what only sockets can do wrong."""
+"""A minimal broker on a real socket, for failures that only sockets have."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SILENCE: Final = object()
 HANG_UP: Final = object()
 """Close the connection instead of answering."""
 GARBAGE: Final = object()
-"""Answer with bytes that are no frame."""
+"""Answer with bytes that are not a frame."""
 
 Handler = Callable[[ApiKey, Any], Any]
 
 
 class TcpBroker:
-    """Answers greetings, Metadata and DescribeCluster; the rest, and what goes wrong, is the handler's."""
+    """Answers ApiVersions, Metadata and DescribeCluster; the handler does the rest."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TcpBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Closing alone does not wake a thread that waits in accept.
+        # Closing does not wake a thread that waits in accept.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

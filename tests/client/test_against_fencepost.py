@@ -120,7 +120,7 @@ def test_a_fenced_producer_is_told_so(cluster: Cluster, partition: TopicPartitio
 
 
 def test_a_client_lives_through_the_death_of_its_broker(tmp_path: Path) -> None:
-    """Killed between the last write and EndTxn: the same client commits on the one that comes after."""
+    """The broker is killed before EndTxn: the same client commits on the restarted one."""
     data, where = tmp_path / "data", TopicPartition("t", 0)
     first = FencepostProcess(data)
     with connect(first.bootstrap_servers) as client:
@@ -152,7 +152,7 @@ def test_a_reader_that_stands_still_says_what_holds_it(
 
 
 def test_a_writer_lives_through_the_death_of_its_broker(tmp_path: Path) -> None:
-    """Killed with batches in flight, some written and some not: each is in the log once, in order."""
+    """The broker is killed with batches in flight: each is in the log once, in order."""
     data, where = tmp_path / "data", TopicPartition("t", 0)
     expected = [b"%d" % n for n in range(200)]
     first = FencepostProcess(data)

@@ -1,4 +1,4 @@
-"""One request until it is answered for good: places, codes, deadlines, backoff.
+"""Requests with retries: places, codes, deadlines, backoff.
 
 Scripted, in virtual time.
 """

@@ -1,4 +1,4 @@
-"""One connection with scripted bytes: the greeting, the login, and whose answer is this.
+"""One connection with scripted bytes: versions, login, and matching answers.
 
 The broker's side is played with the same codec, from the other end.
 """
@@ -33,7 +33,7 @@ NONCE = bytes(24)
 
 
 class Broker:
-    """The other end."""
+    """The broker's end of the connection."""
 
     def __init__(self, chunks: Chunks) -> None:
         frame = memoryview(bytearray(b"".join(chunks)))
@@ -200,7 +200,7 @@ def test_a_login_with_plain() -> None:
 
 
 def test_a_login_with_scram() -> None:
-    """The server's half is computed here from the RFC's formulas."""
+    """The server side is computed here from the RFC's formulas."""
     conversation, broker = greeted("SCRAM-SHA-256")
     chunks, _ = conversation.receive(broker.answer(SaslHandshakeResponse(mechanisms=["x"])))
     broker = Broker(chunks)

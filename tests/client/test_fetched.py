@@ -1,4 +1,4 @@
-"""What a reader of committed data may see, held to a simple oracle over random histories."""
+"""Visibility for read_committed, compared with a simple oracle over random histories."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_first_batch_that_is_cut_off_is_an_error() -> None:
 
 
 class FetchedHistory:
-    """A log made by rng, with what a reader of committed data should see of it."""
+    """Returns a random log, and what a read_committed reader should see of it."""
 
     def __init__(self, rng: Random, steps: int) -> None:
         self.batches: list[Buffer] = []
@@ -175,14 +175,14 @@ class FetchedHistory:
 @settings(max_examples=200)
 @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 5))
 def test_random_histories_read_in_pieces(rng: Random, steps: int, piece: int) -> None:
-    """However the log is cut into fetches, the committed records are seen, each once, and nothing else."""
+    """However the log is split into fetches, a reader sees each committed record once."""
     history = FetchedHistory(rng, steps)
     batches: list[SealedBatch] = [read_header(batch) for batch in history.batches]
     seen: list[int] = []
     for start in range(0, len(batches), piece):
         part = batches[start : start + piece]
         first, last = part[0].base_offset, part[-1].last_offset
-        # A broker lists the aborted transactions that reach into the range it sends.
+        # A broker lists the aborted transactions that overlap the range it sends.
         ends = {(pid, at): _abort_offset(batches, pid, at) for pid, at in history.aborted}
         listed = [
             AbortedTransaction(at, pid)

@@ -1,4 +1,4 @@
-"""Kafka's placement, held to the values of the Java client and to an independent implementation."""
+"""Kafka's partitioner, compared with the Java client and an independent implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that are begun and finished later: what is sent when, and where trouble shows."""
+"""Calls that begin now and finish later: what is sent when, and where errors appear."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_begun_call_is_on_its_way_while_its_caller_does_something_else() -> No
     with TcpBroker(hear) as broker, connect(broker.address) as cluster:
         begun = cluster.begin_metadata()
         assert heard.wait(SECONDS)
-        # Other calls go on meanwhile, over the same connection.
+        # Other calls work meanwhile, on the same connection.
         assert cluster.describe_cluster().cluster_id == "tcp"
         assert begun.finish().cluster_id == "tcp"
         assert broker.connections == 1
@@ -49,7 +49,7 @@ def test_what_goes_wrong_is_raised_where_the_call_is_finished() -> None:
 
 
 class HandMovedClock(MonotonicClock):
-    """Time as somebody says."""
+    """A clock that the test sets."""
 
     ahead_ms = 0
 

@@ -45,8 +45,7 @@ from tests.client.test_writer import sealed
 IDENTITY = ProducerIdentity("tx", 4000, 3, 2)
 REMEMBERED = 5
 RNG = st.integers(0, 2**32).map(Random)
-"""Seeds and not choices of hypothesis: a world that is bad without end would never let a writer
-finish."""
+"""Seeds instead of hypothesis, which would find endless failures that no writer can finish with."""
 
 
 class Log:
@@ -77,7 +76,7 @@ class Log:
 
 
 class UnreliableCluster(Script):
-    """Two brokers and a bad network."""
+    """Two brokers and an unreliable network."""
 
     def __init__(self, rng: Random, trouble: float, partitions: int, **options: Any) -> None:
         super().__init__(**options)
@@ -96,8 +95,7 @@ class UnreliableCluster(Script):
         if send.api is not ApiKey.PRODUCE:
             return super().start(send)
         self._tickets += 1
-        # What the broker reads is what is in the bytes now, not what the client may write there
-        # later.
+        # Copy: the broker reads the bytes as they are now, not what the client writes later.
         copies = [
             (TopicPartition(topic.name, p.index), bytes(p.records))
             for topic in send.request.topic_data
@@ -122,7 +120,7 @@ class UnreliableCluster(Script):
         return {ticket: Reply(self._produce(endpoint, copies), 12)}
 
     def _break(self, endpoint: Endpoint) -> dict[int, Answer]:
-        """The connection is gone; of what was under way, some took effect and the rest never arrived."""
+        """Drops a connection: some of its requests took effect, the rest never arrived."""
         queue = self.queues[endpoint]
         for _ in range(self.rng.randint(0, len(queue))):
             self._produce(endpoint, queue[0][1])
@@ -164,7 +162,7 @@ class UnreliableCluster(Script):
 def write_all(
     world: UnreliableCluster, writer: Writer, counts: Mapping[TopicPartition, list[int]]
 ) -> dict[TopicPartition, list[bytes]]:
-    """Writes batches with these counts of records, partition by partition in turns, and flushes."""
+    """Writes batches with these record counts to the partitions in turn, and flushes."""
     written: dict[TopicPartition, list[bytes]] = {where: [] for where in counts}
     for turn in range(max(map(len, counts.values()))):
         for where, sizes in counts.items():
@@ -217,7 +215,7 @@ def test_a_writer_that_is_fenced_meanwhile_says_so() -> None:
 @settings(max_examples=50)
 @given(RNG, st.sampled_from([0.0, 0.2]))
 def test_two_writers_of_one_partition_never_mix(rng: Random, trouble: float) -> None:
-    """With first batches of different lengths, as the Spark sink makes them, the second writer is refused."""
+    """If first batches differ in length, as in the Spark sink, the second writer is refused."""
     world = UnreliableCluster(rng, trouble, 1, delivery_timeout_ms=2**31 - 1)
     first = new_writer(world.core, IDENTITY)
     written = write_all(world, first, {partition(): [2] + [1] * 9})

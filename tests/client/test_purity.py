@@ -1,4 +1,4 @@
-"""The rule of this room: sockets, threads and clocks live in the shell, and passwords in nobody's sight."""
+"""The rules of this room: no sockets, threads or clocks outside the shell; no visible passwords."""
 
 from __future__ import annotations
 

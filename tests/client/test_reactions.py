@@ -1,4 +1,4 @@
-"""The table of error codes: complete, and right about the codes that decide over exactly-once."""
+"""The table of error codes: complete, and right for the codes that exactly-once depends on."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ DIFFERENT_ON_PURPOSE = {
     ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     ErrorCode.ELECTION_NOT_NEEDED,
 }
-"""Retriable for Kafka, and about things that this client never asks for: sessions and elections."""
+"""Retriable in Kafka, for requests that this client never sends: sessions and elections."""
 
 
 def test_what_kafka_calls_retriable_is_tried_again() -> None:
     ours = {code for code in ErrorCode if REACTIONS.get(code, Reaction.FATAL).is_retriable}
     assert RETRIABLE - ours == DIFFERENT_ON_PURPOSE
-    # A broker that is gone, and a cluster that has replaced all of its brokers: look around and go
-    # on.
+    # A broker that is gone, or a cluster that has replaced all brokers: refresh and retry.
     assert ours - RETRIABLE == {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REBOOTSTRAP_REQUIRED}
 
 

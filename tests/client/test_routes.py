@@ -1,4 +1,4 @@
-"""Our picture of the cluster, and how it is corrected."""
+"""The cached metadata, and how it is corrected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCRAM held to the examples of the RFCs, and to servers that lie."""
+"""SCRAM with the examples of the RFCs, and with dishonest servers."""
 
 from __future__ import annotations
 

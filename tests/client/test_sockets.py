@@ -34,7 +34,7 @@ PATIENT = {"request.timeout.ms": 200, "retry.backoff.ms": 1}
 
 
 def first(answer: object) -> Callable[[ApiKey, Any], Any]:
-    """A handler that answers the first DescribeCluster so, and the rest as usual."""
+    """Returns a handler that answers only the first DescribeCluster like this."""
     answers = iter([answer])
 
     def handle(api: ApiKey, _: Any) -> Any:
@@ -77,7 +77,7 @@ def test_a_large_request() -> None:
 
 
 def test_a_request_that_the_broker_cannot_read_is_not_sent_until_the_deadline() -> None:
-    """A broker closes the connection when a request is malformed: it has no code for that."""
+    """A broker closes the connection after a malformed request: there is no code for it."""
     asked: list[ApiKey] = []
 
     def hang_up(api: ApiKey, _: Any) -> Any:
@@ -154,7 +154,7 @@ def test_the_second_bootstrap_server_is_asked_when_the_first_is_down() -> None:
 
 
 def test_a_connection_that_was_closed_while_idle_costs_nothing() -> None:
-    """The broker has hung up meanwhile: the request goes out once, on a new connection."""
+    """The broker has closed the idle connection: the request is sent once, on a new one."""
     with TcpBroker() as broker, connect(broker.address) as cluster:
         cluster.describe_cluster()
         broker.hang_up()
@@ -244,7 +244,7 @@ def test_a_forked_process_does_not_use_its_parents_connection(
     with TcpBroker() as broker:
         driver, send = network(broker)
         before = driver.start(send)
-        # What the child sees: the same objects, another process id.
+        # As in a forked child: the same objects, another process id.
         monkeypatch.setattr("os.getpid", lambda: -1)
         after = driver.start(send)
         assert isinstance(driver.wait([before], 0)[before], Lost)
@@ -275,7 +275,7 @@ def test_a_login_that_ends_is_renewed_by_a_new_connection() -> None:
 
 
 def test_what_a_broker_says_before_it_hangs_up_is_heard() -> None:
-    """The answer fills the read, so that the next one meets the end; with TLS every answer is followed by such a read."""
+    """The answer fills the buffer, so the next read finds the end; with TLS that is always so."""
     link = Link(Endpoint("127.0.0.1", 1), read_options("127.0.0.1:1"), SystemRandomness())
     link._socket, broker = socket.socketpair()
     broker.sendall((INBOX_BYTES - 4).to_bytes(4, "big") + bytes(INBOX_BYTES - 4))

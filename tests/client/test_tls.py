@@ -1,4 +1,4 @@
-"""TLS with certificates made for this run: who is trusted, who is not, and what is said then."""
+"""TLS with certificates created for this run: trusted ones, others, and the messages."""
 
 from __future__ import annotations
 

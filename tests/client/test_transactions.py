@@ -1,4 +1,4 @@
-"""A transaction as its producer sees it: which protocol, which requests, and what is known of its end."""
+"""The requests of a transactional producer in both protocols, and the outcome of EndTxn."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_identity_travels_to_executors() -> None:
     assert pickle.loads(pickle.dumps(TV2)) == TV2
 
 
-# Members.
+# Partitions and offsets.
 
 
 def test_tv1_adds_partitions_by_name() -> None:
@@ -181,7 +181,7 @@ def test_offsets_that_cannot_be_committed(code: int, kind: type[Exception]) -> N
         script.run(txn_offset_commit(script.core, TV2, "g", OFFSETS))
 
 
-# The end.
+# EndTxn.
 
 
 def test_tv2_returns_the_next_epoch() -> None:

@@ -46,7 +46,7 @@ def at_one(_: TopicPartition) -> Endpoint | None:
 
 
 def ship(target: Writer, now_ms: int = 0, leader: Endpoint = ONE) -> list[Shipment]:
-    """Everything that may be sent now, as requests in flight."""
+    """Sends everything that may be sent now."""
     sent: list[Shipment] = []
     while shipments := target.due(now_ms, lambda _: leader):
         for shipment in shipments:
@@ -65,7 +65,7 @@ def sequences(shipments: list[Shipment]) -> list[int]:
 
 
 def opened(count: int) -> tuple[Writer, list[Shipment]]:
-    """A lane whose first batch is acknowledged, with the next ones in flight."""
+    """Returns a lane with its first batch acknowledged and the next ones in flight."""
     new = with_batches(count)
     (first,) = ship(new)
     new.shipments.clear()
@@ -124,7 +124,7 @@ def test_batches_behind_a_failure_come_back_in_their_order() -> None:
         assert new.judge(lane, parcel, code, None).is_retriable
         new.retry(lane, parcel, "later", not_before_ms=5)
     assert [p.batch.base_sequence for p in lane.waiting] == [1, 2, 3, 4, 5]
-    # The oldest alone; when it is through, the others as before.
+    # The oldest is sent alone; after its acknowledgement the others follow.
     (again,) = ship(new, now_ms=5)
     assert sequences([again]) == [1]
     new.shipments.clear()
@@ -140,7 +140,7 @@ def test_nothing_is_sent_again_while_something_of_the_lane_is_in_flight() -> Non
 
 
 def test_a_lane_does_not_run_away_from_a_batch_that_must_be_sent_again() -> None:
-    """The broker remembers five: were more sent ahead of the old one, it would not know it as a duplicate."""
+    """The broker remembers five batches; after more, it would not recognise the duplicate."""
     new, sent = opened(12)
     new.shipments.clear()
     new.retry(*only(sent[0]), "NOT_ENOUGH_REPLICAS_AFTER_APPEND", not_before_ms=0)

@@ -1,4 +1,4 @@
-"""A broker, a Spark session, and the three topics of a pipeline of its own for every test."""
+"""A broker, a Spark session, and three new topics for every test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _numbers = itertools.count()
 
 
 def require_spark() -> None:
-    """Skips with a reason where Spark cannot run."""
+    """Skips the test if Spark cannot run."""
     for library in ("pyspark", "pyarrow", "pandas"):
         pytest.importorskip(library, reason="the spark extra is not installed")
     try:
@@ -39,7 +39,7 @@ def require_spark() -> None:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A process can have one session: this one is given back as it was found."""
+    """The session of the process, returned as it was found: there can be only one."""
     require_spark()
     from pyspark import SparkContext
 
@@ -70,7 +70,7 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one pipeline reads and writes."""
+    """The topics and folders of one pipeline."""
 
     bootstrap: str
     prefix: str

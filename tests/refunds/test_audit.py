@@ -1,4 +1,4 @@
-"""The audit finds what is planted, and nothing where nothing is wrong.
+"""The audit finds every planted error, and nothing in correct data.
 
 No streaming: three small tables.
 """
@@ -58,7 +58,7 @@ def refund(number: int, amount_paise: int = 1_000) -> dict[str, Any]:
 
 @dataclass
 class Settlements:
-    """Five settlements, decided and paid as they should be, until somebody spoils it."""
+    """Five settlements with correct output, for tests to spoil."""
 
     settlements: list[dict[str, Any]] = field(
         default_factory=lambda: [asdict(settlement(number)) for number in range(5)]
@@ -145,7 +145,7 @@ def test_a_decision_from_nowhere_is_found(spark: SparkSession) -> None:
 
 
 def spend(*amounts: tuple[int, str]) -> Settlements:
-    """A day of one merchant, whose limit is a million."""
+    """One merchant's day, with a limit of a million."""
     return Settlements(
         settlements=[asdict(settlement(n, amount)) for n, (amount, _) in enumerate(amounts)],
         audit=[decided(n, amount, decision) for n, (amount, decision) in enumerate(amounts)],

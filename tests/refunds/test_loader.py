@@ -1,4 +1,4 @@
-"""The loader writes committed rows once, however often it is run and wherever it is killed."""
+"""The loader writes committed rows once, however often it runs and wherever it is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 
 class Warehouse:
-    """One table, and how to load it."""
+    """One table and its loader."""
 
     def __init__(self, spark: SparkSession, place: Place) -> None:
         self._spark = spark

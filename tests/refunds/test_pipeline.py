@@ -1,4 +1,4 @@
-"""The query itself: what it decides, and that its daily limit outlives it."""
+"""The query: its decisions, and a daily limit that survives crashes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_audit_of_a_run_finds_nothing(
 
 
 class Stumbling:
-    """A sink that fails after batch 1 was committed, and before Spark could log it."""
+    """A sink that fails after batch 1 was committed, before Spark has logged it."""
 
     def __init__(self, sink: Callable[[DataFrame, int], None]) -> None:
         self._sink = sink
