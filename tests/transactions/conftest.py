@@ -12,7 +12,7 @@ from tests.transactions.protocol import PROTOCOLS, Protocol
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    """The whole broker in this thread, on a disk in memory; time passes only where a test lets it."""
+    """The whole broker in this thread, on a disk in memory, with a virtual clock."""
     with Stage(durability="os") as started:
         yield started
 

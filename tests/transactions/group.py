@@ -1,4 +1,4 @@
-"""A consumer group of one member, as far as its requests go."""
+"""The requests of a consumer group with one member."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GroupMember(NamedTuple):
-    """What a member knows of itself after joining."""
+    """The identity of a member after joining."""
 
     group: str
     member_id: str

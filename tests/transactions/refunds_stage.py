@@ -1,4 +1,4 @@
-"""A broker with settlements to be refunded, the client libraries that do it, and what can go wrong with them."""
+"""A broker with settlements to refund, three client libraries that do it, and their faults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settlement(number: int) -> bytes:
 
 
 class RefundsBroker:
-    """A broker with the three topics, and everything that is read back from it."""
+    """A broker with the three topics, and helpers to read them back."""
 
     def __init__(self, broker: fencepost.Broker, client_name: str) -> None:
         self.broker = broker
@@ -52,7 +52,7 @@ class RefundsBroker:
         await_coordinator(self.raw, SHARD)
 
     def settle(self, count: int) -> None:
-        """That many new settlements."""
+        """Writes this many new settlements."""
         numbers = range(self.settled, self.settled + count)
         produce(self.raw, SETTLEMENTS, batch_of(*map(settlement, numbers)))
         self.settled += count
@@ -70,7 +70,7 @@ class RefundsBroker:
         return kafka
 
     def work(self, kafka: Kafka | None = None) -> None:
-        """A new instance settles all that there is to settle."""
+        """A new instance processes all settlements."""
         shard = RefundsProcessor(kafka or self.connect())
         shard.start()
         self.finish(shard)
@@ -83,7 +83,7 @@ class RefundsBroker:
         raise AssertionError(f"only {self.offset()} of {self.settled} settlements are settled")
 
     def offset(self) -> int:
-        """How far the group has come, as far as that is decided."""
+        """The stable committed offset of the group."""
         (told,) = committed_offsets(self.raw, GROUP_NAME, SETTLEMENTS)
         return max(0, int(told.committed_offset))
 
@@ -111,7 +111,7 @@ class RefundsBroker:
 
 
 class Watched:
-    """A client whose calls are remembered."""
+    """A client that records its calls."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
@@ -134,7 +134,7 @@ class Ahead:
 
 
 class Died(BaseException):
-    """The process of a processor is gone."""
+    """The process of the processor has died."""
 
 
 class DyingKafka:

@@ -1,7 +1,7 @@
-"""Requests of transactional producers and of their readers, as forms: one place that knows how they are put together.
+"""Builds the requests of transactional producers and of their readers, as forms.
 
-Who sends one is anything with a transactional id, a producer id and an epoch: `wire.WireProducer`,
-and the producers of the twin runs.
+The sender is anything with a transactional id, a producer id and an epoch: `wire.WireProducer`, and
+the producers of the twin runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Place = tuple[str, int]
 
 
 class Sender(Protocol):
-    """Whoever a request is from."""
+    """The sender of a request."""
 
     transactional_id: str
     producer_id: int
@@ -59,7 +59,7 @@ class Sender(Protocol):
 
 
 def by_topic(pairs: Iterable[tuple[Place, T]]) -> dict[str, list[T]]:
-    """What belongs to partitions, as requests have it."""
+    """Groups values of partitions by topic, as in requests."""
     found: dict[str, list[T]] = {}
     for (topic, _), each in pairs:
         found.setdefault(topic, []).append(each)
@@ -214,7 +214,7 @@ def commit_offsets_request(
 def offset_fetch_request(
     group: str, topic: str | None, *indexes: int, stable: bool
 ) -> OffsetFetchRequest:
-    """Of some partitions of a topic, or of all that there are for None."""
+    """For these partitions of a topic; None for all of them."""
     topics = None
     if topic is not None:
         topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(indexes or (0,)))]

@@ -1,4 +1,4 @@
-"""Aborts that come in slices: bounded per turn, and never the transaction after the doomed one."""
+"""Many aborts take several turns, and never hit the next transaction of a producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever may not, is told so: at the right place, with the right code, and nothing has happened."""
+"""Requests without authorization: refused in the right place, with the right code and no effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 class Denying:
-    """Lets everything pass but what it is told not to, and remembers what it was asked."""
+    """Allows everything but what is denied, and records what it was asked."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[str, str, str]] = set()

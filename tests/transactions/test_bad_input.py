@@ -51,7 +51,7 @@ def producer(stage: Stage, protocol: Protocol, name: str = "a") -> WireProducer:
 
 @contextmanager
 def untouched(stage: Stage, protocol: Protocol) -> Iterator[WireProducer]:
-    """An open transaction that must be the same after whatever is asked inside, and then commits as a whole."""
+    """An open transaction that requests inside must not change; it commits as a whole."""
     one = producer(stage, protocol)
     one.send("t", b"mine")
     one.send_offsets("g", {("t", 0): 1})
@@ -71,7 +71,7 @@ def log_ends(stage: Stage) -> list[int]:
 
 
 def everything(one: WireProducer) -> dict[str, int]:
-    """Each request that names a transaction, once; what it is told."""
+    """The error of each kind of request that names a transaction."""
     return {
         "add": one.add_one("t", 1),
         "group": one.add_offsets("other"),
@@ -87,7 +87,7 @@ def everything(one: WireProducer) -> dict[str, int]:
 
 def test_an_empty_id_is_an_invalid_request(stage: Stage, protocol: Protocol) -> None:
     nobody = WireProducer(stage, "", protocol)
-    # It has an owner like any other, as in Kafka; whoever uses it is refused.
+    # It has a coordinator like any other id, as in Kafka, but every request is refused.
     assert find_coordinator(stage, "").error_code == ErrorCode.NONE
     assert nobody.init() == INVALID
     nobody.producer_id, nobody.epoch = 0, 0
@@ -221,7 +221,7 @@ def test_the_identity_of_one_id_with_the_name_of_another(stage: Stage, protocol:
 def test_a_foreign_write_to_a_partition_where_the_transaction_is_open(
     stage: Stage, protocol: Protocol
 ) -> None:
-    """There the partition asks nobody any more: whoever holds the identity is the producer (as in Kafka)."""
+    """The partition verifies only first writes: the identity alone counts then (as in Kafka)."""
     with untouched(stage, protocol) as one:
         stranger = one.twin()
         stranger.epoch += 1
@@ -299,7 +299,7 @@ def test_a_group_without_a_name(stage: Stage, protocol: Protocol) -> None:
 
 
 def test_an_add_without_partitions_begins_a_transaction_without_any(stage: Stage) -> None:
-    """As in Kafka, which asks no more than that all of its partitions exist."""
+    """As in Kafka, which only requires that all partitions exist."""
     one = producer(stage, TV1)
     assert one.add() == {}
     assert state_of(stage, "a") == "Ongoing"
@@ -350,7 +350,7 @@ def test_an_end_that_is_sent_twice(stage: Stage, protocol: Protocol, commit: boo
 
 
 def test_adding_after_the_end_simply_begins_the_next_transaction(stage: Stage) -> None:
-    """Often said to be INVALID_TXN_STATE; there is no request that begins a transaction, so it cannot be."""
+    """Not INVALID_TXN_STATE, as is often said: no request begins a transaction."""
     one = producer(stage, TV1)
     one.send("t", b"v")
     one.commit()
@@ -372,7 +372,7 @@ def test_offsets_of_a_group_that_did_not_join(stage: Stage) -> None:
 
 
 def lives_apart(stage: Stage, group: str) -> bool:
-    """Whether a group is kept in another partition than `g`."""
+    """Whether a group belongs to another partition than `g`."""
     return coordinator_partition(group, 2) != coordinator_partition("g", 2)
 
 

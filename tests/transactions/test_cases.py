@@ -1,4 +1,4 @@
-"""Every case of Kafka's behaviour and every past bug is shown by a test, or said to wait with its reason."""
+"""Every case of Kafka's behaviour and every past bug has a test, or a reason why not yet."""
 
 from __future__ import annotations
 

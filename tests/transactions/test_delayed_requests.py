@@ -1,8 +1,8 @@
 """Requests that arrive late: the hazard of TV1 (KAFKA-17754), shown, and its absence in TV2.
 
-Method: the fault hook holds one request at the door of the broker. Its client gives up on it, sends
-it again on another connection, is answered, and goes on with the next transaction. Then the first
-one is let in.
+Method: the fault hook holds one request before the broker handles it. The client gives up on it,
+sends it again on another connection, gets the answer, and begins the next transaction. Then the
+first request is released.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _topics(stage: Stage) -> None:
 
 
 class Delayed:
-    """One request that the broker has received and not yet looked at."""
+    """A request that the broker has received and not yet handled."""
 
     def __init__(self, stage: Stage, api: ApiKey, version: int, request: object) -> None:
         self._api, self._version = api, version
@@ -48,7 +48,7 @@ class Delayed:
         assert self._held, "the fault hook has it"
 
     def arrives(self) -> Any:
-        """Lets it in; its reply, which nobody is waiting for any more."""
+        """Releases it; returns the reply that no client waits for."""
         self._held.pop()()
         return self._line.reply(self._api, self._version, self._number)
 
@@ -63,7 +63,7 @@ def producer(stage: Stage, protocol: Protocol) -> WireProducer:
 def test_kafka_17754_a_late_commit_of_tv1_commits_the_transaction_that_is_open_by_then(
     stage: Stage,
 ) -> None:
-    """A torn transaction: half of the second one becomes visible before its producer has written the rest."""
+    """A torn transaction: half of the second one is visible before the rest is written."""
     one = producer(stage, TV1)
     one.send("t", b"first")
     late = Delayed(stage, ApiKey.END_TXN, 4, one.end_request(commit=True))
@@ -127,7 +127,7 @@ def test_in_either_protocol_a_late_end_between_two_transactions_says_what_was_sa
 
 
 def test_what_a_user_of_tv1_does_about_it(stage: Stage) -> None:
-    """After a commit that timed out, a new producer: its init raises the epoch, and the late request is refused."""
+    """After a commit that timed out, the init of a new producer fences the late one."""
     one = producer(stage, TV1)
     one.send("t", b"first")
     late = Delayed(stage, ApiKey.END_TXN, 4, one.end_request(commit=True))
@@ -185,7 +185,7 @@ def test_kafka_14402_a_late_write_after_the_end_opens_no_transaction_that_hangs(
 
 
 def test_a_late_write_of_tv1_that_meets_the_next_transaction_is_out_of_order(stage: Stage) -> None:
-    """TV1 cannot tell it from a write of the next transaction; its sequence does, once that one has written."""
+    """In TV1 only its sequence shows that it is late, once the next transaction has written."""
     one = producer(stage, TV1)
     one.send("t", b"first")
     late = one.twin()
@@ -214,7 +214,7 @@ def test_a_late_add_of_tv1_begins_an_empty_transaction_that_its_timeout_ends(sta
 def test_an_init_that_arrives_late_fences_the_producer_that_came_after_it(
     stage: Stage, protocol: Protocol
 ) -> None:
-    """As in Kafka: whoever initialises last owns the id, and last is by arrival."""
+    """As in Kafka: the producer whose InitProducerId arrives last owns the id."""
     one = producer(stage, protocol)
     two = one.twin()
     one.send("t", b"v")

@@ -85,7 +85,7 @@ def test_case_86_a_fenced_producer_of_tv2_may_not_retry_what_the_fence_has_abort
     first.send("t", b"v")
     second = producer(stage, TV2)
     assert first.end(commit=False) == FENCED
-    assert second.epoch == first.epoch + 2, "the epoch of the abort is given to nobody"
+    assert second.epoch == first.epoch + 2, "no producer gets the epoch of the abort"
 
 
 def test_ten_producers_that_take_the_id_over_in_turn_leave_the_last_one_alive(
@@ -144,7 +144,7 @@ def copy_some(stage: Stage, copier: WireProducer, *, commit: bool) -> bool:
 
 
 def fence_producers(stage: Stage, name: str) -> None:
-    """What Admin.fenceProducers sends: InitProducerId without an identity, again while it is told 51."""
+    """What Admin.fenceProducers sends: InitProducerId without an identity, retried on 51."""
     WireProducer(stage, name, TV2).initialise(timeout_ms=60_000)
 
 
@@ -262,7 +262,7 @@ def test_case_90_a_hanging_transaction_is_found_and_ended_by_a_tool(stage: Stage
     """`kafka-transactions find-hanging` and `abort --start-offset`, request by request."""
     hanging = stage.node.partition("t", 0)
     assert hanging is not None
-    # Nobody can bring this about over the wire any more (KIP-890): so it is put there.
+    # Since KIP-890 no request can cause this, so the test puts it there.
     hanging.append_records(
         [(None, b"hanging")],
         stage.clock.now_ms(),

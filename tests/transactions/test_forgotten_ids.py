@@ -1,4 +1,4 @@
-"""What a coordinator knows after any start is what it knew before: checkpoints, tombstones and compaction in any order.
+"""A start restores the coordinator's state: checkpoints, tombstones and compaction in any order.
 
 Method: a whole broker on a disk in memory, with segments of a few records. Transactions begin and
 end in both protocols, idle ids expire, logs are compacted, checkpoints saved, and the broker is
@@ -62,7 +62,7 @@ SETTINGS: Final = {
 }
 
 Known = tuple[State, int, int]
-"""What the model knows of an id: its state, producer id and epoch."""
+"""The model of an id: its state, producer id and epoch."""
 
 
 def compact(stage: Stage) -> None:
@@ -79,7 +79,7 @@ def save_checkpoints(stage: Stage) -> None:
 
 
 def keep_busy(stage: Stage) -> Known:
-    """An id of its own writes, so that segments are sealed."""
+    """Another id writes, so that segments are sealed."""
     producer = WireProducer(stage, "busy", TV1)
     for _ in range(4):
         assert producer.init() == ErrorCode.NONE
@@ -154,7 +154,7 @@ class Forgetting(RuleBasedStateMachine):
 
     @rule(rounds=st.sampled_from([1, 3]))
     def compact(self, rounds: int) -> None:
-        """Another id seals segments; the first round gives a tombstone its time, the next one removes it."""
+        """Seals segments; the first round dates a tombstone, the next one removes it."""
         for _ in range(rounds):
             self.model["busy"] = keep_busy(self.stage)
             compact(self.stage)
@@ -200,7 +200,7 @@ class Forgetting(RuleBasedStateMachine):
 
 
 def loaded_now(disk: Disk, partition: Partition) -> CoordinatorState:
-    """What a load would find at this moment, before it looks for ids to expire."""
+    """What a load would find now, before it expires ids."""
     offset, pairs = read_checkpoint(disk, partition)
     saved = fold(Entry(-1, -1, -1, False, key, value) for key, value in pairs)
     return fold(partition.entries(offset), saved)
@@ -271,7 +271,7 @@ def test_a_log_is_not_compacted_while_its_coordinator_reads_it(
 
 
 def test_a_checkpoint_that_cannot_be_removed_for_certain_keeps_its_tombstones() -> None:
-    """The names of the folder cannot be synced, twice: nothing is compacted before that has worked."""
+    """The sync of the folder fails twice: nothing is compacted until it succeeds."""
     stage, _ = with_a_forgotten_id("os")
     keep_busy(stage)
     compact(stage)
@@ -311,7 +311,7 @@ def test_a_state_from_before_a_round_is_not_saved_after_it() -> None:
 
 
 def test_a_sync_of_compacted_files_that_fails_costs_the_round_and_not_the_broker() -> None:
-    """What was written for the new segment is thrown away; the log is as it was, and the next round compacts it."""
+    """The new segment is discarded, the log is unchanged, and the next round compacts it."""
     stage, _ = with_a_forgotten_id("os")
     keep_busy(stage)
     partition = stage.node.partition(TRANSACTION_STATE_TOPIC, 0)

@@ -1,10 +1,10 @@
 """kill -9 of a real broker process at every point between two writes of a commit and of an abort.
 
-Method: the broker calls a hook with a name between any two writes. Which names, and how often, is
-recorded from one commit and one abort in this process. Then, for each of them, a broker process is
-told to kill itself there, and another one is started on what it left. The Prepare record decides:
-with it in the log the outcome is what the producer asked for, on every partition and in the
-offsets; without it nothing is decided, and the producer decides again.
+Method: the broker calls a hook with a name between any two writes. The calls of one commit and one
+abort are recorded in this process. Then, for each call, a broker process kills itself there, and
+another one is started on the same directory. The Prepare record decides: with it in the log the
+outcome is the one that the producer sent, on every partition and in the offsets; without it nothing
+is decided, and the producer decides again.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def describe_error(client: Client) -> int:
 def test_killed_again_and_again_while_it_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    """Recovery passes the points of an end too, from its first marker on: it is killed at each of them in turn."""
+    """Recovery passes the same points from the first marker on: it is killed at each of them."""
     points = COMMIT_POINTS if commit else ABORT_POINTS
     ordinal = times_passed(points.prepare_durable) + 1
     monkeypatch.setenv(CRASH_POINT_VARIABLE, f"{points.prepare_durable}:{ordinal}")

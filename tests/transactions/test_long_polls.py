@@ -38,7 +38,7 @@ SIZE = len(batch_of(b"x" * 100))
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
-    """How many fetches were read since it was asked last."""
+    """The number of fetches read since the last call."""
     count = 0
     original = fetch.read_all
 
@@ -57,7 +57,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 
 
 class ParkedFetch:
-    """A fetch on a connection of its own that has been parked."""
+    """A parked fetch on a separate connection."""
 
     def __init__(self, stage: Stage, request: FetchRequest, *, settled: bool = True) -> None:
         self._stage = stage

@@ -1,4 +1,4 @@
-"""Every version of every transactional API: the oldest clients are told what they understand (KIP-588, KAFKA-7296)."""
+"""All versions of the transactional APIs: old clients get codes they know (KIP-588, KAFKA-7296)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One owner: every request of whoever held a transactional id before is refused, whatever protocol either of them speaks.
+"""One owner: requests of earlier owners of a transactional id are refused, in both protocols.
 
 Method: each earlier owner, with a transaction open or not, sends each request when the present
 owner is in each state. What the present owner wrote, and nothing else, is read in the end.
@@ -37,7 +37,7 @@ def _topics(stage: Stage) -> None:
 
 
 def bring(owner: WireProducer, state: str) -> list[bytes]:
-    """The owner into a state; what it has committed by then."""
+    """Brings the owner into a state; returns what it has committed."""
     if state == "initialised":
         return []
     owner.send("t", b"of the owner")
@@ -101,7 +101,7 @@ def test_a_producer_of_tv2_whose_answer_was_lost_may_ask_again(stage: Stage, com
 
 
 def test_a_producer_of_tv2_that_took_over_from_tv1_may_ask_again(stage: Stage) -> None:
-    """The record of its own end counts, not the protocol of the transaction before."""
+    """The record of its last end counts, not the protocol of the transaction before."""
     earlier = WireProducer(stage, "a", TV1).initialise()
     earlier.send("t", b"earlier")
     earlier.commit()
@@ -114,7 +114,7 @@ def test_a_producer_of_tv2_that_took_over_from_tv1_may_ask_again(stage: Stage) -
 
 
 def test_a_transaction_that_timed_out_may_still_be_aborted_by_its_producer(stage: Stage) -> None:
-    """TV2: the fence has raised the epoch, and the producer recovers by aborting at the epoch that it knows."""
+    """TV2: the fence has raised the epoch; the producer recovers by aborting at its old epoch."""
     owner = WireProducer(stage, "a", TV2).initialise()
     owner.send("t", b"late")
     stage.advance(15 * 60_000)

@@ -1,6 +1,6 @@
-"""Bugs that Kafka and others had in their transactions, each under its number: they cannot come back here.
+"""Past bugs in the transactions of Kafka and others, each under its number.
 
-Those that a case of its own shows, or a test of a room below, are listed in docs/cases.md with it.
+Bugs that another test covers are listed in docs/cases.md with that test.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def prepare(stage: Stage, **settings: str) -> Stage:
 
 
 def shrink_segments(stage: Stage) -> Stage:
-    """Smaller than any config may say: segments of a few batches each."""
+    """Smaller than any config allows: segments of a few batches each."""
     for index in range(2):
         partition = partition_of(stage, index=index)
         partition.reconfigure(replace(partition.log.config, segment_bytes=400))
@@ -67,7 +67,7 @@ def partition_of(stage: Stage, topic: str = "t", index: int = 0) -> Partition:
 
 @pytest.mark.parametrize("turns", range(14))
 def test_redpanda_6019_no_write_is_in_a_log_before_its_transaction_is(turns: int) -> None:
-    """The power goes at any moment of a first write: what is left of it belongs to a transaction that is known."""
+    """A loss of power during a first write: what is left belongs to a known transaction."""
     with Stage(durability="fsync") as stage:
         prepare(stage)
         one = WireProducer(stage, "a", TV2).initialise()
@@ -178,7 +178,7 @@ def test_kafka_18660_after_the_last_epoch_the_answer_names_the_producer_id_to_go
 
 
 def test_redpanda_10671_at_no_moment_of_an_abort_are_its_records_shown() -> None:
-    """After every turn of the loop: what may be read has no record that the list of aborted ones leaves in."""
+    """After every turn of the loop: the aborted list covers every readable aborted record."""
     with Stage(durability="fsync") as stage:
         prepare(stage)
         one = WireProducer(stage, "a", TV1).initialise()
@@ -198,7 +198,7 @@ def test_redpanda_10671_at_no_moment_of_an_abort_are_its_records_shown() -> None
 
 
 class Mixture:
-    """Three producers of both protocols, who do whatever the rng say, on a broker that dies now and then."""
+    """Three producers of both protocols with random steps, on a broker that crashes at times."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -309,7 +309,7 @@ def test_an_aborted_offset_commit_never_shadows_a_committed_one_after_cleaning_a
 def test_kafka_8335_compaction_keeps_what_tells_the_next_sequence_of_a_producer(
     eager_cleaner: Stage, protocol: Protocol
 ) -> None:
-    """Also KAFKA-5490: though every key is written again by somebody else, the last batch of a producer stays."""
+    """Also KAFKA-5490: the last batch of a producer stays, though others rewrite all its keys."""
     stage = eager_cleaner
     one, other = (WireProducer(stage, name, protocol).initialise() for name in "ab")
     one.join(("t", 0))
@@ -340,7 +340,7 @@ def test_kafka_8335_compaction_keeps_what_tells_the_next_sequence_of_a_producer(
 def test_no_transaction_is_open_in_a_compacted_log_that_is_read_from_its_beginning(
     eager_cleaner: Stage, protocol: Protocol, commit: bool
 ) -> None:
-    """A batch that stays for its sequence keeps its marker: else whoever reads the log would see no end to it."""
+    """A batch that stays for its sequence keeps its marker, which ends its transaction."""
     stage = eager_cleaner
     one, other = (WireProducer(stage, name, protocol).initialise() for name in "ab")
     one.join(("t", 0))
@@ -368,7 +368,7 @@ def test_no_transaction_is_open_in_a_compacted_log_that_is_read_from_its_beginni
 
 @pytest.mark.parametrize("seed", range(6))
 def test_kafka_9892_after_a_loss_of_power_snapshots_are_whole_or_not_used(seed: int) -> None:
-    """Small segments, so that snapshots are written all the time, and a disk that tears what was not synced."""
+    """Small segments, so that snapshots are frequent, and a disk that tears unsynced writes."""
 
     class Torn:
         def __init__(self) -> None:
@@ -442,7 +442,7 @@ def test_kafka_20031_producer_ids_of_many_blocks_are_never_given_out_twice() -> 
 
 
 def test_starlight_68_a_load_does_not_ask_whether_what_is_in_the_log_may_be_there() -> None:
-    """Epochs that fall, sequences with gaps: recovery takes them as they are, and only new writes are judged."""
+    """Falling epochs, gaps in sequences: recovery accepts them, only new writes are checked."""
     with Stage(durability="os") as stage:
         prepare(stage)
         partition = partition_of(stage)
@@ -489,7 +489,7 @@ def test_kafka_18042_a_stale_epoch_is_told_without_asking_the_coordinator(
 
 
 def test_kafka_18659_produce_is_advertised_from_version_0_on(stage: Stage) -> None:
-    """librdkafka takes a broker whose Produce begins at 3 for one that cannot produce at all."""
+    """librdkafka treats a broker whose Produce begins at v3 as one that cannot produce."""
     request = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
     reply = stage.call(ApiKey.API_VERSIONS, 3, request)
     (produce,) = [row for row in reply.api_keys if row.api_key == ApiKey.PRODUCE]

@@ -1,13 +1,13 @@
-"""Random lives of three producers on a broker that is stopped, killed, loses power, drops connections and moves coordinators.
+"""Random histories of three producers on a broker that stops, crashes and moves coordinators.
 
-Method: the rng choose every step. Each transaction writes values that no other writes, and may move
-an offset that only its producer moves. What was asked and what was answered is remembered; at the
-end the logs must agree with it:
+Method: a random generator chooses every step. Each transaction writes unique values, and may move
+an offset that only its producer moves. Requests and answers are recorded; at the end the logs must
+agree with them:
 
-- a transaction whose commit was answered is there as a whole, once; one that was never to be
-  committed is not there at all;
-- one whose end was asked for and not answered is there as a whole or not at all;
-- the offset of a producer is that of its last transaction which is there.
+- a transaction whose commit was answered is there as a whole, once; one that was never committed is
+  not there at all;
+- one whose end was sent but not answered is there as a whole or not at all;
+- the offset of a producer is that of its last transaction in the logs.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Refused(Exception):  # noqa: N818 - it is an answer.
 
 @dataclass
 class ProducerTransaction:
-    """One transaction as its producer knows it."""
+    """One transaction as its producer sees it."""
 
     number: int
     written: list[tuple[int, bytes]] = field(default_factory=list)
     moves_offset: bool = False
     asked: bool | None = None
-    """Whether a commit or an abort was asked for; None for neither."""
+    """Whether a commit or an abort was sent; None for neither."""
     answered: bool = False
 
     @property
@@ -82,7 +82,7 @@ class Actor:
         self.is_initialised = False
 
     def act(self) -> None:
-        """The next thing that a producer might do; whatever fails, it begins again with an init."""
+        """A random step of the producer; after a failure it starts again with an init."""
         try:
             if not self.is_initialised:
                 self.producer.initialise()
@@ -160,7 +160,7 @@ class BrokerHistory:
             self._restart()
 
     def _move_coordinators(self) -> None:
-        """Away and back again: a load gives up what was served before."""
+        """Unloads and loads again: a load drops what was served before."""
         self.stage.node.load_coordinators()
         self.stage.advance(500)
 
@@ -179,7 +179,7 @@ class BrokerHistory:
             actor.producer.client = self.stage
 
     def finish(self) -> None:
-        """Whatever is open is aborted."""
+        """Aborts everything that is open."""
         while self.stage.node.faults:
             self.stage.node.faults._waiting.clear()
         for actor in self.actors:
@@ -253,7 +253,7 @@ def test_the_check_notices_what_is_torn_lost_or_not_wanted() -> None:
 
 
 def test_a_refusal_is_what_the_dice_meet_now_and_then() -> None:
-    """The histories are not all sunshine: over the seeds, ends are lost and producers are fenced."""
+    """Over all seeds, some ends are lost and some producers are fenced."""
     unanswered = fenced = 0
     for seed in range(10):
         history = BrokerHistory(seed)

@@ -1,4 +1,4 @@
-"""What readers of a transactional partition see, over the wire (cases 75 to 77, and the figures of two texts)."""
+"""What readers of a transactional partition see, over the wire (cases 75 to 77)."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_stuck_producer_stalls_every_reader_of_its_partition_until_its_timeout
 
 
 class WaitingFetch:
-    """A fetch that waits on a connection of its own."""
+    """A fetch that waits on a separate connection."""
 
     def __init__(self, stage: Stage, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> None:
         self._stage = stage
@@ -169,7 +169,7 @@ class WaitingFetch:
 def test_case_76_a_fetch_that_waited_for_an_abort_has_the_list_of_aborted_transactions(
     stage: Stage, new: NewProducer, min_bytes: int
 ) -> None:
-    """Also where the reader asked for more than a marker alone: what becomes readable is what was hidden."""
+    """Also with a large min_bytes: the records that were hidden become readable."""
     kept, dropped = new("kept"), new("dropped")
     kept.send("t", b"0")
     dropped.send("t", b"1", b"2")
@@ -233,7 +233,7 @@ def test_case_77_ten_thousand_aborted_and_a_thousand_committed_over_twenty_parti
 def test_a_hundred_thousand_aborted_records_take_their_space_and_never_appear(
     stage: Stage, new: NewProducer
 ) -> None:
-    """An abort takes nothing back: the records stay until retention removes them, and readers step over them."""
+    """An abort removes nothing: records stay until retention, and readers skip them."""
     one = new("one")
     partition = stage.node.partition("t", 0)
     assert partition is not None

@@ -1,4 +1,4 @@
-"""A broker that stops, dies or gives a coordinator away in the middle of a transaction, over the wire."""
+"""A broker that stops, crashes or gives a coordinator away during a transaction, over the wire."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ STEPS: dict[str, Callable[[WireProducer], object]] = {
     "offsets": lambda one: one.send_offsets("g", {("settlements", 0): 1}),
     "end": lambda one: one.commit(),
 }
-"""What a refund needs, in its order; a restart may come after any of them."""
+"""The requests of a refund, in order; a restart may follow any of them."""
 
 
 def prepare(stage: Stage) -> None:
@@ -61,7 +61,7 @@ class Lives:
         prepare(self.stage)
 
     def restart(self, end: str, producer: WireProducer | None = None) -> None:
-        """The next life after a clean stop, kill -9, or a loss of power."""
+        """The next broker after a clean stop, kill -9, or a loss of power."""
         if end == "stop":
             self.stage.stop()
         elif end == "kill":
@@ -144,7 +144,7 @@ def test_what_was_aborted_stays_aborted_after_a_restart(
 def test_a_lost_answer_of_init_is_asked_for_again_after_a_restart(
     lives: Callable[..., Lives],
 ) -> None:
-    """KIP-360 with the last epoch, which Kafka forgets when a coordinator moves and we keep."""
+    """KIP-360 with the last epoch, which Kafka loses when a coordinator moves and we keep."""
     world = lives()
     one = WireProducer(world.stage, "a", TV1).initialise()
     held = {"producer_id": one.producer_id, "epoch": one.epoch}
@@ -202,7 +202,7 @@ def test_an_open_transaction_that_nobody_goes_on_with_is_aborted_by_its_timeout(
 def test_where_the_config_says_so_an_open_transaction_is_aborted_at_the_start(
     lives: Callable[..., Lives], protocol: Protocol, end: str
 ) -> None:
-    """The live producer meets what it meets after a timeout."""
+    """The live producer gets the same errors as after a timeout."""
     world = lives(transaction_recovery_ongoing="abort")
     one = WireProducer(world.stage, "a", protocol).initialise()
     one.send("refunds", b"before")
@@ -228,7 +228,7 @@ def test_where_the_config_says_so_an_open_transaction_is_aborted_at_the_start(
 
 
 def move_away(stage: Stage, topic: str) -> list[int]:
-    """Gives every coordinator partition of a topic away; their indexes."""
+    """Unloads every coordinator partition of a topic; their indexes."""
     service = stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
     indexes = list(range(stage.node.metadata.partition_count(topic)))
     for index in indexes:
@@ -245,7 +245,7 @@ def come_back(stage: Stage, topic: str, indexes: list[int]) -> None:
 
 
 def answers(one: WireProducer) -> dict[str, int]:
-    """What each request that needs the transaction coordinator is told."""
+    """The error of each request that needs the transaction coordinator."""
     probe = one.twin()
     return {
         "init": probe.init(),
@@ -260,7 +260,7 @@ def answers(one: WireProducer) -> dict[str, int]:
 def test_a_coordinator_partition_that_goes_and_comes_back_in_a_running_broker(
     stage: Stage, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS, then served; the transaction goes on."""
+    """NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS, then the transaction continues."""
     prepare(stage)
     one = WireProducer(stage, "a", protocol).initialise()
     one.send("refunds", b"before")
@@ -332,7 +332,7 @@ def test_an_end_whose_group_partition_is_away_waits_for_it(
 def test_an_end_that_a_partition_will_never_take_is_answered_at_once(
     stage: Stage, protocol: Protocol
 ) -> None:
-    """A later coordinator has been there, or somebody who said so: there is nothing to wait for."""
+    """A newer coordinator epoch has been seen: there is nothing to wait for."""
     prepare(stage)
     one = WireProducer(stage, "a", protocol).initialise()
     one.send("refunds", b"v")
@@ -358,7 +358,7 @@ def test_an_end_that_a_partition_will_never_take_is_answered_at_once(
 def test_case_48_a_marker_that_nobody_has_confirmed_does_not_count_as_written(
     stage: Stage, protocol: Protocol
 ) -> None:
-    """The reply of another broker cannot be wrong where there is none; the rule behind it holds all the same."""
+    """There is no other broker whose reply could be wrong; the rule behind it still holds."""
     prepare(stage)
     one = WireProducer(stage, "a", protocol).initialise()
     one.send("refunds", b"v")
@@ -460,7 +460,7 @@ def test_a_coordinator_is_found_again_at_the_same_place(lives: Callable[..., Liv
 def test_kafka_20310_at_the_last_epoch_a_restart_between_prepare_and_complete_keeps_the_next_id(
     lives: Callable[..., Lives],
 ) -> None:
-    """The Prepare record names the next producer id: whoever finishes it hands out that one."""
+    """The Prepare record names the next producer id, and its completion uses that one."""
     world = lives()
     one = WireProducer(world.stage, "a", TV2).initialise()
     stage = world.stage
@@ -484,7 +484,7 @@ def test_kafka_20310_at_the_last_epoch_a_restart_between_prepare_and_complete_ke
 
 
 def raise_epoch(stage: Stage, transactional_id: str, epoch: int) -> None:
-    """Puts an id where only 32,766 transactions would bring it."""
+    """Moves an id to the epoch that it would have after 32,766 transactions."""
     for coordinator in stage.node.transactions.coordinators():
         txn = coordinator.state.transactions.get(transactional_id)
         if txn is not None:

@@ -1,4 +1,4 @@
-"""The refunds processor with three client libraries, against a broker with faults: nothing is lost, nothing doubled."""
+"""The refunds processor with three client libraries and faults: nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_an_aborted_transaction_shows_in_one_isolation_level_only(world: Refunds
 
 
 def test_what_cannot_be_written_now_is_aborted_and_written_later(world: RefundsBroker) -> None:
-    """Abortable, by a real broker: for a while the audit may not be written."""
+    """An abortable error from a real broker: the audit topic is not authorized for a while."""
     world.settle(4)
 
     class NoAudit:
@@ -194,7 +194,7 @@ def test_a_connection_that_breaks_at_any_request_loses_and_doubles_nothing(
 
 
 def test_a_process_that_dies_at_any_call_loses_and_doubles_nothing(world: RefundsBroker) -> None:
-    """init, poll, begin, four writes, offsets, commit: with the next instance at work, all is as it should be."""
+    """init, poll, begin, four writes, offsets, commit: the next instance completes the work."""
     deaths = [(number, False) for number in range(9)] + [(8, True)]
     for lives_for, after in deaths:
         world.settle(2)

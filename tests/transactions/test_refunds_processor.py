@@ -66,11 +66,11 @@ def test_nothing_is_refunded_where_nothing_is_due(amount: int) -> None:
     assert read_settlement(value, "") == (None, Audit("R", "system", "nothing to refund"))
 
 
-# -- the flow, with a client that does as it is told ----------------------------------------------
+# -- the flow, with a scripted client -----------------------------------------------------------
 
 
 class ScriptedKafka:
-    """Fails as the script says: the n-th call of a method raises the n-th entry, None for success."""
+    """Fails by a script: the n-th call of a method raises the n-th entry, None for success."""
 
     def __init__(self, **script: Sequence[KafkaFailure | Exception | None]) -> None:
         self.script = {name: list(entries) for name, entries in script.items()}
@@ -181,7 +181,7 @@ def test_an_abort_and_a_way_back_are_retried_too(where: str) -> None:
 
 @pytest.mark.parametrize("where", ["poll", "send", "send_offsets", "commit"])
 def test_what_is_retried_too_often_ends_the_instance_without_an_abort(where: str) -> None:
-    """After a commit whose outcome is open an abort would be a guess; the next instance finds out."""
+    """After a commit with unknown outcome an abort is a guess; the next instance finds out."""
     kafka = ScriptedKafka(**{where: [RetriableError()] * MAX_ATTEMPTS})
     with pytest.raises(RetriableError):
         processor(kafka).process_some()

@@ -1,4 +1,4 @@
-"""Producers of both protocols against a model that fits on a page: after every step the broker shows exactly what it says.
+"""Producers of both protocols against a small model: the broker matches it after every step.
 
 Method: hypothesis chooses who does what: the owner of an id or one that was fenced, in a protocol
 that changes at will, on a broker that is stopped, killed, loses power, moves its coordinators and
@@ -46,7 +46,7 @@ IDS: Final = ("a", "b", "c")
 PARTITIONS: Final = 2
 TIMEOUT_MS: Final = 60_000
 LOOK_MS: Final = 10_000
-"""How often the broker looks for transactions that are past their timeout."""
+"""How often the broker checks for transactions past their timeout."""
 
 ids = st.sampled_from(IDS)
 indexes = st.integers(0, PARTITIONS - 1)
@@ -58,12 +58,12 @@ protocols = st.sampled_from(PROTOCOLS)
 
 @dataclass
 class ModelTransaction:
-    """One transaction: where it has joined, and how it ended."""
+    """One transaction: its partitions, and how it ended."""
 
     joined: set[int] = field(default_factory=set)
     """Partitions that get a marker."""
     offset: int | None = None
-    """Of its group, pending until the end."""
+    """The offset of its group, pending until the end."""
     committed: bool | None = None
     """None while it is open."""
 
@@ -84,7 +84,7 @@ MARKER: Final = None
 
 
 class BrokerModel:
-    """What the broker is held to."""
+    """The expected state of the broker."""
 
     def __init__(self) -> None:
         self.logs: list[list[WrittenValue | None]] = [[] for _ in range(PARTITIONS)]
@@ -133,7 +133,7 @@ class Transactions(RuleBasedStateMachine):
         self.owners: dict[str, WireProducer] = {}
         self.fenced: list[WireProducer] = []
         self.late: set[str] = set()
-        """Ids whose transaction the broker has aborted, and whose owner does not know it yet."""
+        """Ids whose transaction the broker has aborted without its owner noticing yet."""
         self.count = 0
 
     @initialize(
@@ -159,7 +159,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=ids, protocol=protocols)
     def take_over(self, name: str, protocol: Protocol) -> None:
-        """Another producer comes; what its predecessor left open is aborted."""
+        """Another producer initialises; the open transaction of its predecessor is aborted."""
         if name in self.owners:
             self.fenced.append(self.owners[name])
         self.owners[name] = WireProducer(self.stage, name, protocol).initialise()
@@ -169,12 +169,12 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=ids, protocol=protocols)
     def change_protocol(self, name: str, protocol: Protocol) -> None:
-        """Inside of a transaction, too: the version of each request decides."""
+        """Also inside a transaction: the version of each request decides."""
         self.owners[name].protocol = protocol
 
     @rule(name=ids, index=indexes)
     def join(self, name: str, index: int) -> None:
-        """AddPartitionsToTxn, and perhaps nothing is ever written there."""
+        """AddPartitionsToTxn, perhaps without a write."""
         error = self.owners[name].add_one("t", index)
         if name in self.late:
             assert error == ErrorCode.PRODUCER_FENCED
@@ -232,7 +232,7 @@ class Transactions(RuleBasedStateMachine):
         return ErrorCode.INVALID_TXN_STATE if commit else ErrorCode.NONE
 
     def _again(self, name: str, *, commit: bool) -> ErrorCode:
-        """TV1 does not tell a second end from a repetition of the first."""
+        """TV1 cannot distinguish a second end from a retry of the first."""
         ended = "CompleteCommit" if commit else "CompleteAbort"
         repeated = state_of(self.stage, name) == ended
         return ErrorCode.NONE if repeated else ErrorCode.INVALID_TXN_STATE
@@ -240,7 +240,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.fenced)
     @rule(data=st.data(), index=indexes, what=st.sampled_from(["write", "join", "offset", "init"]))
     def come_back_fenced(self, data: st.DataObject, index: int, what: str) -> None:
-        """Whatever a producer of an earlier epoch asks for is refused."""
+        """Every request of a producer with an earlier epoch is refused."""
         zombie = data.draw(st.sampled_from(self.fenced)).twin(self.stage)
         if what == "write":
             error = zombie.produce("t", b"zombie", index=index).error_code
@@ -290,7 +290,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule()
     def move_coordinators(self) -> None:
-        """Away and back again: a load gives up what was served before."""
+        """Unloads and loads again: a load drops what was served before."""
         self.stage.node.load_coordinators()
         self.stage.advance(100)
         if self.recovery == "abort":
@@ -341,7 +341,7 @@ def test_whatever_is_done_the_broker_shows_what_the_model_says() -> None:
 
 
 class Forgetful(Transactions):
-    """A planted fault: an abort that the model takes for a commit."""
+    """A planted fault: the model treats an abort as a commit."""
 
     @rule(name=ids, index=indexes)
     def write_and_abort(self, name: str, index: int) -> None:

@@ -1,4 +1,4 @@
-"""Stories that are told about transactions, as tests: what went wrong there cannot go wrong here, or must, and why."""
+"""Well-known stories about transactions as tests: what cannot go wrong here, what must, and why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 @pytest.fixture
 def forgetful() -> Iterator[Stage]:
-    """A broker that forgets an idle id after an hour, and the tombstone of it a minute later."""
+    """A broker that expires an idle id after an hour, and its tombstone a minute later."""
     settings = {"transactional.id.expiration.ms": str(HOUR_MS)}
     with Stage(durability="os", settings=settings) as stage:
         create_topic(stage, "refunds", 2)
@@ -45,11 +45,10 @@ def forgetful() -> Iterator[Stage]:
 def test_a_producer_that_wakes_after_its_id_has_expired_can_write_nothing(
     forgetful: Stage, protocol: Protocol, paused: str, replaced: bool
 ) -> None:
-    """It was told that the new producer, with its fresh producer id, would fence nobody, and a refund was doubled.
+    """The story: the new producer, with a fresh id, fences nobody, and a refund is duplicated.
 
-    Without the id in the log nobody compares epochs, that is true. But nobody vouches for the
-    sleeper's producer id either: its first write is asked about, and the coordinator knows no such
-    producer.
+    Without the id in the log no epochs are compared, that is true. But the first write of the
+    sleeper is verified, and the coordinator has no such producer id.
     """
     stage = forgetful
     sleeper = WireProducer(stage, "refunds-1", protocol).initialise()
@@ -80,7 +79,7 @@ def test_a_producer_that_wakes_after_its_id_has_expired_can_write_nothing(
 def test_a_sleeper_that_asks_to_go_on_is_given_a_new_identity_or_is_fenced(
     forgetful: Stage, protocol: Protocol
 ) -> None:
-    """KIP-360 (case 5): with its old producer id and epoch, while nobody else has come, and after."""
+    """KIP-360 (case 5): with its old producer id and epoch, before and after another producer."""
     stage = forgetful
     sleeper = WireProducer(stage, "refunds-1", protocol).initialise()
     held = {"producer_id": sleeper.producer_id, "epoch": sleeper.epoch}
@@ -110,7 +109,7 @@ def test_an_id_that_is_used_now_and_then_never_expires(
 
 
 class Shard:
-    """One instance of a refunds service: it takes a settlement, writes its refund, and moves the offset with it."""
+    """One instance of a refunds service: read a settlement, write its refund, move the offset."""
 
     def __init__(self, stage: Stage, transactional_id: str, protocol: Protocol) -> None:
         self._stage = stage
@@ -124,7 +123,7 @@ class Shard:
         self._producer.send("refunds-emitted", b"refund of " + (record.value or b""))
 
     def finish(self) -> int:
-        """Moves the offset and commits; the first error that it meets."""
+        """Moves the offset and commits; returns the first error."""
         one = self._producer
         moved = {("settlements", 0): self._offset + 1}
         if one.protocol is TV1 and (error := one.add_offsets("refunds")):
@@ -147,7 +146,7 @@ def settled(stage: Stage) -> Stage:
 
 
 def let_a_pod_be_replaced(stage: Stage, protocol: Protocol, names: tuple[str, str]) -> int:
-    """A pod hangs with a refund in its hands, another takes the work over, and then the first one wakes."""
+    """A pod hangs with an open refund, another takes over, and then the first one wakes up."""
     pod = Shard(stage, names[0], protocol)
     pod.take()
     replacement = Shard(stage, names[1], protocol)
@@ -168,7 +167,7 @@ def test_with_an_id_from_a_stable_shard_the_zombie_is_fenced_and_there_is_no_dup
 def test_with_an_id_from_a_uuid_nobody_is_fenced_and_the_refund_is_made_twice(
     settled: Stage, protocol: Protocol
 ) -> None:
-    """Not a bug of the broker: to it these are two producers that have nothing to do with each other."""
+    """Not a bug of the broker: it sees two unrelated producers."""
     names = (
         "refunds-2c9f7a54-7f1e-4b0a-9d5e-1a2b3c4d5e6f",
         "refunds-8d3e1b72-0c4d-4e5f-a6b7-c8d9e0f1a2b3",
@@ -200,7 +199,7 @@ def test_a_crash_between_write_and_offset_neither_loses_nor_doubles_a_refund(
 
 
 def test_idempotence_alone_is_not_enough(settled: Stage) -> None:
-    """A restarted producer has a new producer id: to its partition, the same refund is another record."""
+    """A restarted producer has a new producer id: its retry of the refund is another record."""
     for producer_id in (501, 502):
         records = batch_of(b"refund of S-1", producer_id=producer_id, epoch=0, sequence=0)
         request = produce_request({("refunds-emitted", 0): records}, transactional_id=None)

@@ -179,7 +179,7 @@ def test_adding_a_partition_twice_writes_no_second_record(refunds: Stage) -> Non
 
 
 def test_after_a_commit_the_next_request_never_meets_the_last_transaction(refunds: Stage) -> None:
-    """EndTxn is answered after Complete: no CONCURRENT_TRANSACTIONS, no pause, in a hundred transactions."""
+    """EndTxn is answered after Complete: no CONCURRENT_TRANSACTIONS in a hundred transactions."""
     for protocol in (TV1, TV2):
         one = WireProducer(refunds, f"refunds-{protocol.name}", protocol).initialise()
         for number in range(100):

@@ -1,4 +1,4 @@
-"""Produce in a transaction, over the wire: first writes, fences, expiries (cases 37 to 39 and 60 to 63)."""
+"""Produce in a transaction, over the wire: first writes, fences, expiry (cases 37-39 and 60-63)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_case_60_a_coordinator_that_cannot_be_asked_is_told_as_too_few_replicas(
 @pytest.mark.interpreted
 @pytest.mark.parametrize("version", [11, 12])
 def test_case_60_a_write_while_the_last_transaction_is_being_ended(version: int) -> None:
-    """With fsync the markers take a turn of the loop each, so the next write may meet them."""
+    """With fsync each marker takes a turn of the loop, so the next write may arrive before it."""
     with Stage(durability="fsync") as stage:
         create_topic(stage, "t", 2)
         one = producer(stage, TV1)
@@ -141,7 +141,7 @@ def test_case_60_a_write_while_the_last_transaction_is_being_ended(version: int)
 
 
 def hold_syncs(stage: Stage) -> None:
-    """From now on nothing becomes durable."""
+    """Stops all syncs: nothing becomes durable."""
     stage.node.partitions.when_durable = lambda *_: None  # type: ignore[method-assign]
 
 
@@ -168,7 +168,7 @@ def test_case_60_a_write_of_tv2_waits_for_the_end_of_the_last_transaction() -> N
 
 
 def test_case_25_two_first_writes_of_one_producer_that_come_together_are_both_taken() -> None:
-    """Kafka's broker keeps one question per id and sends the older one away; here each is answered by itself."""
+    """Kafka keeps one verification per id and refuses the older one; here each gets its answer."""
     with Stage(durability="fsync") as stage:
         create_topic(stage, "t", 2)
         one = producer(stage, TV2)
@@ -217,7 +217,7 @@ def test_case_25_of_two_epochs_that_write_first_together_the_older_is_fenced(
 def test_case_61_a_stale_epoch_after_a_timeout_is_told_as_such(
     stage: Stage, protocol: Protocol, version: int
 ) -> None:
-    """47 and never 48: the client must learn that it was fenced (KAFKA-19690), and never 90 (KAFKA-10687)."""
+    """47, not 48: the client must learn that it is fenced (KAFKA-19690); not 90 (KAFKA-10687)."""
     one = producer(stage, protocol, timeout_ms=1_000)
     one.send("t", b"late")
     stage.advance(12_000)
@@ -330,7 +330,7 @@ def test_a_retry_of_a_batch_gets_its_first_offsets(stage: Stage, protocol: Proto
 def test_a_repetition_by_a_producer_that_was_fenced_meanwhile_is_refused(
     stage: Stage, version: int
 ) -> None:
-    """Its partition still knows the batch, and does not know of the fence: the coordinator is asked."""
+    """The partition has the batch but not the fence: the coordinator is asked."""
     old = producer(stage, TV1)
     again = old.twin()
     old.send("t", b"v")
@@ -396,7 +396,7 @@ def test_case_37_after_its_timeout_a_producer_recovers_as_its_protocol_says(
 
 @pytest.fixture
 def forgetful() -> Iterator[Stage]:
-    """A broker that forgets an idle id after an hour instead of a week."""
+    """A broker that expires an idle id after an hour instead of a week."""
     settings = {"transactional.id.expiration.ms": str(HOUR_MS)}
     with Stage(durability="os", settings=settings) as stage:
         yield stage

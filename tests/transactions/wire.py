@@ -1,13 +1,13 @@
-"""A transactional producer that is nothing but its requests, in both protocols, and a reader that hides nothing.
+"""A transactional producer made of plain requests, in both protocols, and a reader.
 
     producer = WireProducer(client, "refunds-1", TV1).initialise()
-    producer.send("refunds", b"a")          AddPartitionsToTxn where the protocol asks for it, then Produce
+    producer.send("refunds", b"a")          AddPartitionsToTxn if needed, then Produce
     producer.commit()
 
-`client` is whatever can send a request and wait for its reply: a socket (`tests/broker/raw.py`), or
-the stage of a broker on a virtual clock (`tests/broker/node_stage.py`). What begins with `send`,
-and `commit` and `abort`, must succeed; every other method returns the error of the reply, and
-remembers only what a client would.
+`client` sends a request and waits for its reply: a socket (`tests/broker/raw.py`), or the stage of
+a broker on a virtual clock (`tests/broker/node_stage.py`). `commit`, `abort` and methods that begin
+with `send` must succeed. Every other method returns the error of the reply, and keeps only the
+state that a client would.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 NONE: Final = ErrorCode.NONE
 RETRY_PAUSE_SECONDS: Final = 0.001
-"""Between two attempts over a socket. On a stage the virtual clock goes on instead."""
+"""Pause between two attempts over a socket. On a stage the virtual clock moves instead."""
 RETRIABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -69,7 +69,7 @@ ADD_OFFSETS_VERSION: Final = 4
 
 
 class WireProducer:
-    """One transactional producer, as far as its requests go."""
+    """One transactional producer, made of its requests."""
 
     def __init__(self, client: Client, transactional_id: str, protocol: Protocol = TV1) -> None:
         self.client = client
@@ -85,7 +85,7 @@ class WireProducer:
         return self.producer_id, self.epoch
 
     def twin(self, client: Client | None = None) -> WireProducer:
-        """The same producer once more, as it is now: what a delayed request still carries."""
+        """A copy of the producer as it is now: the identity that a delayed request carries."""
         twin = WireProducer(client or self.client, self.transactional_id, self.protocol)
         twin.producer_id, twin.epoch = self.identity
         twin.sequences.update(self.sequences)
@@ -95,7 +95,7 @@ class WireProducer:
     # -- requests ---------------------------------------------------------------------------------
 
     def init(self, *, version: int | None = None, **given: int) -> int:
-        """InitProducerId; a success is taken over."""
+        """InitProducerId; a success sets producer id and epoch."""
         request = init_request(self.transactional_id, **given)
         version = self.protocol.init if version is None else version
         reply = self.client.call(ApiKey.INIT_PRODUCER_ID, version, request)
@@ -159,7 +159,7 @@ class WireProducer:
         version: int | None = None,
         **fields: Any,
     ) -> Any:
-        """Produce of one batch without asking anybody before; what the reply says of the partition."""
+        """Produce of one batch, without AddPartitionsToTxn; the partition's part of the reply."""
         request = self.produce_request(topic, *values, index=index, **fields)
         version = self.protocol.produce if version is None else version
         reply = self.client.call(ApiKey.PRODUCE, version, request)
@@ -190,7 +190,7 @@ class WireProducer:
         return end_request(self, commit=commit)
 
     def end(self, *, commit: bool, version: int | None = None) -> int:
-        """EndTxn; a success is taken over."""
+        """EndTxn; a success sets producer id and epoch."""
         version = self.protocol.end_txn if version is None else version
         reply = self.client.call(ApiKey.END_TXN, version, self.end_request(commit=commit))
         if reply.error_code == NONE:
@@ -198,7 +198,7 @@ class WireProducer:
         return int(reply.error_code)
 
     def ended(self, reply: Any) -> None:
-        """Takes over what a successful EndTxn says: TV2 goes on with another epoch."""
+        """Applies a successful EndTxn: TV2 continues with another epoch."""
         self._joined.clear()
         if reply.producer_id >= 0:
             self._take(reply.producer_id, reply.producer_epoch)
@@ -206,13 +206,13 @@ class WireProducer:
     # -- what a client library does with them -----------------------------------------------------
 
     def initialise(self, **given: Any) -> Self:
-        """init_transactions: finds the coordinator, and tries again while an older transaction is being ended."""
+        """init_transactions: finds the coordinator, and retries while an older transaction ends."""
         await_coordinator(self.client, self.transactional_id)
         retried(self.client, lambda: self.init(**given))
         return self
 
     def join(self, *names: tuple[str, int]) -> None:
-        """The partitions become part of the transaction, where the protocol asks for it."""
+        """Adds the partitions to the transaction, if the protocol needs it."""
         new = [name for name in names if name not in self._joined]
         if self.protocol.adds_explicitly and new:
             errors = self.add(*new)
@@ -249,12 +249,12 @@ def find_coordinator(client: Client, key: str, key_type: int = TRANSACTION) -> A
 
 
 def await_coordinator(client: Client, key: str, key_type: int = TRANSACTION) -> None:
-    """Asks until there is one: its topic is made on first use."""
+    """Finds the coordinator, with retries: its topic is created on first use."""
     retried(client, lambda: int(find_coordinator(client, key, key_type).error_code))
 
 
 def retried(client: Client, attempt: Callable[[], int]) -> None:
-    """Tries until it succeeds, as every client does with errors that pass; any other error is a failure.
+    """Retries until it succeeds, as clients do with retriable errors; other errors are failures.
 
     Bounded by time and not by attempts: how often one can ask while a slow disk syncs says nothing
     of the broker.
@@ -271,7 +271,7 @@ def retried(client: Client, attempt: Callable[[], int]) -> None:
 
 
 class Consumed(NamedTuple):
-    """What one pass over a partition shows a consumer."""
+    """What a consumer sees in one pass over a partition."""
 
     records: list[Record]
     markers: list[tuple[int, bool]]
@@ -287,7 +287,7 @@ class Consumed(NamedTuple):
 def consume(
     client: Client, topic: str, *, index: int = 0, offset: int = 0, committed: bool = True
 ) -> Consumed:
-    """Reads to the end as a consumer does: with `committed`, aborted records are dropped by the list that comes along."""
+    """Reads to the end as a consumer does; with `committed` drops the aborted records."""
     seen = Consumed([], [], offset)
     while True:
         got = fetch(
@@ -304,7 +304,7 @@ def consume(
 def _take_batches(
     seen: Consumed, batches: list[SealedBatch], aborted: list[tuple[int, int]]
 ) -> Consumed:
-    """The rule of every client: a producer is dropped from its first aborted offset to its ABORT marker."""
+    """Drops a producer from its first aborted offset to its ABORT marker, as every client does."""
     dropping: set[int] = set()
     for batch in batches:
         while aborted and aborted[0][0] <= batch.last_offset:
@@ -348,7 +348,7 @@ def offset_at(
 def committed_offsets(
     client: Client, group: str, topic: str, *indexes: int, stable: bool = False
 ) -> list[Any]:
-    """What OffsetFetch says of each partition."""
+    """The answer of OffsetFetch for each partition."""
     request = offset_fetch_request(group, topic, *indexes, stable=stable)
     (told,) = client.call(ApiKey.OFFSET_FETCH, 8, request).groups
     assert told.error_code == NONE, ErrorCode(told.error_code)
@@ -356,7 +356,7 @@ def committed_offsets(
 
 
 def committed_offset(client: Client, group: str, topic: str, index: int = 0) -> int:
-    """The one offset of a partition that must be stable."""
+    """The committed offset of a partition, which must be stable."""
     (told,) = committed_offsets(client, group, topic, index, stable=True)
     assert told.error_code == NONE, ErrorCode(told.error_code)
     return int(told.committed_offset)
@@ -375,7 +375,7 @@ def state_of(client: Client, transactional_id: str) -> str:
 
 
 def transaction_log(client: Client, transactional_id: str) -> list[TransactionMetadata | None]:
-    """Every record of an id in __transaction_state, in the order of its partition; None is a tombstone."""
+    """Every record of an id in __transaction_state, in log order; None is a tombstone."""
     index = coordinator_partition(
         transactional_id, partition_count(client, TRANSACTION_STATE_TOPIC)
     )
@@ -389,7 +389,7 @@ def transaction_log(client: Client, transactional_id: str) -> list[TransactionMe
 
 
 def logged_states(client: Client, transactional_id: str) -> list[str | None]:
-    """The names of the states that an id went through, as its log tells them."""
+    """The names of the states of an id, from its log."""
     return [
         None if metadata is None else STATE_NAMES[metadata.state]
         for metadata in transaction_log(client, transactional_id)

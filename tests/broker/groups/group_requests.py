@@ -1,4 +1,4 @@
-"""Requests about groups, as a client would send them, and the parts of replies that tests ask about."""
+"""Requests about groups as clients send them, and the parts of replies that tests check."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def errors(reply: Any) -> list[int]:
 
 
 def errors_of_every_request(node: GroupNode) -> set[int]:
-    """What a group's requests are told, one of each kind that names the group."""
+    """The error of each kind of request that names the group."""
     return {
         join(node).error_code,
         sync(node, "m", 1).error_code,
@@ -228,7 +228,7 @@ def offsets(reply: Any) -> list[int]:
 
 
 def stable(node: GroupNode, version: int = 9, **fields: Any) -> str:
-    """A stable group of one; its member's id."""
+    """A stable group with one member; the member id."""
     told = join(node, version=version, **fields)
     member_id: str = told.member_id
     waiting = join(node, member_id, version, **fields)

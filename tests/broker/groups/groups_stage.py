@@ -1,4 +1,4 @@
-"""A node that coordinates groups: real partitions on a disk in memory, a clock and timers turned by hand."""
+"""A node that coordinates groups: real partitions on a disk in memory, manual clock and timers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HandClock:
 
 
 class StageTimer:
-    """One timer; those of the same time ring in the order in which they were set."""
+    """One timer; timers of the same time fire in the order in which they were set."""
 
     def __init__(self, due_ms: float, number: int, callback: Callable[[], None]) -> None:
         self.due_ms = due_ms
@@ -50,7 +50,7 @@ class StageTimer:
 
 
 class Asked(NamedTuple):
-    """What the transaction coordinator was asked."""
+    """A call of `verify`."""
 
     name: TopicPartition
     transactional_id: str
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
 
 
 class Verifier:
-    """A transaction coordinator that says what it was told to, at once or when the test wants."""
+    """A stub of the transaction coordinator that answers what the test sets, now or later."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -69,7 +69,7 @@ class Verifier:
         self.waiting: list[Callable[[ErrorCode], None]] = []
 
     def load(self, index: int, partition: object) -> None:
-        """Topics announces partitions of `__transaction_state` too."""
+        """The controller loads partitions of `__transaction_state` too."""
 
     def verify(
         self,
@@ -117,14 +117,14 @@ class GroupNode(StubNode):
         return self.clock.now_ms()
 
     def begin(self) -> GroupNode:
-        """Starts with the topics that the tests speak of; `__consumer_offsets` has been asked for."""
+        """Starts with the topics of the tests and with `__consumer_offsets`."""
         self.start()
         self.made("orders", 3)
         self.controller.ensure_internal(CONSUMER_OFFSETS_TOPIC)
         return self
 
     def again(self, **fields: Any) -> GroupNode:
-        """The next life on the same disk, after whatever befell this one."""
+        """The next node on the same disk."""
         node = GroupNode(
             {**self.config.static}, disk=self.disk, randomness=self.randomness, **fields
         )
@@ -138,13 +138,15 @@ class GroupNode(StubNode):
 
     # -- time -------------------------------------------------------------------------------------
 
-    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> StageTimer:  # type: ignore[override]
+    def call_later(  # type: ignore[override]
+        self, delay_ms: float, callback: Callable[[], None]
+    ) -> StageTimer:
         timer = StageTimer(self.clock.time_ms + delay_ms, next(self._numbers), callback)
         heapq.heappush(self._timers, timer)
         return timer
 
     def advance(self, milliseconds: int) -> None:
-        """Time passes, and timers ring when theirs has come."""
+        """Lets time pass, and fires the timers that are due."""
         until_ms = self.clock.time_ms + milliseconds
         while self._timers and self._timers[0].due_ms <= until_ms:
             timer = heapq.heappop(self._timers)

@@ -1,7 +1,7 @@
-"""The offsets of groups when the process, the power or the disk fails: none goes back, none passes to another topic.
+"""Committed offsets survive crashes and full disks: none goes back, none passes to another topic.
 
-Method: a group commits by itself, another one in transactions. What it was told is compared with
-what OffsetFetch says after a crash at every disk call, or while the disk refuses to write.
+Method: one group commits plainly, another one in transactions. The answers are compared with what
+OffsetFetch returns after a crash at every disk call, or while the disk refuses to write.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def commit(stage: Stage, offset: int, topic: str = "doomed", version: int = 8, *
 
 
 def offset_of(stage: Stage, group: str, topic: str = "doomed") -> int:
-    """What a consumer of the group would start from."""
+    """The offset that a consumer of the group would start from."""
     answers: list[Any] = []
 
     def ask() -> int:
@@ -131,7 +131,7 @@ def end(stage: Stage, producer: WireProducer) -> None:
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_offsets_whose_tombstones_the_disk_refuses_pass_to_no_other_topic(durability: str) -> None:
-    """The deletion itself is written down, and everything after it finds no room for a while."""
+    """The deletion is written; after it the disk is full for a while."""
     for first in range(2, 6):
         stage, _ = prepared(durability)
         stage.disk.fail_for_a_while(first, 30, errno.ENOSPC, kinds=["append"])
@@ -162,7 +162,7 @@ def test_deleting_a_topic_is_answered_when_its_offsets_are_gone_for_good() -> No
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 def test_an_offset_that_was_acknowledged_never_goes_back(durability: str) -> None:
-    """A crash at every call of commits, deletions and expiry, by the process and by the power."""
+    """A crash of the process or the power at every disk call of commits, deletions and expiry."""
     call = 0
     is_over = False
     while not is_over:

@@ -66,7 +66,7 @@ def test_offsets_remember_the_id_of_their_topic_in_every_version() -> None:
 
 
 def test_offsets_of_a_transaction_remember_the_id_of_their_topic() -> None:
-    """Kafka's do not: there an offset that outlives its topic passes to the next one of that name."""
+    """In Kafka an offset that outlives its topic passes to the next topic of that name."""
     node = GroupNode().begin()
     commit_in_transaction(node, {0: 5})
     found = node.groups.find(GROUP)
@@ -259,7 +259,7 @@ def test_two_first_commits_of_a_transaction_may_wait_for_the_same_answer() -> No
 
 
 def test_the_group_is_asked_after_the_coordinator_has_answered() -> None:
-    """A member may be fenced while the question is under way (KAFKA-15784)."""
+    """A member may be fenced during the verification (KAFKA-15784)."""
     node = GroupNode().begin()
     member_id = stable(node)
     node.transactions.answers_later = True

@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups and who may ask for what."""
+"""DescribeGroups, ListGroups and authorization."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A small node for the coordinator's shell: real partitions on a disk in memory, a clock and a sync that tests turn.
+"""A small node for the transaction service: real partitions in memory, manual time and syncs.
 
-With `fsync` nothing is durable before `sync` is called, so a test sees every moment between two of
-them.
+With `fsync` nothing is durable before `sync` is called, so a test sees every moment in between.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Callback = Callable[[], None]
 
 
 class ShellTimer:
-    """One call that is due."""
+    """A timer of the node."""
 
     def __init__(self, due_ms: float, callback: Callback) -> None:
         self.due_ms = due_ms
@@ -42,11 +41,11 @@ class ShellTimer:
 
 
 class Broken(Exception):  # noqa: N818 - it is what was asked for.
-    """A crash point was reached that the test had asked to stop at."""
+    """The crash point was reached that the test had set."""
 
 
 class ShellNode:
-    """What the transaction service asks of a node."""
+    """A stub of the node, with what the transaction service needs."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class ShellNode:
             self.disk, f"/{name}", LogConfig(), now_ms=self.now_ms, clean=False, log_start_offset=0
         )
         if self.fsync:
-            log.sync()  # As the node does: what is served after a crash must not be lost to the next one.
+            log.sync()  # As in the node: what is served after a crash must survive the next one.
         partition = Partition(name, bytes(16), leader_epoch, log, durable_at_append=not self.fsync)
         self.partitions[name] = partition
         return partition
@@ -169,7 +168,7 @@ class ShellNode:
         )
 
     def sync(self, *topics: str) -> None:
-        """Everything appended so far, or to these topics, is durable; what follows from it may append more."""
+        """Makes what was appended durable, or only these topics; callbacks may append more."""
         for name, partition in self.partitions.items():
             if topics and name.topic not in topics:
                 continue
@@ -181,12 +180,12 @@ class ShellNode:
             self.when_durable(partition, end_offset, callback)
 
     def sync_all(self) -> None:
-        """Syncs until nobody waits any more."""
+        """Syncs until nothing waits for durability."""
         while self.waiting:
             self.sync()
 
     def pass_time(self, milliseconds: int) -> None:
-        """Turns the clock; timers fire in their order."""
+        """Moves the clock; timers fire in order."""
         end_ms = self.now_ms + milliseconds
         while True:
             due = [t for t in self.timers if not t.cancelled and t.due_ms <= end_ms]
@@ -199,7 +198,7 @@ class ShellNode:
         self.now_ms = end_ms
 
     def fail_appends(self, name: TopicPartition, times: int) -> None:
-        """The next appends to a partition are refused by its disk."""
+        """Makes the disk refuse the next appends to a partition."""
         partition = self.partitions[name]
         real = partition.log
         left = [times]
@@ -295,7 +294,7 @@ class ShellNode:
 
 
 class Answer:
-    """Where a reply comes to."""
+    """Receives one reply."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []

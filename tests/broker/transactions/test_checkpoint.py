@@ -1,4 +1,4 @@
-"""Checkpoints of a coordinator: a load that begins with one reads little, and ends in the same state."""
+"""Checkpoints of a coordinator: a load with one reads little, and ends in the same state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def busy(transactions: int, *, fsync: bool = False) -> ShellNode:
-    """A node that has committed so many transactions of one id, and left one open."""
+    """A node that has committed this many transactions of one id, and left one open."""
     node = ShellNode(fsync=fsync)
     node.load()
     node.init()
@@ -68,7 +68,7 @@ def path(node: ShellNode) -> str:
 
 
 def entries_read(node: ShellNode, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Where a load begins to read the log, from now on."""
+    """Records where loads begin to read the log."""
     starts: list[int] = []
     partition_class = type(node.partitions[COORDINATOR_LOG])
     real = partition_class.whole_entries
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_is_ahead_of_its_log_is_deleted(caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("ahead", [1, 2, 1_000])
 def test_nothing_that_only_a_checkpoint_ahead_of_its_log_knows_is_served(ahead: int) -> None:
-    """The power went, and took the end of the log; the records that follow it now are others."""
+    """A loss of power took the end of the log; other records follow now."""
     node = busy(1)
     log = node.partitions[COORDINATOR_LOG]
     ghost = encode_key("ghost"), encode_value(node.txn())

@@ -1,4 +1,4 @@
-"""A commit from request to answer, through real partitions: order, durability, and what fails on the way."""
+"""A commit from request to answer, on real partitions: order, durability and failures."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_markers_reach_every_partition_and_the_next_transaction_can_begin_at_onc
 
 @pytest.mark.parametrize("fsync", [False, True])
 def test_a_finished_transaction_leaves_nothing_for_the_garbage_collector(fsync: bool) -> None:
-    """Ten thousand commits a second would keep it busy, and everybody waits while it runs."""
+    """Ten thousand commits a second would keep it busy, and every request waits while it runs."""
     node = begun(fsync=fsync, partitions={"t": (0, 1)})
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The coordinator's word about the first write of a transaction to a partition (Produce and TxnOffsetCommit)."""
+"""Verification of the first write of a transaction to a partition (Produce, TxnOffsetCommit)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_nothing_is_verified_before_the_add_that_it_rests_on_is_durable() -> Non
 
 
 def test_a_write_waits_for_the_newest_of_several_adds_whichever_partition_it_asks_about() -> None:
-    """The transaction is one record: until the last add is durable, a loss of power may take all of it."""
+    """One record holds them all: until it is durable, a loss of power may remove it."""
     node = initialised(fsync=True)
     node.add(9_000, 0)
     node.sync()

@@ -1,11 +1,11 @@
-"""The transaction APIs as a client meets them: versions, authorization, shapes.
+"""The transaction APIs as clients see them: versions, authorization, shapes.
 
 The numbers are the conformance cases.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -49,6 +49,9 @@ from fencepost.wire.forms.write_txn_markers import (
 from tests.broker.transactions.shell import ShellNode
 from tests.partition.batches import client_batch
 
+if TYPE_CHECKING:
+    from fencepost.broker.node import Node
+
 pytestmark = pytest.mark.interpreted
 
 
@@ -61,7 +64,8 @@ def node() -> ShellNode:
 
 def ask(node: ShellNode, handler: Any, request: Any, version: int) -> Any:
     """The answer, which must be there once the turns that are due have run."""
-    reply = handler.handle(request, Context(node, version, "client", "127.0.0.1"))  # type: ignore[arg-type]
+    context = Context(cast("Node", node), version, "client", "127.0.0.1")
+    reply = handler.handle(request, context)
     if isinstance(reply, Parked):
         node.pass_time(0)  # On a slow machine a reply may take several turns.
         assert reply.answered
@@ -353,7 +357,7 @@ def test_a_request_without_markers_is_answered(node: ShellNode) -> None:
 
 
 def test_markers_of_one_producer_are_answered_together(node: ShellNode) -> None:
-    """The last word about a partition counts, and a marker without partitions has none."""
+    """The last entry for a partition counts; a marker without partitions has no effect."""
     assert write(
         node, marker(1, ("t", 0), coordinator_epoch=5), marker(1, ("t", 0)), marker(2)
     ) == [(1, "t", 0, 52)]

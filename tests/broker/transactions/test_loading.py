@@ -1,4 +1,4 @@
-"""Taking a coordinator partition over, giving it away, and what time does.
+"""Loading and unloading a coordinator partition, timeouts and expiration.
 
 The numbers are the conformance cases.
 """
@@ -27,7 +27,7 @@ WEEK_MS = 604_800_000
 def written(
     state: State, *, name: str = "a", update_ms: int = 1_000_000, epoch: int = 3
 ) -> ShellNode:
-    """A node whose log has one record, and nothing is loaded yet."""
+    """A node whose log has one record that is not loaded yet."""
     node = ShellNode()
     write(node, state, name=name, update_ms=update_ms, epoch=epoch)
     return node

@@ -1,4 +1,4 @@
-"""What a start settles after a stop that was not clean: producer ids, and offsets of transactions that nobody ends."""
+"""What a start settles after an unclean stop: producer ids, offsets of unfinished transactions."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class RefusingDisk(UnsyncedDisk):
 def open_transaction_that_lost_its_coordinator(
     disk: UnsyncedDisk | None = None,
 ) -> tuple[Stage, WireProducer]:
-    """Records of an open transaction are on the disk; the log of the coordinator has lost it with the power."""
+    """The disk has records of an open transaction that the coordinator's log has lost."""
     stage = Stage(durability="os", disk=disk).start()
     create_topic(stage, "t")
     WireProducer(stage, "other", TV2).initialise()

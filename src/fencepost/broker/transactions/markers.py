@@ -2,8 +2,8 @@
 
 `MarkerWriter.append` writes one marker to one partition that this node leads. Both the coordinator
 here (`ending.py`) and the coordinator of another node (WriteTxnMarkers) use it. A marker on
-`__consumer_offsets` also settles the pending offsets of the transaction, before its writer is told
-that it was written (KAFKA-17507).
+`__consumer_offsets` also settles the pending offsets of the transaction, before `append` returns
+(KAFKA-17507).
 """
 
 from __future__ import annotations
