@@ -45,7 +45,7 @@ def _measure(wishes: argparse.Namespace, console: Console) -> int:
     sides = available(wishes.sides.split(","), console.print)
     loads = _wanted(wishes)
     if not sides or not loads:
-        console.print("no load matches: --list shows all loads")
+        console.print("nothing to measure: --list shows the loads")
         return 2
     if warning := busy():
         console.print(warning)
@@ -97,7 +97,7 @@ def _arguments() -> argparse.Namespace:
     add("--quick", action="store_true", help="smaller and fewer rounds: about five minutes")
     add("--only", action="append", metavar="NAME", help="loads that begin with it")
     add("--sides", default="fencepost,kafka", help="default: fencepost,kafka")
-    add("--rounds", type=int, metavar="N", help="of every load, whatever it has by itself")
+    add("--rounds", type=int, metavar="N", help="rounds of every load, instead of its own number")
     add("--json", type=Path, default=RESULTS / f"{stamp}.json", metavar="FILE")
     add("--strict", action="store_true", help="fail when a target is missed")
     add("--list", action="store_true", help="show the loads and end")

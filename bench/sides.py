@@ -107,7 +107,7 @@ def available(names: list[str], say: Callable[[str], None]) -> list[Side]:
     known = {side.name: side for side in (FENCEPOST, KAFKA, INTERPRETED)}
     for name in names:
         if name not in known:
-            say(f"left out: there is no side {name!r}, only {', '.join(known)}")
+            say(f"skipped: there is no side {name!r}, only {', '.join(known)}")
     sides = []
     for side in known.values():
         if side.name not in names:
@@ -118,7 +118,7 @@ def available(names: list[str], say: Callable[[str], None]) -> list[Side]:
             elif side is FENCEPOST:
                 fencepost_python()
         except UnavailableError as reason:
-            say(f"left out: {reason}")
+            say(f"skipped: {reason}")
         else:
             sides.append(side)
     return sides

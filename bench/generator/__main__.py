@@ -31,7 +31,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--bootstrap", required=True, metavar="HOST:PORT")
     add("--mode", choices=MODES, default="tv2", help=_modes())
-    add("--producers", type=int, default=1, help="connections, each a producer of its own")
+    add("--producers", type=int, default=1, help="connections, each with its own producer")
     add("--records", type=int, default=1, help="records per request and partition")
     add("--size", type=int, default=1024, help="bytes of a record's value")
     add("--requests", type=int, default=1, help="Produce requests per transaction")

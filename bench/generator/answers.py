@@ -87,7 +87,7 @@ class Answer:
             return RefusedError(f"the reply to {self.what} is cut short")
         number = int.from_bytes(code, "big", signed=True)
         names = {int(one): one.name for one in ErrorCode}
-        known = names.get(number, "a code that nobody knows")
+        known = names.get(number, "an unknown code")
         return RefusedError(f"{self.what} was refused: {known} ({number})")
 
 

@@ -39,7 +39,7 @@ def test_without_apache_kafka_the_other_side_is_left_out_with_a_word(
 
     assert status == 2
     said = capfd.readouterr().out
-    assert "left out: Apache Kafka needs java, javac, mvn" in said
+    assert "skipped: Apache Kafka needs java, javac, mvn" in said
     assert "nothing to measure" in said
 
 
@@ -52,8 +52,8 @@ def test_a_source_folder_without_fencepost_is_left_out_with_a_word(
 
     assert status == 2
     said = capfd.readouterr().out
-    assert "left out: there is no fencepost in" in said
-    assert "left out: there is no side 'other'" in said
+    assert "which has no fencepost" in said
+    assert "skipped: there is no side 'other'" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -72,7 +72,7 @@ def test_a_run_that_is_interrupted_leaves_no_process_and_no_bytes_behind(
     ) as run:
         assert run.stdout is not None
         # The shared broker is up by then, and the generator is at work.
-        assert any("warms up" in line for line in run.stdout)
+        assert any("warm-up" in line for line in run.stdout)
         children = _children(run.pid)
         run.send_signal(number)
         said = run.stdout.read()

@@ -298,7 +298,7 @@ def test_a_reply_to_another_request_is_an_error() -> None:
         there, _ = server.accept()
         there.sendall(b"\x00\x00\x00\x04\x00\x00\x00\x09")
         assert epoll.poll(30)
-        with pytest.raises(RefusedError, match="not the next one"):
+        with pytest.raises(RefusedError, match="out of order"):
             connection.receive()
         there.close()
         connection.close()

@@ -118,7 +118,7 @@ def main() -> int:
         if not options.only or any(o in mutant.name or o in mutant.file for o in options.only)
     ]
     for mutant in mutants:
-        mutant.apply(SOURCE)  # A list that is out of date is told at once.
+        mutant.apply(SOURCE)  # An outdated list is reported at once.
     started = time.monotonic()
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="fencepost-mutants-") as folder:

@@ -15,7 +15,7 @@ class Mapping(mmap.mmap):
 
     alive = 0
     limit = 128
-    """Beyond it views are copies; so many are in use only when clients read slowly."""
+    """Beyond it views are copies; this happens only when clients read slowly."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         mapping = super().__new__(cls, *args, **kwargs)

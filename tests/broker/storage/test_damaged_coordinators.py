@@ -219,7 +219,7 @@ def test_a_commit_that_damage_hides_is_finished_when_the_bytes_are_back(protocol
     position = sum(batch.size_bytes for batch in prepared[:-1])
     flip(stage, path, position + 65)
     again = stage.again()
-    again.advance(120_000)  # Past the timeout of the transaction: nobody may abort it.
+    again.advance(120_000)  # Past the timeout of the transaction: it must not be aborted.
     assert consume(again, "t").values == []
     again.kill()
     flip(again, path, position + 65)

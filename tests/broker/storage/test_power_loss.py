@@ -336,7 +336,7 @@ def test_a_transaction_is_whole_or_not_there_after_a_loss_of_power() -> None:
         stage = Stage()
         run_until_power_loss(stage, transfer.run, call)
         after = stage.lose_power(CountingRandomness()).again()
-        after.advance(5 * 60_000)  # A transaction that nobody finished is aborted by its timeout.
+        after.advance(5 * 60_000)  # An unfinished transaction is aborted by its timeout.
         if transfer.has_begun:
             seen = committed_values(after)
             assert seen in ([[b"moved"], [b"moved"]], [[], []])
