@@ -76,7 +76,7 @@ class Opening:
         batch = self._batch
         try:
             if len(batch.data) != batch.size_bytes:
-                raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is not all there")
+                raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is incomplete")
             packed = memoryview(batch.data)[HEADER_BYTES:]
             self._payload = decompress(batch.codec, packed, max_bytes)
             self._scan = RecordScan(batch, self._payload)

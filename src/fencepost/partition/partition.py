@@ -455,7 +455,7 @@ class Partition:
     def retention(self, now_ms: int) -> Generator[PendingSync, None, int]:
         """Removes segments past the topic's retention or below the log start; returns how many.
 
-        The caller runs each sync that this yields before it goes on.
+        The caller runs each sync that this yields before it continues.
 
         The producers are saved where the log will begin, and the snapshot is durable before
         anything is removed.

@@ -268,7 +268,7 @@ def _columns(opened: list[_Opened], keys: bool, values: bool, headers: bool) -> 
 
 def _open(batch: SealedBatch, start: int, end: int) -> _Opened:
     if len(batch.data) != batch.size_bytes:
-        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is not all there")
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is incomplete")
     content = decompress(batch.codec, memoryview(batch.data)[HEADER_BYTES:])
     payload = _frozen(np.frombuffer(content, np.uint8))
     count = batch.record_count

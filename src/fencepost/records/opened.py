@@ -42,7 +42,7 @@ def open_batch(batch: SealedBatch, *, name_errors: str = "strict") -> list[Recor
 def iterate_records(batch: SealedBatch, *, name_errors: str = "strict") -> Iterator[Record]:
     """The records of `open_batch` one by one; BatchError at the first damage."""
     if len(batch.data) != batch.size_bytes:
-        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is not all there")
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{batch!r} is incomplete")
     payload = bytes(decompress(batch.codec, memoryview(batch.data)[HEADER_BYTES:]))
     count = batch.record_count
     if not 0 <= count * MIN_RECORD_BYTES <= len(payload):
