@@ -1,8 +1,8 @@
-"""What tests do to a running job: to those who write its rows, from inside, and to its protocol.
+"""Faults in a running job: in the writers of its rows, and in its protocol.
 
-`in_tasks` puts a function around what every writer of rows does. Most writers are tasks in Python
-workers, so this module is shipped to them by value; one is the driver. What such a function does,
-it does in one writer only: the first that makes the marker file.
+`in_tasks` wraps a function around every writer of rows. Most writers are tasks in Python workers,
+so this module is shipped to them by value; one is the driver. Such a function acts in one writer
+only: the first that creates the marker file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Deliver = Callable[[Batches], Batches]
 
 
 def speak_by_name(patch: pytest.MonkeyPatch) -> None:
-    """From here on the name of a transactional id chooses its protocol. A broker takes either."""
+    """From here on the name of a transactional id chooses its protocol. Brokers accept both."""
     genuine = Cluster.init_producer_id
 
     def init_producer_id(self: Cluster, transactional_id: str | None, *more: int) -> Any:
@@ -47,7 +47,7 @@ def speak_by_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def through_the_shuffle(patch: pytest.MonkeyPatch) -> None:
-    """From here on rows go through Spark's shuffle, the way that can be taken apart between its stages."""
+    """From here on rows go through Spark's shuffle, which tests can stop between its stages."""
     from fencepost.spark.sink import job
 
     for other_way in ("_run_collected", "_run_direct"):
@@ -59,7 +59,7 @@ def in_tasks(
     around: Callable[[Deliver, Batches], Batches],
     applies: Callable[[ProducerIdentity], bool] = lambda identity: True,
 ) -> None:
-    """From here on `around` is called by whoever writes rows, on each of the three ways, with what it does."""
+    """From here on `around` wraps every writer of rows, on each of the three routes."""
     from pyspark import cloudpickle
 
     from fencepost.spark.sink import job
@@ -67,7 +67,7 @@ def in_tasks(
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     for name in ("_direct_task", "_delivering_task"):
         patch.setattr(job, name, _around_task(getattr(job, name), around, applies))
-    # As it is now, so that several may be put around each other.
+    # The current one, so that wrappers can be nested.
     write_collected = vars(job)["write_collected"]
 
     def write_collected_rows(plan: Any, identity: ProducerIdentity, *more: Any) -> Batches:
@@ -102,7 +102,7 @@ def await_truth(is_true: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def claim(marker: str) -> bool:
-    """Whether we are the first who asks."""
+    """Whether this is the first caller."""
     try:
         os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -112,7 +112,7 @@ def claim(marker: str) -> bool:
 
 @dataclass(frozen=True)
 class AfterFirstWrite:
-    """Does something in one writer, when the first of its batches is in the log and the rest is not sent."""
+    """Acts in one writer, when its first batch is in the log and the rest is not sent."""
 
     bootstrap: str
     marker: str
@@ -132,7 +132,7 @@ class AfterFirstWrite:
             write(delivery, place, *more)
             act_once(delivery, place)
 
-        # Batches that would travel together: here the first one goes ahead.
+        # Batches that would share a request: here the first one goes ahead.
         def put_and_act(delivery: Delivery, place: TopicPartition, batch: Any) -> None:
             if os.path.exists(self.marker):
                 put(delivery, place, batch)
@@ -156,7 +156,7 @@ class AfterFirstWrite:
 
 @dataclass(frozen=True)
 class FailOnce:
-    """One task fails when it has written everything."""
+    """One task fails after it has written everything."""
 
     marker: str
 
@@ -173,7 +173,7 @@ def kill_worker(marker: str, *_: Any) -> None:
 
 
 def kill_executor(marker: str, *_: Any) -> None:
-    """The executor dies: the Java process over the Python daemon over us. We live on a little."""
+    """The executor dies: the Java process above the Python daemon above us. We live on a little."""
     os.kill(parent_of(os.getppid()), signal.SIGKILL)
 
 
@@ -182,11 +182,11 @@ def fall_asleep(marker: str, delivery: Any, place: TopicPartition) -> None:
 
     Its worker writes on when it wakes up, and says how it went.
     """
-    # The kernel wakes up who sleeps in a process group that loses its parents, and Spark's daemon
-    # takes its workers with it. A machine that is cut off hears of neither.
+    # The kernel wakes up stopped processes of a group that loses its parents, and Spark's daemon
+    # kills its workers. On a machine that is cut off neither happens.
     os.setsid()
     Path(f"{marker}.pids").write_text(f"{os.getpid()} {parent_of(os.getppid())}")
-    # To this thread: a signal to the process may be taken by another one, and this one would write
+    # To this thread: another thread may handle a signal to the process, and this one would write
     # on meanwhile.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     try:
@@ -200,14 +200,14 @@ def fall_asleep(marker: str, delivery: Any, place: TopicPartition) -> None:
 
 
 def wait_to_be_released(marker: str, *_: Any) -> None:
-    """Says that it is here, and goes on when it is told to."""
+    """Creates the marker, and continues when the test releases it."""
     Path(f"{marker}.reached").touch()
     await_file(f"{marker}.released", 3600)
 
 
 @dataclass(frozen=True)
 class WaitForState:
-    """A writer that is slow: it goes on when the coordinator says this of its transaction."""
+    """A slow writer: it continues when the coordinator reports this state of its transaction."""
 
     bootstrap: str
     transactional_id: str
@@ -223,12 +223,12 @@ class WaitForState:
 
 
 def parent_of(pid: int) -> int:
-    """The process over a process."""
+    """The parent of a process."""
     return int(_status(pid)["PPid"])
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether SIGSTOP has come into force."""
+    """Whether SIGSTOP has taken effect."""
     return _status(pid)["State"].startswith("T")
 
 
@@ -238,7 +238,7 @@ def _status(pid: int) -> dict[str, str]:
 
 
 def delete_shuffle_files(folder: Path) -> int:
-    """Every shuffle file of the executors; how many there were."""
+    """Deletes every shuffle file of the executors; returns their number."""
     found = [p for p in glob.glob(f"{folder}/**/shuffle_*", recursive=True) if os.path.isfile(p)]
     for path in found:
         os.unlink(path)

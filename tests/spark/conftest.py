@@ -1,7 +1,7 @@
-"""A broker in a process of its own, Spark sessions, and topics to write to.
+"""A broker in a separate process, Spark sessions, and topics to write to.
 
-The broker is fencepost unless FENCEPOST_TEST_BOOTSTRAP names another one: every test here speaks
-the wire only, so they all run against Apache Kafka as well.
+The broker is fencepost unless FENCEPOST_TEST_BOOTSTRAP names another one: every test here uses the
+wire protocol only, so all of them run against Apache Kafka as well.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """What a child process needs to find fencepost and the tests where they are not installed."""
+    """The environment in which a child process finds fencepost and the tests."""
     path = [str(ROOT / "src"), str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     unique = os.pathsep.join(dict.fromkeys(filter(None, path)))
     return os.environ | {"PYTHONPATH": unique, "PYSPARK_PYTHON": sys.executable}
 
 
 class BrokerProcess:
-    """`fencepost serve`, which may be killed and started again on the same data and port."""
+    """`fencepost serve`, which tests can kill and start again with the same data and port."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -95,7 +95,7 @@ def cluster(bootstrap: str) -> Iterator[Cluster]:
 
 
 def require_spark() -> None:
-    """Skips with a reason where Spark cannot run."""
+    """Skips the test, with a reason, if Spark cannot run."""
     pytest.importorskip("pyspark", reason="the spark extra is not installed")
     pytest.importorskip("pyarrow", reason="the spark extra is not installed")
     from fencepost.spark.java_home import JavaMissing, provide_java
@@ -111,13 +111,13 @@ def on_spark(seconds: int = 180) -> list[pytest.MarkDecorator]:
     return [
         pytest.mark.spark,
         pytest.mark.timeout(seconds),
-        # Spark's own business: sockets to its JVM that it closes late.
+        # Spark closes sockets to its JVM late.
         pytest.mark.filterwarnings("default"),
     ]
 
 
 class Sessions:
-    """The one session that a process can have, made anew when it is wanted with another master or other settings."""
+    """The only session of a process, replaced when a test needs another master or settings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -164,7 +164,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
     found = Sessions(tmp_path_factory.mktemp("spark"))
     yield found
     found.stop()
-    # Those of sinks to brokers that are gone; a program would end with them.
+    # Clients of sinks whose brokers are gone; in a program they would end with it.
     from fencepost.spark import connection
 
     for client in connection._clusters.values():
@@ -188,7 +188,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def new_topic(cluster: Cluster) -> Callable[..., str]:
-    """Makes a topic with a name that no other test has."""
+    """Creates a topic with a unique name."""
 
     def make(partitions: int = 3, name: str = "t") -> str:
         topic = f"{name}-{os.getpid()}-{next(_numbers)}"

@@ -1,8 +1,8 @@
-"""A driver with many queries. Each stops at a step of its own and waits there; the tests kill the driver, and so all
-of them at once, or let some go on.
+"""A driver with many queries, each of which stops at another step and waits there.
 
-Argument: a file with the brokers and the orders (see `crowd.py`). Says on standard output what it
-          has done.
+The tests kill the driver, and so all of them at once, or let some continue.
+
+Argument: a file with the brokers and the orders (see `crowd.py`). Prints what it has done.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.spark.pipeline import Pipeline, finish
 
 @dataclass
 class Order:
-    """Where one query is to stop."""
+    """Where one query stops."""
 
     name: str
     topic: str
@@ -52,7 +52,7 @@ class Order:
 
 
 def stop_after_end_txn(patch: pytest.MonkeyPatch, orders: dict[str, Order]) -> None:
-    """The step "sent": EndTxn has done its work, and the driver does not know it yet."""
+    """The step "sent": EndTxn was executed, and the driver has no answer yet."""
     genuine = Cluster.end_txn
 
     def end_txn(self: Cluster, identity: Any, *, commit: bool) -> Any:

@@ -45,12 +45,12 @@ class Pipeline:
         (folder / "in").mkdir(parents=True, exist_ok=True)
 
     def add(self, *files: list[str]) -> None:
-        """Puts files where the query reads, each of them whole."""
+        """Moves complete files to where the query reads."""
         for lines in files:
             number = len(list((self.folder / "in").iterdir()))
             path = self.folder / f"part-{number:03}.txt"
             path.write_text("\n".join(lines))
-            # Spark takes them in the order of their times.
+            # Spark reads them in the order of their times.
             os.utime(path, (_FIRST_TIME + number, _FIRST_TIME + number))
             path.rename(self.folder / "in" / path.name)
 
@@ -80,13 +80,13 @@ class Pipeline:
         shape: Callable[[DataFrame], DataFrame] | None = None,
         mode: str = "append",
     ) -> str | None:
-        """Runs to the end of the files; the reason when the query failed."""
+        """Runs to the end of the files; returns the reason if the query failed."""
         return finish(self.start(sink, shape, mode))
 
 
 def finish(query: StreamingQuery, seconds: int = 120) -> str | None:
-    """Waits for the end of a query, and stops one that takes longer; why it failed, if it did."""
-    # The reason is asked for below.
+    """Waits for a query to end, and stops it if it does not; returns the reason if it failed."""
+    # The reason is read below.
     with contextlib.suppress(Exception):
         query.awaitTermination(seconds)
     failure = query.exception()

@@ -1,6 +1,6 @@
-"""Processes that are killed for good: the broker, and the Python of a task.
+"""The broker and the Python of a task are killed.
 
-Drivers and executors have files of their own.
+See test_driver_deaths.py and test_executors.py for drivers and executors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Goal: a driver that dies before or after any step of a batch loses and doubles nothing.
 
-Method: one driver process with a query for each step; when every query has reached its own step,
-the driver is killed with SIGKILL. Then each query is started again from its checkpoint, and its
+Method: one driver process with a query for each step; when every query has reached its step, the
+driver is killed with SIGKILL. Then each query is started again from its checkpoint, and its
 topic must hold every row once. Before that, while the driver lives, other drivers come with the
 same transactional ids.
 """
@@ -18,8 +18,8 @@ from fencepost.client.blocking import Cluster
 from fencepost.spark.sink.ledger.reader import read_ledger_view
 from tests.spark import chaos
 from tests.spark.conftest import on_spark, read_values, require_spark
+from tests.spark.crowd import FILES, Crowd, Point
 from tests.spark.pipeline import Pipeline, numbered
-from tests.spark.transport.crowd import FILES, Crowd, Point
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def crowd(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Iterator[Crowd]:
-    """A query for each step that some selected test is about."""
+    """A query for each step that a selected test needs."""
     require_spark()
     wanted = {
         item.callspec.params.get("point")
@@ -108,7 +108,7 @@ def test_of_two_new_queries_with_one_id_the_first_is_fenced_and_says_so(
     assert failure is not None
     assert "was taken over by another query" in failure
     assert sorted(read_values(crowd.cluster, query.topic)) == sorted(numbered(7))
-    # And when it comes again, it does not take the id back.
+    # A restart does not take the id back.
     failure = crowd.pipeline(spark, YOUNG).run()
     assert failure is not None
     assert "either two queries use one id" in failure

@@ -1,4 +1,4 @@
-"""Goal: whatever becomes of executors and what they hold, a batch is written once.
+"""Goal: whatever happens to executors and their files, a batch is written once.
 
 Method: Spark with executors as processes. They are killed in mid-write, their shuffle files are
 deleted between the two stages, and one is cut off and wakes up when the next batch is being
@@ -48,7 +48,7 @@ def in_two_tasks(lines: DataFrame) -> DataFrame:
 def prepare(
     pipeline: Pipeline, patch: pytest.MonkeyPatch, way: str, version: int, act: Callable[..., None]
 ) -> str:
-    """Two batches, the protocol, the way of the rows, and what happens to one of their writers; its marker."""
+    """Runs two batches with this protocol, route and fault in one writer; returns its marker."""
     pipeline.add(numbered(0), numbered(1))
     pipeline.transactional_id += f"-tv{version}"
     if way == "shuffled":
@@ -106,9 +106,9 @@ def test_shuffle_files_that_are_deleted_are_made_again(
     )
     occupant.start()
     chaos.await_file(occupied)
-    # Those of earlier tests: nobody will ask for them.
+    # Those of earlier tests are not needed any more.
     chaos.delete_shuffle_files(sessions.folder)
-    # The write stage wants both slots at once, so the packed rows now wait in their files.
+    # The write stage needs both slots at once, so the packed rows now wait in their files.
     query = pipeline.start(pipeline.sink(on_step=count))
     chaos.await_truth(lambda: any(sessions.folder.rglob("shuffle_*.data")))
     assert chaos.delete_shuffle_files(sessions.folder) > 0

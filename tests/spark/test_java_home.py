@@ -1,4 +1,4 @@
-"""Where there is no Java, the one of the `java` extra is used, through a program that Spark takes for Java."""
+"""Without a Java, Spark uses the one of the `java` extra, through a wrapper program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def echoing_java(tmp_path: Path) -> Path:
-    """A Java that says what it was started with."""
+    """A Java that prints its arguments."""
     program = tmp_path / "a folder" / "java"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\nfor a in "$@"; do echo "$a"; done\n')

@@ -1,8 +1,7 @@
-"""Goal: what Spark's columns become on the wire is what every other client reads, and the other way round.
+"""Goal: other clients read what Spark's columns become on the wire, and vice versa.
 
-Method: random records, a real broker, confluent-kafka and kafka-python at the other end; all
-codecs; both the compiled path and the plain one. The broker is a stranger's where
-FENCEPOST_TEST_BOOTSTRAP names one.
+Method: random records, a real broker, confluent-kafka and kafka-python as the other clients; all
+codecs; the compiled path and the plain one. FENCEPOST_TEST_BOOTSTRAP may name another broker.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ SECONDS = 30
 
 FIELD = st.none() | st.binary(max_size=200)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
-# Brokers refuse times that lie ahead of their clock.
+# Brokers refuse times ahead of their clock.
 TIMES = st.integers(1, 1_700_000_000_000)
 # Repeated names, empty ones, null and empty values.
 HEADERS = st.lists(st.tuples(NAMES | st.just("h"), FIELD), max_size=4)
@@ -66,7 +65,7 @@ class Lane:
         return found.offset
 
     def rows(self, start: int, end: int) -> list[dict[str, Any]]:
-        """What the source makes of these offsets: both of its ways, which must agree."""
+        """What the source reads at these offsets, on both paths, which must agree."""
         batches = []
         position = start
         while position < end:
@@ -109,7 +108,7 @@ def test_what_confluent_kafka_writes_is_read(lane: Lane, codec: str, sent: list[
     ]
 
 
-# kafka-python takes no null as the value of a header, and no record without both key and value.
+# kafka-python accepts no null as the value of a header, and no record without key and value.
 BYTES_HEADERS = st.lists(st.tuples(NAMES | st.just("h"), st.binary(max_size=40)), max_size=4)
 SENDABLE = st.tuples(FIELD, FIELD, TIMES, BYTES_HEADERS).filter(
     lambda sent: sent[:2] != (None, None)
@@ -152,7 +151,7 @@ def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def write(lane: Lane, codec: str, sent: list[Any], *, is_compiled: bool) -> int:
-    """Rows through one of the two ways to pack, as one transaction; the offset of the first."""
+    """Writes rows with one of the two packers, as one transaction; returns the first offset."""
     headers = [
         None if h is None else [{"key": name, "value": value} for name, value in h]
         for _, _, h in sent
@@ -257,14 +256,14 @@ def test_what_the_sink_writes_is_read_by_others_and_by_us(
     lane: Lane, reader: Any, codec: str, sent: list[Any], is_compiled: bool
 ) -> None:
     start = write(lane, codec, sent, is_compiled=is_compiled)
-    # The compiled way is taken for rows without headers.
+    # The compiled path is for rows without headers.
     expected = [(k, v, None if is_compiled or not h else list(h)) for k, v, h in sent]
     assert reader.read(start, len(sent)) == expected
     rows = lane.rows(start, start + len(sent))
     assert [(key, value, headers) for key, value, _, headers in told(rows)] == expected
 
 
-# Two ways, one result.
+# Two paths, one result.
 
 
 def batches_of(count: int, each: int = 10) -> list[Any]:
@@ -286,7 +285,7 @@ def batches_of(count: int, each: int = 10) -> list[Any]:
 def test_small_and_large_batches_give_the_same_rows(
     monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...], bounds: tuple[int, int]
 ) -> None:
-    """The way is chosen by the number of rows; here the limits are moved instead."""
+    """The number of rows chooses the path; here the limits are changed instead."""
     start, end = bounds
     wanted = OffsetRange(TopicPartition("t", 0), start, end)
     found = {}
@@ -314,7 +313,7 @@ def test_without_numba_everything_goes_the_plain_way(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "numba" else known(name)
     )
-    # As in a worker that has never had it.
+    # As in a worker that has never loaded it.
     monkeypatch.delitem(sys.modules, "fencepost.records.columns")
     assert fast.compiled_columns(10**9) is None
     wanted = OffsetRange(TopicPartition("t", 0), 0, 30_000)

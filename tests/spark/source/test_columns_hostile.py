@@ -1,9 +1,8 @@
-"""Goal: no bytes of a stranger crash the reader or become a wrong row, in the compiled loops as little as in Python.
+"""Goal: no hostile bytes crash the reader or become a wrong row, compiled or not.
 
-Method: batches whose outside is sound (so that they get as far as being opened) and whose inside
-lies: lengths, counts, deltas, numbers that never end, compression. The plain reader, which checks
-every index by nature, is the measure: the compiled one must give the same rows or refuse what it
-refuses.
+Method: batches whose outside is valid (so that they are opened) and whose inside is false: lengths,
+counts, deltas, endless varints, compression. The plain reader, in which Python checks every index,
+is the reference: the compiled one must give the same rows, or refuse what it refuses.
 """
 
 from __future__ import annotations
@@ -93,13 +92,13 @@ def agree(batch: SealedBatch) -> list[dict[str, Any]] | None:
 
 
 def rarely(lie: st.SearchStrategy[Any], truth: Any) -> st.SearchStrategy[Any]:
-    """Mostly the truth: a batch that lies everywhere is refused at the first lie."""
+    """Mostly correct: a batch that is wrong everywhere is refused at its first error."""
     return st.integers(0, 15).flatmap(lambda rng: lie if rng == 15 else st.just(truth))
 
 
 @st.composite
 def a_lie(draw: st.DrawFn, truth: int) -> bytes:
-    """A varint that mostly tells the truth."""
+    """A varint that is mostly correct."""
     kind = draw(st.integers(0, 99))
     if kind == 0:
         return write_varint(draw(INT32))

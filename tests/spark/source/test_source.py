@@ -1,4 +1,4 @@
-"""The source in a real Spark, local mode."""
+"""The source in Spark, in local mode."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = on_spark()
 def write(
     cluster: Cluster, topic: str, values: list[str], partition: int = 0, **ending: bool
 ) -> ProducerIdentity:
-    """Writes values in one transaction, which commits unless told otherwise."""
+    """Writes values in one transaction, which commits by default."""
     identity = cluster.init_producer_id(f"writer-{topic}-{partition}")
     with cluster.writer(identity) as writer:
         records = [Record(key=b"k", value=v.encode(), headers=(("h", b"1"),)) for v in values]
@@ -207,7 +207,7 @@ def test_a_stream_is_read_in_limited_batches_and_goes_on_from_its_checkpoint(
 def test_the_first_batch_is_repeated_from_where_it_began(
     copy: SourceCopyQuery, cluster: Cluster
 ) -> None:
-    """With startingOffsets=latest, the start that Spark asks for again has moved."""
+    """With startingOffsets=latest, the start has moved when Spark requests it again."""
     write(cluster, copy.source, ["before"])
 
     def die(step: str, batch_id: int) -> None:
@@ -306,7 +306,7 @@ class Live:
         )
 
     def read(self) -> list[str]:
-        """Everything that there is now."""
+        """All rows so far."""
         self.query.processAllAvailable()
         return sorted(self.values)
 
@@ -381,7 +381,7 @@ def test_a_topic_that_was_made_anew_is_a_loss(copy: SourceCopyQuery, cluster: Cl
 def test_a_query_goes_on_without_the_topic_that_was_deleted(
     copy: SourceCopyQuery, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
-    """Source offsets are committed in the transactions: of the topics that are there."""
+    """The transactions commit the source offsets of the topics that exist."""
     left, copy.source = copy.source, f"{copy.source},{(other := new_topic(1))}"
     write(cluster, left, ["a"])
     write(cluster, other, ["b"])
@@ -398,7 +398,7 @@ def test_a_query_goes_on_without_the_topic_that_was_deleted(
 def test_a_topic_that_is_deleted_before_its_offsets_are_committed_does_not_end_the_query(
     copy: SourceCopyQuery, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
-    """The checkpoint names it in the offsets of the batch, so every repetition of the batch would meet it again."""
+    """The checkpoint has it in the offsets of the batch, so every retry would find it again."""
     left, copy.source = copy.source, f"{copy.source},{(other := new_topic(1))}"
     write(cluster, left, ["a"])
     write(cluster, other, ["b"])

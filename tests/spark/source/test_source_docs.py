@@ -1,4 +1,4 @@
-"""docs/spark.md and README.md are held to the code: their examples run, their tables leave nothing out."""
+"""docs/spark.md and README.md match the code: examples run, tables are complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HOLE = "\0"
 
 
 def sentences() -> Iterator[tuple[str, str]]:
-    """Every sentence with which the Spark room refuses something, with holes for what is filled in."""
+    """Every message with which the Spark room refuses something, with holes for its values."""
     for path in sorted((ROOT / "src" / "fencepost" / "spark").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -61,7 +61,7 @@ def literal(node: ast.expr) -> str:
 
 
 def beginning(sentence: str) -> str | None:
-    """The first few words that tell this sentence from others."""
+    """The first few words, which identify the message."""
     pieces = re.split(rf"[:;] |\. |\(|{HOLE}", sentence)
     known = (piece.strip(" ,.").split() for piece in pieces)
     return next((" ".join(piece[:8]) for piece in known if len(piece) >= 3), None)

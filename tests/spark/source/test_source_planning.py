@@ -1,4 +1,4 @@
-"""What the source plans from what the cluster says, without Spark and without a broker: both are played here."""
+"""What the source plans, with fakes for Spark and the broker."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PlanningCluster:
         self.seconds = 1000.0
         self.slept: list[float] = []
 
-    # As much of Positions as a stream asks.
+    # The part of Positions that a stream uses.
 
     def settle(
         self, ask: Callable[[Subscribed], PartitionOffsets], *known: object
@@ -66,7 +66,7 @@ class PlanningCluster:
     def high_watermarks(self, partitions: list[TopicPartition]) -> PartitionOffsets:
         return {tp: self.ends[tp] for tp in partitions}
 
-    # As much of `time`.
+    # The part of `time` that it uses.
 
     def monotonic(self) -> float:
         return self.seconds
@@ -204,7 +204,7 @@ def test_a_first_batch_of_another_source_is_read_where_its_start_is_sure(
 def test_available_now_ends_where_it_found_the_end_and_not_before_it_began(
     world: PlanningCluster,
 ) -> None:
-    """Spark prepares before it asks for the start: an end of that moment could lie before a start at "latest"."""
+    """Spark prepares before it requests the start: that end could be before a start at "latest"."""
     source = reader()
     source.prepareForTriggerAvailableNow()
     world.ends = {A0: 105, A1: 50}
@@ -329,7 +329,7 @@ def test_a_run_that_ends_leaves_no_rest_behind_for_want_of_rows(world: PlanningC
 
 
 class Told:
-    """A watcher with a clock of its own; what it would say is played."""
+    """A `Standstill` with a fake clock and a fake explanation."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
         options = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a"} | given

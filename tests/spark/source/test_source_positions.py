@@ -1,4 +1,4 @@
-"""Where reading begins and ends, with a cluster that is played."""
+"""Where reading begins and ends, with a fake cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ A0, A1, B0 = TopicPartition("refunds", 0), TopicPartition("refunds", 1), TopicPa
 
 
 class ThreeTopicCluster:
-    """Three topics, one of them the cluster's own."""
+    """Three topics, one of them internal."""
 
     topics = {"refunds": 2, "audit": 1, "__consumer_offsets": 1}  # noqa: RUF012
 
@@ -128,7 +128,7 @@ def test_a_stream_begins_where_the_options_say(
         ({}, {A0: 20, A1: 20}),
         ({"endingOffsets": '{"refunds":{"0":-1,"1":13}}'}, {A0: 20, A1: 13}),
         ({"endingTimestamp": "1012"}, {A0: 12, A1: 12}),
-        # No record is as new: everything is older, so everything is read.
+        # No record is that new, so everything is read.
         ({"endingTimestamp": "9999"}, {A0: 20, A1: 20}),
         ({"endingOffsetsByTimestamp": '{"refunds":{"0":1011,"1":9999}}'}, {A0: 11, A1: 20}),
     ],
@@ -225,7 +225,7 @@ def test_an_old_ledger_is_no_place_to_start(
 
 
 def test_a_pattern_does_not_match_the_ledger(cluster: ThreeTopicCluster) -> None:
-    """A query that reads the record of each of its own batches never comes to an end."""
+    """A query that reads its own ledger never ends."""
     cluster.topics = cluster.topics | {"fencepost-ledger": 1}
     found = asking(subscribePattern=".*").subscribed().partitions
     assert {tp.topic for tp in found} == {"refunds", "audit"}

@@ -1,7 +1,7 @@
 """Topics that are deleted, missing or created again while the source reads them.
 
-The broker is real and embedded. Spark is played: `Engine` asks the reader what Spark's engine asks,
-in its order, and keeps what Spark keeps in a checkpoint, as text.
+The broker is real and embedded. `Engine` acts as Spark: it calls the reader in the order of Spark's
+engine, and keeps the checkpoint as text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker knows at once what exists; a second to make sure, in every test, would only cost time."""
+    """The broker's metadata is never stale here, so a second request would only cost time."""
     monkeypatch.setattr(calls, "UNKNOWN_TOPIC_PATIENCE_MS", 20)
 
 
@@ -213,7 +213,7 @@ def test_the_only_topic_is_deleted_and_the_query_waits_for_it(
 def test_a_topic_that_was_created_again_is_read_from_its_first_record(
     broker: Broker, cluster: Cluster, old_records: int, is_seen_missing: bool
 ) -> None:
-    """Also where it has grown past the end of the old one, which offsets alone do not show."""
+    """Even if it has grown past the end of the old one, which offsets alone do not show."""
     create(cluster, "a", "b")
     write(cluster, "b", *[f"b{n}" for n in range(old_records)])
     engine = Engine(broker)
@@ -239,7 +239,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_first_record(
 def test_a_topic_that_a_broker_did_not_know_for_a_while_is_not_read_again(
     engine: Engine, cluster: Cluster
 ) -> None:
-    """It is missing in one answer and there in the next, with the same id: nothing was lost, and nothing comes twice."""
+    """Missing in one answer, back in the next with the same id: nothing is lost or read twice."""
     began(engine, **LENIENT)
     view = cluster.metadata(["b"]).topics["b"]
     ids = {name: text for name, text in json.loads(engine.offsets[-1]).items() if "@id:b:" in name}
@@ -337,7 +337,7 @@ def test_topics_come_and_go_however_they_are_named(
     engine = Engine(broker, topics, how)
     engine.restart(**LENIENT)
     assert engine.batch() == ["b1", "b2"]
-    # Created again with fewer partitions, in the same moment.
+    # Created again with fewer partitions at once.
     delete(cluster, "b")
     create(cluster, "b")
     write(cluster, "b", "new1", "new2", "new3")
@@ -385,7 +385,7 @@ def test_a_query_that_must_not_lose_data_keeps_its_checkpoint_however_its_topics
 def test_a_topic_that_is_named_again_goes_on_where_it_was_left(
     broker: Broker, engine: Engine, cluster: Cluster, how: str, both: str, one: str
 ) -> None:
-    """Or that a broker did not know for a while: to a pattern that is the same."""
+    """Or that a broker did not have for a while: for a pattern that is the same."""
     engine = began(Engine(broker, both, how))
     engine.name(one)
     engine.restart(**LENIENT)

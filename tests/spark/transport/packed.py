@@ -1,4 +1,4 @@
-"""Both ways of packing, each for all rows at once."""
+"""Both implementations of packing, each for all rows at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plainly(plan: PackingPlan, rows: pa.RecordBatch) -> Iterator[PackedBatch]:
 
 
 def columnwise(plan: PackingPlan, rows: pa.RecordBatch) -> Iterator[PackedBatch]:
-    """The bytes are copied, so that the memory of the packer goes round."""
+    """Copies the bytes, so that the packer can reuse its memory."""
     packer = ColumnPacker(plan, Placement(plan, 0), any_length)
     for packed in chain(packer.pack(rows), packer.close_all()):
         yield packed._replace(data=bytearray(packed.data))

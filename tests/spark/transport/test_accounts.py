@@ -20,13 +20,13 @@ def test_packing_tasks_are_heard_in_any_order() -> None:
 
 
 def test_a_packing_task_that_nobody_heard_of_is_missed() -> None:
-    """A shuffle block that is lost takes the manifest with it, and all rows of its task if they were in it."""
+    """A lost shuffle block loses the manifest, and all rows of its task if they were in it."""
     with pytest.raises(CountsDisagree, match=r"only \[0, 2\] were heard of"):
         settle_accounts([manifest(0), manifest(2)])
 
 
 def packed(number: int, rows: int, *counts: int) -> dict[str, Any]:
-    """A packing task that took so many rows in, and packed so many for each partition."""
+    """The manifest of a packing task: its rows, and what it packed per partition."""
     lanes = [["t", index, count] for index, count in enumerate(counts)]
     return {"manifest": json.dumps({"map": number, "rows": rows, "lanes": lanes})}
 

@@ -1,4 +1,4 @@
-"""Memory of one worker that a peer looks into: what is seen, what is refused, and who gets it next."""
+"""The memory that a worker lends to a peer: what the peer sees, what is refused, who gets it next."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_memory_that_is_not_the_one_that_was_meant_is_not_looked_into() -> None:
     arena, other = Arena(4096), Arena(4096)
     handle = handle_of(arena)
     assert map_arena(handle) is not None
-    # As if the same numbers meant something else, which they do on another machine.
+    # The same numbers may mean something else, as on another machine.
     assert map_arena(handle[:-1] + bytes([handle[-1] ^ 1])) is None
     assert map_arena(handle[:24] + handle_of(other)[24:]) is None
     with open("/dev/null") as null:

@@ -1,4 +1,4 @@
-"""Tasks that exchange batches: threads play the tasks of a stage, and a real broker is written to."""
+"""Tasks that exchange batches: threads act as the tasks of a stage, and write to a real broker."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_neighbours_on_one_machine_lend_their_batches(
     monkeypatch.setattr(exchange, "_give_back", noted)
 
     def until_lent() -> Iterator[Any]:
-        """Batches are lent as soon as the peer has looked into the memory, whenever that is."""
+        """Batches are lent as soon as the peer has mapped the memory."""
         while not is_lent.is_set():
             yield rows_of(0, 200)
 
@@ -286,7 +286,7 @@ def test_without_rows_or_where_another_broker_leads_the_record_follows_later(
 def test_what_the_ledger_has_sent_is_heard_although_a_row_is_refused(
     cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
-    """A commit whose answer nobody waits for would be in the way of the abort."""
+    """A commit without a reader of its answer would block the abort."""
     topic = new_topic(PARTITIONS)
     identity = cluster.init_producer_id(topic)
     attached = PlayedRecord(identity, TopicPartition(topic, 0))

@@ -62,7 +62,7 @@ def plan(**changes: Any) -> PackingPlan:
 
 
 def sealed(data: bytearray | memoryview) -> SealedBatch:
-    """As its writer would send it."""
+    """The batch as its writer would send it."""
     stamp_producer(data, IDENTITY, 0)
     batch = read_header(data)
     seal_check(batch)
@@ -372,9 +372,9 @@ def test_accounts_that_do_not_add_up_are_refused(reports: list[dict[str, Any]]) 
 
 
 def _tasks_until_compiled(value_bytes: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many tasks of so many rows a fresh worker packs plainly; 1,000 when it never stops."""
+    """How many such tasks a new worker packs record by record; 1,000 if it never stops."""
     monkeypatch.setattr(packing, "_plain_work", packing.PlainWork())
-    # Any module that this process can do without stands for the one that a fresh worker has not
+    # Any module that is not loaded stands for the one that a new worker has not
     # loaded.
     monkeypatch.setattr(fast, "_MODULE", "colorsys")
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
@@ -390,10 +390,10 @@ def _tasks_until_compiled(value_bytes: int, rows: int, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("value_bytes", "rows", "tasks"),
     [
-        # About 20,000 small rows, however many tasks they come in; large rows count for more.
+        # About 20,000 small rows, in any number of tasks; large rows count for more.
         (100, 2_000, 10),
         (10_240, 2_000, 4),
-        # Tasks that would be packed plainly anyway do not start it.
+        # Tasks below the limit for a loaded numba do not load it.
         (100, 50, 1_000),
     ],
 )

@@ -1,4 +1,4 @@
-"""The three ways of rows to their writer: which one a batch takes, and that each of them writes it once."""
+"""The three routes of rows to their writer: which one a batch takes, and that each writes it once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = on_spark()
 
 
 @pytest.fixture
-def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ways that wrote a batch, in their order."""
+def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The routes of the batches, in order."""
     from fencepost.spark.sink import job
 
     taken: list[str] = []
@@ -45,7 +45,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_after_a_small_batch_the_driver_writes_small_ones_itself_and_the_record_with_them(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone: list[int] = []
 
@@ -57,22 +57,22 @@ def test_after_a_small_batch_the_driver_writes_small_ones_itself_and_the_record_
     monkeypatch.setattr(LedgerStore, "write", write)
     pipeline.add(numbered(0), numbered(1), numbered(2))
     assert pipeline.run() is None
-    assert ways == ["direct", "collected", "collected"]
+    assert routes == ["direct", "collected", "collected"]
     assert alone == [0], "the others need no request of their own"
     expected = numbered(0) + numbered(1) + numbered(2)
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
 
-def test_bytes_that_were_cast_to_text_arrive_unchanged_on_every_way(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+def test_bytes_that_were_cast_to_text_arrive_unchanged_on_every_route(
+    pipeline: Pipeline, cluster: Cluster, routes: list[str]
 ) -> None:
-    """Spark casts bytes to a string without a look at them, and Kafka's payloads are often no UTF-8."""
+    """Spark casts bytes to a string unchecked, and Kafka's payloads are often not UTF-8."""
     pipeline.add(numbered(0), numbered(1))
     text = "CAST(X'00FFFE41' AS STRING)"
     assert (
         pipeline.run(shape=lambda df: df.selectExpr(f"{text} AS key", f"{text} AS value")) is None
     )
-    assert ways == ["direct", "collected"]
+    assert routes == ["direct", "collected"]
     found = {
         (record.key, record.value)
         for partition in range(3)
@@ -84,7 +84,7 @@ def test_bytes_that_were_cast_to_text_arrive_unchanged_on_every_way(
 def test_columns_that_change_between_small_batches_are_looked_at_again(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
-    """Taken for binary, the number 7 would be seven zero bytes."""
+    """Treated as binary, the number 7 would be seven zero bytes."""
     pipeline.add(numbered(0), numbered(1), numbered(2))
     sink = pipeline.sink()
     shapes = ["CAST(value AS BINARY) AS value"] * 2 + ["7 AS value"]
@@ -95,7 +95,7 @@ def test_columns_that_change_between_small_batches_are_looked_at_again(
 
 
 def test_collecting_a_small_batch_leaves_the_settings_of_the_session_alone(
-    pipeline: Pipeline, ways: list[str]
+    pipeline: Pipeline, routes: list[str]
 ) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2))
     sink, seen = pipeline.sink(), []
@@ -108,34 +108,34 @@ def test_collecting_a_small_batch_leaves_the_settings_of_the_session_alone(
         seen.append(df.sparkSession.conf.get(name))
 
     assert pipeline.run(write) is None
-    assert ways == ["direct", "collected", "collected"]
+    assert routes == ["direct", "collected", "collected"]
     assert seen == ["1", "1", "3"]
 
 
 def test_a_batch_that_is_larger_than_the_driver_thought_is_written_by_tasks(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collected, "collect_limit_after", lambda account: account.records - 1)
     pipeline.add(numbered(0), numbered(1))
     assert pipeline.run() is None
-    assert ways == ["direct", "direct"]
+    assert routes == ["direct", "direct"]
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
 def test_rows_in_more_partitions_than_slots_go_through_the_shuffle(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+    pipeline: Pipeline, cluster: Cluster, routes: list[str]
 ) -> None:
     def spread(lines: DataFrame) -> DataFrame:
         return lines.selectExpr("value AS key", "value").repartition(5)
 
     pipeline.add(numbered(0, 2_000), numbered(1))
     assert pipeline.run(shape=spread) is None
-    assert ways == ["shuffled", "shuffled"]
+    assert routes == ["shuffled", "shuffled"]
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 2_000) + numbered(1))
 
 
 def test_a_plan_that_no_barrier_stage_takes_goes_through_the_shuffle_at_once(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+    pipeline: Pipeline, cluster: Cluster, routes: list[str]
 ) -> None:
     sink, attempts = pipeline.sink(), []
     sink._on_step = lambda step, batch_id: attempts.append(batch_id) if step == "writing" else None
@@ -151,13 +151,13 @@ def test_a_plan_that_no_barrier_stage_takes_goes_through_the_shuffle_at_once(
     batches = [numbered(batch, 2_000) for batch in range(3)]
     pipeline.add(*batches)
     assert pipeline.run(narrowed_and_joined) is None
-    assert ways == ["shuffled", "shuffled", "direct"]
+    assert routes == ["shuffled", "shuffled", "direct"]
     assert attempts == [0, 1, 2]
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
 
 
 def test_a_plan_that_spark_unexpectedly_keeps_from_a_barrier_stage_is_not_a_failed_attempt(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencepost.spark.sink import job
 
@@ -168,23 +168,23 @@ def test_a_plan_that_spark_unexpectedly_keeps_from_a_barrier_stage_is_not_a_fail
         return lines.selectExpr("value AS key", "value").repartition(5).coalesce(1)
 
     assert pipeline.run(pipeline.sink(max_attempts=1), narrowed) is None
-    assert ways == ["shuffled"]
+    assert routes == ["shuffled"]
     assert len(read_values(cluster, pipeline.topic)) == 2_000
 
 
 def test_an_attempt_that_fails_sends_only_its_own_batch_through_the_shuffle(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chaos.in_tasks(monkeypatch, chaos.FailOnce(str(pipeline.folder / "failed-once")))
     batches = [numbered(batch, 2_000) for batch in range(3)]
     pipeline.add(*batches)
     assert pipeline.run() is None
-    assert ways == ["shuffled", "direct", "direct"]
+    assert routes == ["shuffled", "direct", "direct"]
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
 
 
 def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str], monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencepost.spark.sink import job
     from fencepost.spark.transport.rendezvous import Rendezvous
@@ -199,7 +199,7 @@ def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
     def in_two(lines: DataFrame) -> DataFrame:
         return lines.selectExpr("value AS key", "value").repartition(2)
 
-    # Who cannot be reached three times is not tried again in this run.
+    # After three failures the run does not try the direct route again.
     tried: list[int] = []
     genuine = job._run_direct
 
@@ -211,13 +211,13 @@ def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
     batches = [numbered(batch, 2_000) for batch in range(5)]
     pipeline.add(*batches)
     assert pipeline.run(shape=in_two) is None
-    assert ways == ["shuffled"] * 5
+    assert routes == ["shuffled"] * 5
     assert tried == [0, 1, 2]
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
 
 
 def test_a_stateful_query_of_small_batches_counts_on(
-    pipeline: Pipeline, cluster: Cluster, ways: list[str]
+    pipeline: Pipeline, cluster: Cluster, routes: list[str]
 ) -> None:
     def counted(lines: DataFrame) -> DataFrame:
         counts = lines.groupBy("value").count()
@@ -225,5 +225,5 @@ def test_a_stateful_query_of_small_batches_counts_on(
 
     pipeline.add(["a", "b"], ["a", "c"], ["a"])
     assert pipeline.run(shape=counted, mode="update") is None
-    assert "collected" in ways
+    assert "collected" in routes
     assert sorted(read_values(cluster, pipeline.topic)) == ["a=1", "a=2", "a=3", "b=1", "c=1"]

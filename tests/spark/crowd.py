@@ -1,4 +1,4 @@
-"""The test's side of `driver_process.py`: many queries in one driver, each at its own step, killed with one blow."""
+"""The test's side of `driver_process.py`: many queries in one driver, all killed at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.processes import ServerProcess
 FILES = 2
 
 _PLAIN_USER = ("env", "-u", "PYSPARK_PYTHON")
-"""Who has not activated the virtual environment and has not heard of PYSPARK_PYTHON."""
+"""As for a user who has neither activated the virtual environment nor set PYSPARK_PYTHON."""
 
 
 class Point(NamedTuple):
@@ -45,7 +45,7 @@ class CrowdQuery:
 
 
 class Crowd:
-    """A driver process in which every query has stopped where it was told to."""
+    """A driver process in which every query has stopped at its step."""
 
     def __init__(
         self, bootstrap: str, cluster: Cluster, folder: Path, points: Sequence[Point]
@@ -83,7 +83,7 @@ class Crowd:
 
     def _prepare(self, folder: Path, point: Point) -> CrowdQuery:
         topic = f"{point}-{os.getpid()}-{folder.name}"
-        # The protocol stands at the end of the name: see `chaos.speak_by_name`.
+        # The name ends with the protocol: see `chaos.speak_by_name`.
         query = CrowdQuery(
             f"{topic}-tv{point.version}", topic, str(folder / str(point)), *point[:2]
         )
@@ -97,7 +97,7 @@ class Crowd:
         assert Path(self.queries[point].folder, "marker.reached").exists(), self.process.output
 
     def release(self, point: Point) -> str | None:
-        """Lets a query go on; why it failed, when it did."""
+        """Lets a query continue; returns the reason if it failed."""
         query = self.queries[point]
         Path(query.folder, "marker.released").touch()
         beginning = f"ended {query.name}: "
