@@ -1,8 +1,7 @@
-"""What every test shares: how hypothesis behaves.
+"""Settings of Hypothesis for all tests.
 
-Machines differ and others may be busy on this one, so no example has a deadline. In continuous
-integration the examples are the same on every run: a change fails because of what it changed, and
-never by the luck of the draw.
+Machines differ and may be busy, so no example has a deadline. In continuous integration the
+examples are the same on every run, so a failure comes from the change and not from chance.
 """
 
 from __future__ import annotations

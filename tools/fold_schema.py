@@ -73,8 +73,6 @@ APIS: Final[dict[str, int]] = {
     "describe_producers": 61,
     "describe_transactions": 65,
     "list_transactions": 66,
-    "consumer_group_heartbeat": 68,
-    "consumer_group_describe": 69,
     "list_config_resources": 74,
     "describe_topic_partitions": 75,
 }
@@ -107,7 +105,6 @@ UNSET: Final = object()
 
 NULL_BY_DEFAULT: Final = {
     ("ListPartitionReassignmentsRequest", "topics"),
-    ("ConsumerGroupHeartbeatRequest", "topic_partitions"),
 }
 """Arrays whose default is null in Kafka's schema, which kio does not record."""
 

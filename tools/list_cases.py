@@ -1,8 +1,9 @@
-"""Writes docs/cases.md: cases and past bugs of Kafka's transactions, with their tests.
+"""Writes docs/cases.md: cases of Kafka's behaviour, past bugs, and the tests that show them.
 
-A test names its case (`test_case_60_...`) or bug (`test_kafka_17754_...`) in its name, or the bug
-in its text (KAFKA-17754). A bug may also be covered by the cases that came of it. WAITING lists
-what has no test yet, with the reason. `--check` writes nothing and fails if something has no test.
+A test names its case (`test_case_60_...`) or its bug, in its name (`test_kafka_17754_...`) or its
+text (KAFKA-17754). A bug may also be shown by the cases that it led to. Cases of fetch, groups and
+Spark list their tests in MORE_CASES. Cases without a test are in WAITING with the reason. `--check`
+writes nothing and fails if a case or bug has no test.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ CASES: Final[Mapping[str, Mapping[int, str]]] = MappingProxyType(
             2: "an empty id is an invalid request",
             3: "timeouts from 1 to the maximum, and no other",
             4: "a new id begins at epoch 0, and goes up by one with each init",
-            5: "an identity that nobody knows any more gets a new producer id",
+            5: "an expired identity gets a new producer id",
             6: "half an identity is an invalid request",
-            7: "an init that is repeated because its answer was lost gets the same epoch",
+            7: "a retry whose first reply was lost gets the same epoch",
             8: "an epoch that another producer has overtaken is fenced",
-            9: "a producer id that is no longer the id's own is fenced",
-            10: "at the last epoch there is a new producer id, also for the repetition",
-            11: "while an end is being written: come again",
-            12: "while anything is being written: come again, and no epoch is used up",
+            9: "a former producer id of the transactional id is fenced",
+            10: "at the last epoch there is a new producer id, for a retry too",
+            11: "while an end is being written: retriable error",
+            12: "while anything is being written: retriable error, and no epoch is used",
             13: "an open transaction is aborted one epoch up; its owner gets the one after",
-            14: "TV1: a fence that the disk refused uses up one epoch only",
+            14: "TV1: a fence that could not be written uses one epoch only",
             15: "TV2: the same",
             16: "fenced at the last epoch, both protocols",
             17: "not the coordinator here, or still loading",
@@ -42,63 +43,63 @@ CASES: Final[Mapping[str, Mapping[int, str]]] = MappingProxyType(
         },
         "AddPartitionsToTxn, AddOffsetsToTxn, verification": {
             19: "unknown id, empty id, wrong producer id, lower and higher epoch",
-            20: "what has joined already joins without a record",
+            20: "partitions that are in the transaction are added without a record",
             21: "after an end, an add begins the next transaction",
-            22: "while an end is being written: come again; also with the producer id that follows",
+            22: "while an end is being written: retriable error, also with the next producer id",
             23: "a missing or forbidden partition keeps all the others out",
-            24: "verification changes nothing and does not mind what is pending",
-            25: "two first writes of one id at a time, of the same and of different epochs",
+            24: "verification changes nothing and ignores pending ids",
+            25: "two concurrent first writes of one id, at the same and at different epochs",
         },
         "EndTxn": {
             26: "every state, outcome and epoch, in both protocols",
-            27: "TV2: a repeated end gets the present identity again, and nothing is written",
-            28: "TV2 at the last epoch: the repetition during and after the end",
+            27: "TV2: a repeated end gets the current identity, without a record",
+            28: "TV2 at the last epoch: a retry during and after the end",
             29: "TV2: an abort right after a commit waits and is never fenced",
             30: "TV2: a late end after a timeout",
             31: "TV2: the same at the last epoch, with one new producer id",
             32: "a Prepare record that cannot be written: which error, and nothing has changed",
             33: "the coordinator moves between Prepare and the markers",
-            34: "a stale epoch in the words of each version",
+            34: "a stale epoch: the error of each version",
         },
         "Time and load": {
             35: "which transactions time out, and which never do",
-            36: "one that is changing is left for the next look",
+            36: "a changing transaction is left for the next scan",
             37: "after a timeout: fenced, and visible to read_uncommitted alone",
             38: "an id that has expired, and the producer that comes back",
             39: "forgotten by the partition alone, or by the coordinator alone",
-            40: "tombstones that the disk refuses, that are too many for a batch",
-            41: "what a load makes of tombstones, unknown versions, damage and gaps",
-            42: "what was prepared is finished at load, once",
-            43: "a load at a new epoch, and one that is called off",
+            40: "tombstones that cannot be written or exceed a batch",
+            41: "loading tombstones, unknown versions, damage and gaps",
+            42: "prepared transactions are finished at load, once",
+            43: "a load at a new epoch, and a cancelled one",
             44: "a marker of the old epoch does not complete for the new one",
             45: "a clock that moves backwards stops nothing",
         },
         "Markers": {
-            46: "errors that are tried again, that stop the run, and topics that are gone",
+            46: "errors that are retried, that stop the run, and deleted topics",
             47: "Complete is written once",
-            48: "what nobody has confirmed is not written",
-            49: "several markers in one request, each with its answer",
-            50: "a group coordinator that is not there yet",
+            48: "Complete is not written before all markers are confirmed",
+            49: "several markers in one request, each with its result",
+            50: "a group coordinator that is not available yet",
         },
         "Producers and logs": {
-            51: "the last five batches are known, the sixth is not, an overlap is none of them",
+            51: "the last five batches are duplicates, the sixth and an overlap are not",
             52: "gaps, and the wrap of sequences",
             53: "a higher epoch begins at 0, a lower one is refused",
-            54: "only a marker is known of a producer",
+            54: "a producer of which only a marker is left",
             55: "a marker that raises the epoch, and how long it is remembered",
-            56: "a plain batch inside of an open transaction",
-            57: "a producer that is not known: TV2 begins at 0, TV1 anywhere",
-            58: "after a failed verification nothing may overtake it",
+            56: "a plain batch inside an open transaction",
+            57: "an unknown producer: TV2 begins at 0, TV1 anywhere",
+            58: "no later batch may overtake a failed verification",
             59: "a marker between verification and append; the guard of the next transaction",
-            60: "the first write: added, refused, or told to come again, by version",
-            61: "a stale epoch after a timeout is told as such",
+            60: "the first write: added, refused, or retriable, by version",
+            61: "a stale epoch after a timeout: the right error",
             62: "two producers in one request",
             63: "a control batch of a client",
             64: "markers of an older coordinator",
             65: "epochs of markers in both protocols, and markers that come twice",
-            66: "followers take what their leader has",
+            66: "followers replicate their leader",
             67: "snapshots of producers, whole and damaged",
-            68: "who is forgotten, and who never is",
+            68: "which producers expire, and which never do",
         },
         "Last stable offset and reading": {
             69: "two transactions, and the high watermark over their markers",
@@ -107,26 +108,26 @@ CASES: Final[Mapping[str, Mapping[int, str]]] = MappingProxyType(
             72: "an aborted transaction over two segments",
             73: "records that are deleted below the last stable offset",
             74: "an index that cannot be written",
-            75: "what an open transaction hides from fetches, ends and times",
-            76: "a long poll that an abort has ended",
-            77: "how many records are seen, and how many are there",
+            75: "what an open transaction hides from fetches, end offsets and times",
+            76: "a long poll that an abort ends",
+            77: "records seen against records in the log",
         },
         "Offsets and groups": {
             78: "who may commit, in every version",
             79: "late offsets meet the next transaction",
             80: "pending offsets: unstable, then settled or dropped",
-            81: "a plain commit that came later wins",
+            81: "a later plain commit wins",
             82: "offsets that were deleted while pending",
-            83: "what is pending does not expire",
-            84: "leader epoch and metadata come through",
+            83: "pending offsets do not expire",
+            84: "leader epoch and metadata are kept",
             85: "a group that is rebalancing",
         },
         "End to end": {
-            86: "the second producer fences the first, whatever that one asks for",
+            86: "the second producer fences the first, in every request",
             87: "consume, transform, produce: each record once",
             88: "a tool that fences",
             89: "too few replicas at init",
-            90: "tools that list, describe, find what hangs and end it",
+            90: "tools that list, describe, find hanging transactions and abort them",
         },
     }
 )
@@ -140,6 +141,258 @@ WAITING: Final[Mapping[int, str]] = MappingProxyType(
 IN_PART: Final[Mapping[int, str]] = MappingProxyType(
     {87: "with several brokers that are restarted in turn: waits for several brokers"}
 )
+
+
+MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = MappingProxyType(
+    {
+        "Fetch": (
+            (
+                "a fetch waits for min.bytes, up to max.wait.ms, and an append wakes it",
+                (
+                    "test_a_poll_waits_until_as_many_bytes_are_there_as_it_wants",
+                    "test_a_poll_is_woken_by_the_produce_of_another_connection",
+                    "test_a_poll_whose_time_is_up_gets_less_than_it_wanted",
+                ),
+            ),
+            (
+                "an error in one partition is returned at once",
+                (
+                    "test_an_error_in_one_partition_does_not_wait_for_the_others",
+                    "test_a_poll_hears_at_once_that_its_topic_is_deleted",
+                ),
+            ),
+            (
+                "the first batch is returned whatever its size (KIP-74), and only that one",
+                (
+                    "test_a_batch_that_is_larger_than_the_limit_is_returned_all_the_same",
+                    "test_only_the_first_partition_may_exceed_the_limit_of_the_request",
+                ),
+            ),
+            (
+                "sessions (KIP-227) are refused in favour of full fetches",
+                (
+                    "test_a_client_that_asks_for_a_session_is_served_without_one",
+                    "test_a_session_that_nobody_opened_is_not_found",
+                ),
+            ),
+            (
+                "topic ids (KIP-516)",
+                (
+                    "test_a_topic_may_be_named_by_its_id",
+                    "test_an_id_that_no_topic_has_is_unknown",
+                ),
+            ),
+            (
+                "leader epochs (KIP-320)",
+                (
+                    "test_a_reader_with_another_view_of_the_leader_is_told",
+                    "test_a_last_epoch_that_nobody_had_is_out_of_range",
+                    "test_an_epoch_ends_where_the_next_one_begins",
+                ),
+            ),
+            (
+                "read_committed stops at the last stable offset; the end of a transaction wakes it",
+                (
+                    "test_read_committed_stops_before_an_open_transaction_and_names_the_aborted_ones",
+                    "test_read_committed_polls_are_left_alone_while_a_transaction_is_open",
+                    "test_the_end_of_a_transaction_wakes_read_committed_polls",
+                ),
+            ),
+            (
+                "our client drops aborted records by the list in the reply",
+                (
+                    "test_an_aborted_transaction_is_hidden_until_its_marker_and_not_beyond",
+                    "test_random_histories_read_in_pieces",
+                ),
+            ),
+            (
+                "ListOffsets by time",
+                (
+                    "test_a_time_stands_for_an_offset",
+                    "test_a_special_time_is_unknown_to_versions_before_it",
+                ),
+            ),
+            (
+                "slow readers cost a bounded amount of memory",
+                (
+                    "test_a_client_that_stops_reading_costs_a_bounded_amount_of_memory",
+                    "test_replies_that_wait_behind_a_long_poll_are_bounded_too",
+                ),
+            ),
+        ),
+        "Groups": (
+            (
+                "join, sync, heartbeat, leave; the leader assigns",
+                (
+                    "test_members_join_and_each_gets_its_own_assignment",
+                    "test_only_the_leader_learns_who_is_in_the_group",
+                    "test_a_member_joins_syncs_beats_and_leaves",
+                ),
+            ),
+            ("every request in every state", ("test_a_request_meets_a_group_in_a_state",)),
+            (
+                "a new member gets its id first (KIP-394)",
+                (
+                    "test_a_member_without_an_id_is_told_one_and_comes_back_with_it",
+                    "test_ids_are_not_handed_out_without_end",
+                ),
+            ),
+            (
+                "static members (KIP-345) return without a rebalance, and fence their predecessor",
+                (
+                    "test_a_restarted_follower_gets_another_id_and_its_assignment_without_a_rebalance",
+                    "test_the_old_process_of_an_instance_is_fenced",
+                    "test_an_administrator_removes_static_members_by_their_instance",
+                ),
+            ),
+            (
+                "a returning leader may skip the assignment (KIP-814)",
+                ("test_a_restarted_leader_hears_the_members_and_that_it_need_not_assign",),
+            ),
+            (
+                "the initial rebalance delay (KIP-134)",
+                (
+                    "test_an_empty_group_waits_for_more_members_before_its_first_generation",
+                    "test_the_wait_ends_with_the_rebalance_timeout_however_many_come",
+                ),
+            ),
+            (
+                "cooperative rebalancing (KIP-429)",
+                ("test_a_cooperative_rebalance_is_two_generations_in_a_row",),
+            ),
+            (
+                "sessions, rebalance timeouts, and members that never sync",
+                (
+                    "test_a_silent_member_is_removed_when_its_session_ends",
+                    "test_members_that_do_not_join_again_in_time_are_left_behind",
+                    "test_members_that_never_ask_for_their_assignment_are_removed",
+                ),
+            ),
+            (
+                "group.max.size (KIP-389)",
+                (
+                    "test_a_full_group_takes_nobody_else",
+                    "test_the_last_to_join_again_must_go_when_the_limit_was_lowered",
+                ),
+            ),
+            (
+                "the protocol with the most votes is selected",
+                ("test_the_protocol_with_the_most_votes_among_the_shared_wins",),
+            ),
+            (
+                "offsets expire by offsets.retention.minutes (KIP-211)",
+                (
+                    "test_offsets_of_a_group_with_members_expire_since_the_last_one_left",
+                    "test_a_stable_group_loses_old_offsets_of_topics_that_it_no_longer_reads",
+                    "test_a_group_that_rebalances_loses_nothing",
+                ),
+            ),
+            (
+                "OffsetDelete and DeleteGroups (KIP-496, KIP-229)",
+                (
+                    "test_offsets_of_topics_that_a_member_reads_are_spared",
+                    "test_an_empty_group_is_deleted_with_its_offsets",
+                ),
+            ),
+            (
+                "offsets belong to a topic id, not to its name",
+                (
+                    "test_an_offset_of_a_deleted_topic_is_not_that_of_its_namesake",
+                    "test_a_crash_at_any_call_of_a_topics_deletion_gives_its_offsets_to_no_other_topic",
+                ),
+            ),
+            (
+                "a restart, a compacted log and a loss of power lead to the same state",
+                (
+                    "test_a_group_lives_on_in_the_next_process",
+                    "test_groups_are_those_of_the_log_whole_or_compacted",
+                    "test_an_offset_that_was_acknowledged_never_goes_back",
+                ),
+            ),
+        ),
+        "Spark": (
+            (
+                "a batch is one transaction: every row once",
+                (
+                    "test_every_row_is_written_once_to_the_partition_of_its_key",
+                    "test_several_dataframes_are_one_transaction",
+                ),
+            ),
+            (
+                "a driver, worker, executor or broker dies at any step",
+                (
+                    "test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing",
+                    "test_a_worker_that_is_killed_in_mid_write_is_made_good",
+                    "test_an_executor_that_is_killed_in_mid_write_is_made_good",
+                    "test_a_broker_that_is_killed_in_mid_write_is_waited_for",
+                ),
+            ),
+            (
+                "late executors and second queries are fenced",
+                (
+                    "test_an_executor_that_wakes_up_in_the_next_batch_cannot_write",
+                    "test_two_live_queries_cannot_share_a_transactional_id",
+                ),
+            ),
+            (
+                "an unknown outcome of EndTxn is resolved",
+                (
+                    "test_an_unknown_outcome_of_end_txn_is_settled_by_asking",
+                    "test_an_unknown_outcome_is_not_settled_against_a_successor",
+                ),
+            ),
+            (
+                "the ledger decides what happens to a repeated batch",
+                (
+                    "test_the_ledger_decides_what_happens_to_a_batch",
+                    "test_a_copied_checkpoint_writes_nothing_twice",
+                    "test_a_new_checkpoint_is_refused_unless_it_is_adopted",
+                ),
+            ),
+            (
+                "a lost ledger is noticed",
+                ("test_a_ledger_that_is_deleted_while_the_query_is_stopped_is_missed",),
+            ),
+            (
+                "source offsets are committed in the transaction",
+                (
+                    "test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_at_all",
+                    "test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction",
+                ),
+            ),
+            (
+                "the source reads committed records only, each once",
+                (
+                    "test_committed_records_are_read_with_all_columns_and_aborted_ones_are_not",
+                    "test_tasks_cover_every_offset_once",
+                ),
+            ),
+            (
+                "data loss stops the source (failOnDataLoss)",
+                (
+                    "test_records_that_were_deleted_before_they_were_read_are_a_loss_unless_told_otherwise",
+                    "test_another_topic_of_the_same_name_is_a_loss_though_it_has_grown_past_the_old_one",
+                ),
+            ),
+            (
+                "topics that are deleted or created again while a query runs",
+                (
+                    "test_a_topic_that_was_created_again_is_read_from_its_first_record",
+                    "test_records_of_another_topic_are_never_taken_for_those_that_were_planned",
+                ),
+            ),
+            (
+                "an open transaction that blocks the source is named",
+                ("test_a_query_that_stands_still_says_who_pins_it",),
+            ),
+            (
+                "sessions without the needed guarantees are refused",
+                ("test_sessions_that_cannot_keep_the_promise_refuse_and_lose_nothing",),
+            ),
+        ),
+    }
+)
+"""By title: what, and the tests that show it."""
 
 
 class Bug(NamedTuple):
@@ -157,30 +410,30 @@ BUGS: Final[Mapping[str, Sequence[Bug]]] = MappingProxyType(
         "Hanging and stuck": (
             Bug(
                 ("KAFKA-14402", "KAFKA-12671"),
-                "a late write opens a transaction that nobody ends",
+                "a late write opens a transaction that is never ended",
                 (60,),
             ),
             Bug(("KAFKA-14884",), "a marker between verification and append", (59,)),
-            Bug(("KAFKA-14904",), "verification refused for what is merely pending", (24,)),
+            Bug(("KAFKA-14904",), "verification refused for a pending id", (24,)),
             Bug(
                 ("KAFKA-16352", "KAFKA-10080"),
                 "markers completed by another epoch, or twice",
                 (44, 47),
             ),
-            Bug(("KAFKA-9749",), "a marker that the disk refused was given up", (46,)),
-            Bug(("KAFKA-19999",), "a marker that came twice was refused for ever", (65,)),
+            Bug(("KAFKA-9749",), "a marker that could not be written was given up", (46,)),
+            Bug(("KAFKA-19999",), "a repeated marker was refused forever", (65,)),
             Bug(("KAFKA-20310",), "the next producer id was not in the log", (28,)),
             Bug(("KAFKA-20090",), "no new producer id for a fence at the last epoch", (16, 31)),
             Bug(("KAFKA-19367",), "an epoch was raised twice, past its end", (15,)),
-            Bug(("KAFKA-18660",), "the wrong producer id was told at the last epoch", (28,)),
+            Bug(("KAFKA-18660",), "the wrong producer id was returned at the last epoch", (28,)),
             Bug(("KAFKA-8803", "KAFKA-5415"), "assertions about time", (45,)),
             Bug(("KAFKA-9065",), "a load that never ended", (41,)),
             Bug(
                 ("KAFKA-18137", "KAFKA-9307", "KAFKA-9235"),
-                "what was loaded before stayed after a move",
+                "state stayed loaded after a move",
                 (43,),
             ),
-            Bug(("KAFKA-9666",), "an epoch for every attempt while the log was away", (14,)),
+            Bug(("KAFKA-9666",), "an epoch for every attempt while the log was unavailable", (14,)),
             Bug(("KAFKA-14880", "KAFKA-13099"), "ids that could not expire", (40,)),
         ),
         "Wrong data": (
@@ -195,18 +448,18 @@ BUGS: Final[Mapping[str, Sequence[Bug]]] = MappingProxyType(
             Bug(("KAFKA-18227",), "from TV1 to TV2 within one epoch"),
             Bug(
                 ("KAFKA-17507",),
-                "an end was told before its offsets were settled",
+                "an end was answered before its offsets were final",
                 (50,),
                 ("test_offsets_are_settled_before_the_answer",),
             ),
-            Bug(("KAFKA-15784",), "a member that was fenced while the question was under way"),
+            Bug(("KAFKA-15784",), "a member that was fenced during verification"),
             Bug(("KAFKA-19163",), "offsets that expired while pending", (82, 83)),
-            Bug(("Redpanda 31483",), "offsets that were others after a restart", (81, 82)),
+            Bug(("Redpanda 31483",), "offsets that differed after a restart", (81, 82)),
             Bug(("KAFKA-7866",), "an index that could not be written", (74,)),
             Bug(("KAFKA-9144",), "coordinator epochs that were forgotten too soon", (55, 64)),
             Bug(
                 ("KAFKA-8335", "KAFKA-5490"),
-                "compaction that took a producer's sequence away",
+                "compaction that removed a producer's last sequence",
                 (),
                 ("test_the_last_batch_of_an_active_producer_stays_for_its_sequence",),
             ),
@@ -221,23 +474,23 @@ BUGS: Final[Mapping[str, Sequence[Bug]]] = MappingProxyType(
             Bug(("KAFKA-20031",), "a producer id given out twice"),
             Bug(
                 ("Redpanda 10671", "Redpanda 7143"),
-                "readers ahead of what was known to be aborted",
+                "readers ahead of the aborted index",
                 (69,),
             ),
             Bug(("Redpanda 7544",), "a last stable offset that went back", (69,)),
             Bug(("Redpanda 30003",), "open transactions that a snapshot forgot", (67,)),
             Bug(("Redpanda 6019",), "a transaction that was begun in memory only"),
             Bug(("Starlight 68",), "a load that refused what was in the log"),
-            Bug(("KoP 1412",), "prepared for ever after a restart", (42,)),
+            Bug(("KoP 1412",), "prepared forever after a restart", (42,)),
             Bug(("KoP 1856",), "readers beyond the last stable offset", (75,)),
         ),
         "Wrong errors": (
             Bug(("KAFKA-10687", "KAFKA-19690"), "a stale epoch in a produce reply", (61,)),
-            Bug(("KAFKA-18042",), "a stale epoch for which the coordinator was asked"),
+            Bug(("KAFKA-18042",), "a stale epoch that reached the coordinator"),
             Bug(("KAFKA-15459",), "errors of the coordinator that old producers give up on", (60,)),
-            Bug(("KAFKA-14417",), "no producer id to be had", (17,)),
-            Bug(("KAFKA-16570",), "a fence is told as: come again", (13, 88)),
-            Bug(("KAFKA-18659",), "versions of Produce that a client takes offence at"),
+            Bug(("KAFKA-14417",), "no producer id available", (17,)),
+            Bug(("KAFKA-16570",), "a fence was answered with a retriable error", (13, 88)),
+            Bug(("KAFKA-18659",), "versions of Produce that break a client"),
             Bug(("KAFKA-7296",), "a code that clients before 2.0 crash on"),
             Bug(("KAFKA-14920", "KAFKA-18202"), "sequences after a failed verification", (57, 58)),
         ),
@@ -308,6 +561,13 @@ def missing(tests: Sequence[Shown]) -> list[str]:
             if not bug.cases and not showing_bug(bug, tests):
                 problems.append(f"{bug.names[0]}: no test names it")
     problems += [
+        f"{title}, {what}: no test is called {test}"
+        for title, cases in MORE_CASES.items()
+        for what, shown_by in cases
+        for test in shown_by
+        if test not in names
+    ]
+    problems += [
         f"case {number} is said to wait, but there are tests of it"
         for number in WAITING
         if showing_case(number, tests)
@@ -319,17 +579,19 @@ def page(tests: Sequence[Shown]) -> Iterator[str]:
     """The lines of docs/cases.md."""
     yield "# What is shown by which test"
     yield ""
-    yield (
-        "The behaviour of Apache Kafka's transactions in 90 cases, and the bugs that Kafka "
-        "and others had in theirs. A"
-    )
-    yield "case is shown by the tests with its number in their names. This page is written by"
-    yield "`python -m tools.list_cases`; a test fails when something is shown by nothing."
+    yield "Apache Kafka's transactions in 90 cases, each with the tests that have its number in their"
+    yield "names; cases of fetch, groups and Spark; and the bugs that Kafka and others had. Written by"
+    yield "`python -m tools.list_cases`; a test fails if a case has no test."
     for title, cases in CASES.items():
         yield from ("", f"## {title}", "", "| case | what | shown by |", "|---|---|---|")
         for number, what in cases.items():
             yield f"| {number} | {what} | {_shown(number, tests)} |"
-    yield from ("", "# Bugs of the past")
+    for title, more in MORE_CASES.items():
+        yield from ("", f"## {title}", "", "| case | what | shown by |", "|---|---|---|")
+        for number, (what, names) in enumerate(more, 1):
+            shown = _sentences([test for test in tests if test.name in names])
+            yield f"| {title[0]}{number} | {what} | {shown} |"
+    yield from ("", "# Past bugs")
     for title, bugs in BUGS.items():
         yield from ("", f"## {title}", "", "| bug | what | shown by |", "|---|---|---|")
         for bug in bugs:

@@ -1,4 +1,4 @@
-"""One embedded broker per test module, and names that no two tests share."""
+"""One embedded broker per test module, and unique names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aiokafka, as its users use it."""
+"""aiokafka against a fencepost broker."""
 
 from __future__ import annotations
 

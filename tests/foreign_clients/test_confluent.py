@@ -1,4 +1,4 @@
-"""librdkafka through confluent-kafka: what its users do with a Kafka, done with fencepost."""
+"""librdkafka, through confluent-kafka, against a fencepost broker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def admin(broker: fencepost.Broker) -> AdminClient:
 
 
 def send(target: Producer, topic: str, *values: bytes | None, **more: Any) -> list[tuple[int, int]]:
-    """Produces all values; their (partition, offset) in the order of acknowledgement."""
+    """Produce all values; return their (partition, offset) in the order of acknowledgement."""
     places: list[tuple[int, int]] = []
 
     def acknowledged(error: KafkaError | None, message: Any) -> None:
@@ -61,7 +61,7 @@ def send(target: Producer, topic: str, *values: bytes | None, **more: Any) -> li
 
 
 def take(source: Consumer, count: int) -> list[Any]:
-    """Exactly `count` messages, or a failure."""
+    """Consume exactly `count` messages, or fail."""
     messages: list[Any] = []
     while len(messages) < count:
         message = source.poll(DEADLINE_SECONDS)
@@ -158,7 +158,7 @@ def test_a_group_goes_on_where_it_committed(broker: fencepost.Broker, new_name: 
 
 
 def poll_until(done: Callable[[], bool], *members: Consumer) -> None:
-    """Keeps the members of a group alive until they have what they are waited for."""
+    """Poll with all members of a group until the condition holds."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not done():
         assert time.monotonic() < deadline, [member.assignment() for member in members]

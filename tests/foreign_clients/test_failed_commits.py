@@ -1,4 +1,4 @@
-"""What each client library raises when a commit fails: the table of docs/concepts/recovering.md."""
+"""What each client library raises if a commit fails: the table of docs/concepts/recovering.md."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ RAISED = {
     },
     "aiokafka": {FENCED: "ProducerFenced", INVALID_STATE: "KafkaError", UNKNOWN_ID: "KafkaError"},
 }
-"""Where nothing is listed the commit succeeds: the client repeated EndTxn, or, aiokafka with a
-record that is too large, left the record out."""
+"""Without an entry the commit succeeds: the client retried EndTxn, or, aiokafka with a record
+that is too large, left the record out."""
 
 CASES = [
     (client, case)
@@ -61,7 +61,7 @@ def test_a_commit_that_fails_is_reported_as_the_documentation_says(
 
 
 def inject(broker: fencepost.Broker, case: str) -> None:
-    """The next EndTxn of this broker fails so."""
+    """Make the next EndTxn of this broker fail."""
     codes = {
         INVALID_STATE: ErrorCode.INVALID_TXN_STATE,
         UNKNOWN_ID: ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -149,7 +149,7 @@ async def with_aiokafka(broker: fencepost.Broker, name: str, case: str) -> str:
         return type(problem).__name__
     finally:
         for producer in producers:
-            with suppress(Exception):  # It tells again what the commit has told.
+            with suppress(Exception):  # It repeats the error of the commit.
                 await producer.stop()
     return COMMITTED
 

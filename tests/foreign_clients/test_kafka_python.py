@@ -1,4 +1,4 @@
-"""kafka-python 3, as its users use it."""
+"""kafka-python 3 against a fencepost broker."""
 
 from __future__ import annotations
 

@@ -30,6 +30,12 @@ def test_each_case_and_each_bug_is_shown_by_a_test_or_waits() -> None:
     assert missing(TESTS) == []
 
 
+def test_a_case_whose_listed_test_is_gone_is_noticed() -> None:
+    gone = "test_a_topic_may_be_named_by_its_id"
+    without = [test for test in TESTS if test.name != gone]
+    assert missing(without) == [f"Fetch, topic ids (KIP-516): no test is called {gone}"]
+
+
 def test_what_waits_has_a_reason() -> None:
     assert set(WAITING) == {66, 89}
     assert set(IN_PART) == {87}

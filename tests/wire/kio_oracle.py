@@ -1,4 +1,4 @@
-"""kio's view of our forms: what the tests compare with."""
+"""kio's version of our forms, for comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENTITIES = (EntityType.request, EntityType.response, EntityType.header, EntityTy
 
 
 def messages() -> list[tuple[str, EntityType, type[Any]]]:
-    """Every message of ours: kio's module name, what it is, and our form."""
+    """Every message of ours: kio's module name, its kind, and our form."""
     found = []
     for name in (*APIS, *OTHERS):
         module = importlib.import_module(f"fencepost.wire.forms.{name}")
@@ -42,7 +42,7 @@ def kio_class(name: str, version: int, entity: EntityType) -> type[Any]:
 
 
 def to_kio(form: Any, cls: type[Any]) -> Any:
-    """Our form as an entity of kio."""
+    """Our form as a kio entity."""
     values = {}
     for field in dataclasses.fields(cls):
         kafka_type = field.metadata.get("kafka_type", "")
@@ -59,7 +59,7 @@ def _to_kio_value(value: Any, annotation: Any, kafka_type: str) -> Any:
         item = typing.get_args(inner)[0]
         return tuple(_to_kio_value(one, item, kafka_type) for one in value)
     if dataclasses.is_dataclass(inner):
-        if value is None:  # A tagged struct that is absent is one of defaults to kio.
+        if value is None:  # For kio an absent tagged struct is one of defaults.
             return None if optional else inner()  # type: ignore[operator]
         return to_kio(value, inner)  # type: ignore[arg-type]
     return _to_kio_scalar(value, kafka_type, optional)

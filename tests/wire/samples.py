@@ -1,8 +1,8 @@
 """Messages to compare codecs with: every API, every version, the same on every run.
 
-`samples()` yields the bytes of a message and its fields as plain JSON in the layout of Kafka's own
-JsonConverter classes: camelCase names, only the fields of the version, tagged ones only where they
-differ from their default, bytes in base64, ids in Kafka's base64url, of records only their size.
+`samples()` yields the bytes of a message and its fields as plain JSON in the layout of Kafka's
+JsonConverter classes: camelCase names, only the fields of the version, tagged ones only if they
+differ from their default, bytes in base64, ids in Kafka's base64url, and only the size of records.
 
     python -m tests.wire.samples > samples.jsonl     one sample per line, the bytes in hexadecimal
 """
@@ -47,7 +47,7 @@ class SampleMessage(NamedTuple):
 
 
 class Choices(Protocol):
-    """Where the values of a message come from: a seeded generator here, Hypothesis in tests."""
+    """The source of the values of a message: a seeded generator here, Hypothesis in tests."""
 
     def integer(self, low: int, high: int) -> int: ...
     def text(self) -> str: ...
@@ -56,7 +56,7 @@ class Choices(Protocol):
 
 
 class SeededValues:
-    """Choices of a seeded generator, with a taste for edges."""
+    """Choices of a seeded generator that prefers edge cases."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -80,7 +80,7 @@ class SeededValues:
 
 
 def fill(plan: Plan, choices: Choices) -> Any:
-    """A form in which everything that the version has is chosen."""
+    """A form with a chosen value in every field of the version."""
     values = {p.name: _value(plan, p, choices) for p in plan.places if p.present}
     return plan.form(**values)
 
@@ -114,7 +114,7 @@ def _one(plan: Plan, place: Place, choices: Choices) -> Any:
 
 
 def _bounds(place: Place) -> tuple[int, int]:
-    """kio reads times and error codes into types of its own, which hold less than the wire can."""
+    """The limits of kio's types for times and error codes, which are narrower than the wire."""
     if place.name.endswith("error_code"):
         return -1, 100
     if place.kind == "int64" and place.name.endswith("_ms"):
@@ -123,7 +123,7 @@ def _bounds(place: Place) -> tuple[int, int]:
 
 
 def as_json(form: Any, version: int) -> dict[str, Any]:
-    """The fields that the version has, as Kafka's JsonConverter shows them."""
+    """The fields of the version, as Kafka's JsonConverter shows them."""
     return _struct_json(plan_of(type(form), version), form)
 
 

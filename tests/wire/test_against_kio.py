@@ -1,4 +1,4 @@
-"""Our forms and codecs against kio's: goal is that every message of every version is the same bytes to both.
+"""Goal: our forms and codecs and kio's agree on the bytes of every message and version.
 
 Method: the structure of each form is compared with kio's dataclass of that version, field by field;
 then messages are written by one and read by the other, seeded ones for every version and
@@ -109,8 +109,7 @@ def test_a_form_of_defaults_is_the_same_bytes_to_both(
     name: str, entity: EntityType, form: type[Any]
 ) -> None:
     for version in versions_of(form):
-        # Where Kafka itself has no value for null by default, a form of defaults can be written as
-        # it is.
+        # If Kafka has no null default, a form of defaults can be written as it is.
         assert_same_bytes(name, entity, form(), version)
 
 

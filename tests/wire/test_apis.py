@@ -1,4 +1,4 @@
-"""The table of APIs against kio's schema and against what Apache Kafka 4.3 is known to answer."""
+"""The table of APIs against kio's schema and the known replies of Apache Kafka 4.3."""
 
 from __future__ import annotations
 

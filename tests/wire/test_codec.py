@@ -35,7 +35,7 @@ END_TXN = EndTxnRequest(transactional_id="t", producer_id=7, producer_epoch=1, c
 
 
 def frame_of(chunks: list[Buffer]) -> memoryview:
-    """What the other side receives: the bytes behind the size, which must be right."""
+    """The frame that the other side receives, after a check of its size."""
     data = b"".join(chunks)
     assert struct.unpack_from(">i", data)[0] == len(data) - 4
     return memoryview(bytearray(data))[4:]

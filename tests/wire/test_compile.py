@@ -1,4 +1,4 @@
-"""The language of forms and what is compiled from it: goal is the layout, byte by byte, on small forms."""
+"""Goal: the layout of small forms, byte by byte, as the generated readers and writers handle it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting frames: goal is that the cut does not depend on how the bytes arrive, and costs what they cost."""
+"""Goal: frames do not depend on how the bytes arrive, and memory follows the bytes received."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def framed(*bodies: bytes) -> bytes:
 
 
 def feed(buffer: FrameBuffer, data: bytes, at_most: int = 1 << 30) -> list[memoryview]:
-    """Gives the bytes as a socket would: no more than the buffer has room for, and than asked."""
+    """Feed bytes as a socket would, within the room of the buffer and the size of a read."""
     frames: list[memoryview] = []
     position = 0
     while position < len(data):

@@ -1,7 +1,7 @@
-"""Bytes of strangers: goal is a value or a WireError, never another exception, and never memory without bound.
+"""Goal: untrusted bytes lead to a value or a WireError, and to bounded memory.
 
-Method: honest messages of every API, cut at every length, changed byte by byte and replaced by
-noise; and what is known to have killed other parsers, written out.
+Method: valid messages of every API, cut at every length, changed byte by byte and replaced by
+noise; and inputs that are known to have crashed other parsers.
 """
 
 from __future__ import annotations

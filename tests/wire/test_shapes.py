@@ -1,7 +1,7 @@
-"""Messages that changed their shape: goal is that a handler sees the newest and an old client its own.
+"""Goal: handlers see messages in the newest shape, old clients in their own.
 
-Method: a request or response in the newest shape is sent at each version and must come out in the
-newest shape again; what old bytes mean is written out where it is not that simple.
+Method: a request or response in the newest shape is sent at each version and must come back in the
+newest shape; the meaning of old bytes is spelled out where it is not that simple.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def sent_response(api: ApiKey, version: int, form: Any) -> Any:
 
 
 def body_of_response(api: ApiKey, version: int, form: Any) -> Any:
-    """What an old client reads: the fields of its version, not raised."""
+    """The response as an old client reads it, without raising."""
     data = b"".join(encode_response(api, version, 1, form))
     return decode(API[api].response, version, data[8 + API[api].response_header_version(version) :])
 
@@ -116,7 +116,7 @@ def test_a_request_arrives_in_the_newest_shape_from_every_version(api: ApiKey, f
     newest = API[api].max_version
     for version in range(API[api].min_version, newest + 1):
         if api is ApiKey.OFFSET_FETCH and version == newest:
-            continue  # Version 10 speaks of topic ids, which no shape can know.
+            continue  # Version 10 has topic ids, which no shape can derive.
         assert sent_request(api, version, form) == form, version
 
 

@@ -77,11 +77,6 @@ class Plan(NamedTuple):
         found = [p for p in self.places if p.present and p.tag is not None]
         return sorted(found, key=lambda p: p.tag or 0)
 
-    @property
-    def absent(self) -> Iterable[Place]:
-        """The fields that this version does not have."""
-        return (p for p in self.places if not p.present)
-
     def inner(self, place: Place) -> Plan:
         """The plan of the struct in a field."""
         assert place.struct is not None, place

@@ -103,8 +103,7 @@ class ReaderSource:
 
     def function(self) -> Callable[[Buffer, int], tuple[Any, int]]:
         """Compile the reader."""
-        source = self._source()
-        exec(compile(source, f"<reader of {self.title}>", "exec"), self.scope)  # noqa: S102 - our own text
+        exec(compile(self._source(), f"<reader of {self.title}>", "exec"), self.scope)  # noqa: S102
         read: Callable[[Buffer, int], tuple[Any, int]] = self.scope["read"]
         return read
 

@@ -248,6 +248,6 @@ def _make_init(cls: type[Any]) -> Callable[..., None]:
             value = f"{fresh} if {f.name} is UNSET else {f.name}"
         body.append(f"    self.{f.name} = {value}\n")
     signature = f"self, *, {', '.join(parameters)}" if parameters else "self"
-    exec(f"def __init__({signature}):\n{''.join(body) or '    pass'}", scope)  # noqa: S102 - our own text
+    exec(f"def __init__({signature}):\n{''.join(body) or '    pass'}", scope)  # noqa: S102
     init: Callable[..., None] = scope["__init__"]
     return init

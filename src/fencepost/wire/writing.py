@@ -105,7 +105,7 @@ class WriterSource:
 
     def function(self) -> Writer:
         """Compile the writer."""
-        exec(compile(self._source(), f"<writer of {self.title}>", "exec"), self.scope)  # noqa: S102 - our own text
+        exec(compile(self._source(), f"<writer of {self.title}>", "exec"), self.scope)  # noqa: S102
         write: Writer = self.scope["write"]
         return write
 

@@ -546,8 +546,6 @@ def test_log_folders_are_described(twins: Twins) -> None:
 NOT_SERVED = {
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT,
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
 }
 """In our tables for the client's sake."""
 

@@ -1,7 +1,7 @@
-"""A coordinator partition without a broker: a list for a log, a number for a clock.
+"""A group coordinator partition without a broker: the log is a list, the clock a number.
 
-It does with decisions what `broker/groups/coordinator.py` does: append, apply, feed the sequel
-back. After every step it compares the living state with a fresh fold of the log.
+It handles decisions as `broker/groups/coordinator.py` does: append, apply, decide the sequel. After
+every step it compares the live state with a fold of the log.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ START_MS: Final = 1_700_000_000_000
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says in its metadata: version 0, topics, no user data."""
+    """A consumer's metadata: version 0, topics, no user data."""
     names = b"".join(len(name).to_bytes(2, "big") + name.encode() for name in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
@@ -57,7 +57,7 @@ BOTH: Final = (("range", subscription("orders")), ("roundrobin", subscription("o
 
 
 class GroupStage:
-    """One partition of `__consumer_offsets` and the clients that talk to it."""
+    """One partition of `__consumer_offsets` and its clients."""
 
     def __init__(self, **settings: Any) -> None:
         settings.setdefault("initial_rebalance_delay_ms", 0)
@@ -73,7 +73,7 @@ class GroupStage:
     # -- what the shell does
 
     def run(self, decision: Decision, producer_id: int = -1) -> Any:
-        """Appends, applies, answers; the reply, or the error that a failed append makes of it."""
+        """Append, apply, answer; return the reply, or the error after a failed append."""
         written = self._append(decision.records, producer_id)
         sequel = decision.then if written else decision.otherwise
         answers = decision.answers
@@ -100,14 +100,14 @@ class GroupStage:
         return True
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """A marker in the log."""
+        """Write a marker to the log."""
         entry = Entry(len(self.log), producer_id, 0, True, None, None, Marker(commit, 0))
         self.log.append(entry)
         apply_entry(self.state, entry)
         self.check()
 
     def tick(self, milliseconds: int) -> None:
-        """Time passes, and every alarm rings in its order."""
+        """Advance the clock, and run every alarm in order."""
         until_ms = self.now_ms + milliseconds
         rounds = 0
         while due := self._next_due(until_ms):
@@ -130,7 +130,7 @@ class GroupStage:
         return folded
 
     def check(self) -> None:
-        """fold(log) == the living state, as far as the log holds it."""
+        """fold(log) == the live state, as far as the log holds it."""
         folded = self.fold()
         assert folded.offsets == self.state.offsets
         assert list(folded.groups) == list(self.state.groups)
@@ -140,7 +140,7 @@ class GroupStage:
             check_invariants(group)
 
     def restart(self) -> None:
-        """Another coordinator takes over, with the log and nothing else."""
+        """Move to another coordinator, which has only the log."""
         for ticket, reply in sessions.on_unloaded(self.state, self.now_ms):
             self.replies[ticket] = reply
         self.state = self.fold()
@@ -150,7 +150,7 @@ class GroupStage:
     # -- clients
 
     def join(self, member_id: str = "", **fields: Any) -> int:
-        """JoinGroup; the ticket under which its reply will be."""
+        """JoinGroup; return the ticket of its reply."""
         ticket = self._ticket()
         instance = fields.get("group_instance_id")
         event = Join(
@@ -179,7 +179,7 @@ class GroupStage:
         assignments: Mapping[str, bytes] | None = None,
         **fields: Any,
     ) -> int:
-        """SyncGroup; the ticket under which its reply will be."""
+        """SyncGroup; return the ticket of its reply."""
         ticket = self._ticket()
         event = Sync(
             **{
@@ -217,7 +217,7 @@ class GroupStage:
     def commit(
         self, offsets: Mapping[str, int | OffsetToCommit], producer_id: int = -1, **fields: Any
     ) -> list[ErrorCode] | ErrorCode:
-        """OffsetCommit, or TxnOffsetCommit when a producer is named; keys are like "orders-0"."""
+        """OffsetCommit, or TxnOffsetCommit with a producer; keys are like "orders-0"."""
         wanted = tuple(
             value if isinstance(value, OffsetToCommit) else OffsetToCommit(partition(name), value)
             for name, value in offsets.items()
@@ -279,7 +279,7 @@ class GroupStage:
     # -- whole flows
 
     def stable(self, count: int, **fields: Any) -> list[str]:
-        """A stable group of so many members; their ids, the leader's first."""
+        """Create a stable group of `count` members; return their ids, the leader first."""
         tickets = [self.join(**fields) for _ in range(count)]
         self.tick(self.state.settings.initial_rebalance_delay_ms)
         ids = [self.joined(ticket).member_id for ticket in tickets]
@@ -287,7 +287,7 @@ class GroupStage:
         return ids
 
     def static(self, *instances: str) -> dict[str, str]:
-        """A stable group of static members: instance to member id; the first one leads."""
+        """Create a stable group of static members: instance to member id; the first one leads."""
         tickets = {name: self.join(group_instance_id=name) for name in instances}
         self.tick(self.state.settings.initial_rebalance_delay_ms)
         ids = {name: self.joined(ticket).member_id for name, ticket in tickets.items()}
@@ -295,7 +295,7 @@ class GroupStage:
         return ids
 
     def sync_all(self, ids: list[str]) -> None:
-        """Every member asks for its assignment; the leader, who is in the list, brings them all."""
+        """Every member syncs; the leader, who is in the list, sends all assignments."""
         leader = self.group.leader
         assert leader in ids
         generation = self.group.generation_id
@@ -305,7 +305,7 @@ class GroupStage:
 
 
 def check_invariants(group: Group) -> None:
-    """What holds in every state."""
+    """The invariants of every state."""
     members = group.members.values()
     assert group.awaiting_join_count == sum(m.awaiting_join is not None for m in members)
     assert group.static_members == {

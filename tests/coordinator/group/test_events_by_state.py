@@ -1,7 +1,7 @@
-"""Every request in every state: the full product, with the error that Kafka gives.
+"""Every request in every state: the full product, with Kafka's errors.
 
-A row is a request, a column is the state in which it finds the group. The groups have two members,
-M1 (who leads) and M2, at generation 1 (2 while a second generation is being made).
+A row is a request, a column is the state of the group. The groups have two members, M1 (the leader)
+and M2, at generation 1 (2 during a second rebalance).
 """
 
 from __future__ import annotations

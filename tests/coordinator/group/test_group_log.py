@@ -134,7 +134,7 @@ def test_groups_of_every_version_are_read(version: int) -> None:
     assert isinstance(record, GroupRecord)
     assert record.value is not None
     assert record.value.generation_id == 3
-    # Version 0 had one timeout for both, and the time came with version 2.
+    # Version 0 had one timeout for both; version 2 added the time.
     assert record.value.members[0].rebalance_timeout_ms == (5 if version == 0 else 7)
     assert record.value.state_timestamp_ms == (TIME_MS if version >= 2 else -1)
 

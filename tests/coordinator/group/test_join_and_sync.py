@@ -1,4 +1,4 @@
-"""Generations being made: one member, several, and those who come late."""
+"""Rebalances: one member, several, and late ones."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_a_newer_sync_takes_the_place_of_the_one_that_waits() -> None:
 
 
 def test_a_cooperative_rebalance_is_two_generations_in_a_row() -> None:
-    """First partitions are given up, then, by joining again with what is left, they are handed on."""
+    """Members first revoke partitions; then they join again, and others get those partitions."""
     stage = GroupStage()
     cooperative = (("cooperative-sticky", b"owns 0 1"),)
     (old,) = stage.stable(1, protocols=cooperative)

@@ -1,4 +1,4 @@
-"""The table, walked in full."""
+"""Every pair of the table of states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets, plain and transactional. Tests that stand for a conformance case carry its number."""
+"""Offsets, plain and transactional. Numbers are those of docs/cases.md."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_case_78_a_member_without_a_generation_is_fenced_as_well() -> None:
 
 
 def test_case_79_a_delayed_commit_joins_whatever_transaction_its_producer_has_open() -> None:
-    """The group side of the hazard: only the transaction coordinator can tell the two apart."""
+    """The group's side of the hazard: only the transaction coordinator can tell the two apart."""
     stage = GroupStage()
     stage.commit({"orders-0": 5}, PRODUCER)
     stage.end_transaction(PRODUCER, commit=True)

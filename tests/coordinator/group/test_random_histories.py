@@ -1,8 +1,8 @@
-"""Random histories: whatever clients, clocks, disks and coordinators do, the rules hold.
+"""Random histories of clients, clocks, disks and coordinators: the rules hold.
 
-`GroupStage` compares the living state with a fold of the log after every step and checks each group's
-invariants. On top of that, here: a compacted log says the same as the whole one, and nobody waits
-for ever.
+`GroupStage` compares the live state with a fold of the log after every step and checks each group's
+invariants. The tests here also check that a compacted log leads to the same state, and that no
+request waits forever.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class GroupHistory:
         self.stage.tick(1_000)
 
     def everybody_syncs(self, a: int, b: int, c: int) -> None:
-        """All but one in six ask for their assignment, the leader last or first."""
+        """All but one in six request their assignment, the leader last or first."""
         if not self._exists():
             return
         group = self.stage.group
@@ -210,7 +210,7 @@ def test_nobody_waits_for_ever(history: list[Step]) -> None:
 @settings(max_examples=100)
 @given(histories(*MEMBERSHIP))
 def test_a_group_whose_members_behave_becomes_stable(history: list[Step]) -> None:
-    """Whatever has happened: when all join and all sync in time, all have an assignment."""
+    """After any history: when all join and sync in time, all have an assignment."""
     stage = play(history).stage
     stage.tick(2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
     joins = [stage.join() for _ in range(3)]
@@ -224,7 +224,10 @@ def test_a_group_whose_members_behave_becomes_stable(history: list[Step]) -> Non
 
 
 def compacted(log: list[Entry]) -> Iterable[Entry]:
-    """What a cleaner leaves: the last record of each key below the first open transaction, without what was aborted."""
+    """The log after compaction: the last record of each key, without aborted ones.
+
+    Records from the first open transaction on are kept.
+    """
     outcomes, open_since = read_outcomes(log)
     stable = min(open_since.values(), default=len(log))
     survivors = [e for e in log[:stable] if e.marker or not is_aborted(e, outcomes)]
@@ -233,7 +236,7 @@ def compacted(log: list[Entry]) -> Iterable[Entry]:
 
 
 def read_outcomes(log: list[Entry]) -> tuple[dict[int, bool], dict[int, int]]:
-    """By offset whether a transactional record was committed, and by producer where its open transaction began."""
+    """Whether each transactional record was committed, and where open transactions began."""
     outcomes: dict[int, bool] = {}
     began: dict[int, list[int]] = {}
     for entry in log:
@@ -250,7 +253,7 @@ def is_aborted(entry: Entry, outcomes: dict[int, bool]) -> bool:
 
 
 def summary(state: GroupCoordinatorState) -> object:
-    """All that a state says; a simple group without offsets says nothing."""
+    """All facts of a state; a simple group without offsets has none."""
     offsets = state.offsets
     groups = {
         group_id: group.value()

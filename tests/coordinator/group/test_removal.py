@@ -1,4 +1,4 @@
-"""What is taken away: by request, with its topic, and by time."""
+"""Deletion: by request, with the topic, and by retention."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_process_that_waits_is_fenced_by_the_next_one_of_its_instance() -> Non
 
 
 def test_an_instance_that_comes_back_while_the_leader_assigns_starts_over() -> None:
-    """The leader knows the old id, so its assignment would miss the new one."""
+    """The leader has the old id, so its assignment would miss the new one."""
     stage = GroupStage()
     first, second = stage.join(group_instance_id="a"), stage.join(group_instance_id="b")
     stage.tick(0)

@@ -1,4 +1,4 @@
-"""Sessions, rebalance timeouts, the first rebalance, and coordinators that change."""
+"""Sessions, rebalance timeouts, the initial rebalance, and moves of the coordinator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NONE = ErrorCode.NONE
 
 
 def keep_alive(stage: GroupStage, milliseconds: int, *member_ids: str) -> None:
-    """Time passes while these members send their heartbeats."""
+    """Advance the clock while these members send heartbeats."""
     for _ in range(milliseconds // 1_000):
         stage.tick(1_000)
         for member_id in member_ids:
@@ -113,7 +113,7 @@ def test_a_member_whose_sync_was_refused_must_be_heard_of_again() -> None:
 
 
 def test_a_new_member_may_not_wait_for_ever() -> None:
-    """Its client may have given up and tried again without knowing its id."""
+    """Its client may have given up and retried without its id."""
     stage = GroupStage()
     patient = 2 * NEW_MEMBER_JOIN_TIMEOUT_MS
     (old,) = stage.stable(1, rebalance_timeout_ms=patient)

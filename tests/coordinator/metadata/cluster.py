@@ -1,4 +1,4 @@
-"""A cluster without a broker: decide, encode, decode, apply, and the log that it leaves."""
+"""A cluster without a broker: decide, encode, decode, apply, and the resulting log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cluster:
     topics_made: int = 0
 
     def take(self, decision: Decision) -> Decision:
-        """Appends and applies what was decided, as the broker does."""
+        """Append and apply a decision, as the broker does."""
         for record in decision.records:
             data = encode_record(record)
             self.log.append(data)
@@ -61,7 +61,7 @@ class Cluster:
         return self.topics_made.to_bytes(16, "big")
 
     def reloaded(self) -> MetadataState:
-        """What a restart would know."""
+        """The state after a restart."""
         state = MetadataState()
         load(state, entries(self.log))
         return state

@@ -1,4 +1,4 @@
-"""fold(log) == live state == fold(snapshot(state)), whatever was asked in whatever order."""
+"""fold(log) == live state == fold(snapshot(state)), for any requests in any order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NODES = st.integers(1, 3)
 
 
 class MetadataLog(RuleBasedStateMachine):
-    """Requests of all kinds; some are refused, and a refusal leaves no trace."""
+    """Requests of all kinds; some are refused, and a refusal leaves no record."""
 
     def __init__(self) -> None:
         super().__init__()

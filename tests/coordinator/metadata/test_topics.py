@@ -1,4 +1,4 @@
-"""Topics and partitions: what may be made, what is refused and why."""
+"""Topics and partitions: what can be created, and what is refused."""
 
 from __future__ import annotations
 

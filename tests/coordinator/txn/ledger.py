@@ -1,9 +1,7 @@
-"""A coordinator without a broker: it decides, writes to a list, and applies.
+"""A transaction coordinator without a broker: it decides, writes to a list, and applies.
 
-Every step checks the great rule.
-
-After each step fold(log) == fold(compacted log) == live state must hold, so each test of a case is
-a test of that too.
+After each step it checks fold(log) == fold(compacted log) == live state, so every test that uses it
+tests that too.
 """
 
 from __future__ import annotations
@@ -162,7 +160,7 @@ class Ledger:
         return self._do(decision)
 
     def complete(self) -> None:
-        """All markers are written."""
+        """Complete a transaction: all markers are written."""
         event = MarkersWritten(TXN, self.txn.producer_id, self.txn.producer_epoch)
         self._do(decide_markers_written(self.state, event, self.now_ms))
 
@@ -175,7 +173,7 @@ class Ledger:
         return len(decision.records)
 
     def moved(self) -> Ledger:
-        """Another coordinator that has taken over: it knows what the log says, and nothing else."""
+        """Another coordinator that has taken over, with only the log."""
         successor = Ledger(cluster_version=self.cluster_version)
         successor.log = list(self.log)
         successor.state = fold(self.log)
@@ -216,7 +214,7 @@ def entry(offset: int, key: bytes | None, value: bytes | None) -> Entry:
 
 
 def compacted(log: Iterable[Entry]) -> list[Entry]:
-    """What a cleaner leaves: the last record of each key, in their order; tombstones may be gone."""
+    """The log after compaction: the last record of each key; tombstones may be gone."""
     last = {found.key: found for found in log}
     kept = [found for found in last.values() if found.value is not None]
     return sorted(kept, key=lambda found: found.offset)

@@ -1,6 +1,6 @@
 """AddPartitionsToTxn, AddOffsetsToTxn and the first write of a transaction.
 
-The numbers are the conformance cases.
+Numbers are those of docs/cases.md.
 """
 
 from __future__ import annotations

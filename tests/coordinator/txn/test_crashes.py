@@ -1,9 +1,8 @@
-"""Kills and losses of power at any moment: what was answered stays true, and no transaction ends in two ways.
+"""Kills and losses of power at any moment: replies stay true, and no transaction ends twice.
 
-Method: hypothesis drives a node that syncs only when told to, through real logs on a disk that
-forgets what was not synced. In TV2 every transaction has an epoch of its own, so its markers can be
-told from all others. The model knows what was asked and answered; after every restart the logs must
-agree with it.
+Method: hypothesis drives a node with explicit syncs, through real logs on a disk that loses
+unsynced bytes. In TV2 every transaction has a different epoch, which identifies its markers. The
+model records requests and replies; after every restart the logs must agree with it.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ pytestmark = pytest.mark.interpreted
 ROUNDS = st.tuples(
     st.sampled_from(["go on", "go on", "go on", "go on", "init", "wait"]),
     st.integers(0, 3),
-    # Which files are synced before the next round: the coordinator's log, the topic's, in this
-    # order.
+    # The files that are synced before the next round, in this order: the coordinator's log, the
+    # topic's.
     st.sampled_from(["", "l", "t", "lt", "tl", "ltl", "ltlt"]),
     st.sampled_from(["", "", "", "kill", "power"]),
 )
@@ -34,7 +33,7 @@ steps = st.lists(ROUNDS, max_size=14)
 
 @dataclass
 class Ended:
-    """An EndTxn that was sent: of whom, how, and where its transaction had been."""
+    """An EndTxn that was sent: its producer, its outcome, and the partitions of its transaction."""
 
     answer: Answer
     producer_id: int
@@ -46,7 +45,7 @@ class Ended:
 
 @dataclass
 class ProducerModel:
-    """What a single producer with the id `a` believes."""
+    """The view of a single producer with the id `a`."""
 
     node: ShellNode
     identity: tuple[int, int] | None = None
@@ -70,7 +69,7 @@ class ProducerModel:
             self.crash(power_lost=crash == "power")
 
     def go_on(self, number: int) -> None:
-        """What a producer would do next: get its id, add a partition or two, end."""
+        """The producer's next step: get its id, add a partition or two, end."""
         if self.identity is None:
             self.asked_init = self.asked_init or self.node.init()
             return
@@ -112,7 +111,7 @@ class ProducerModel:
         self.check()
 
     def check(self) -> None:
-        """Nothing is left half done, and every answer that was given holds."""
+        """Nothing is half done, and every reply still holds."""
         node = self.node
         (coordinator,) = node.transactions.coordinators()
         assert not coordinator.pending
@@ -145,6 +144,7 @@ def test_whatever_crashes_when_answers_hold_and_transactions_end_one_way(
     node.load()
     model = ProducerModel(node)
     for event, number, syncs, crash in sequence:
-        # A loss of power may take what was only in the page cache: that promise needs fsync.
+        # A loss of power may remove bytes that were only in the page cache: that promise needs
+        # fsync.
         model.step(event, number, syncs, "kill" if crash and not fsync else crash)
     model.crash(power_lost=fsync)

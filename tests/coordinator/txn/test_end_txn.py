@@ -1,6 +1,6 @@
-"""EndTxn: every cell of both tables, retries, and the end of the epochs.
+"""EndTxn: every cell of both tables, retries, and the last epoch.
 
-The numbers are the conformance cases.
+Numbers are those of docs/cases.md.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def test_a_tv1_producer_is_fenced_by_its_timeout() -> None:
 
 
 def test_kafka_17754_a_late_end_of_tv1_decides_the_next_transaction() -> None:
-    """The known hazard of TV1: nothing in the request says which transaction it meant."""
+    """The known hazard of TV1: the request does not identify its transaction."""
     ledger = Ledger(transaction(State.ONGOING, epoch=5))
     ledger.end(4000, 5, commit=False, version=0)
     ledger.complete()

@@ -1,4 +1,4 @@
-"""Reading the log back. The numbers are the conformance cases."""
+"""Reading the log back. Numbers are those of docs/cases.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""InitProducerId: who gets which epoch, and who is fenced.
+"""InitProducerId: epochs, and fencing.
 
-The numbers are the conformance cases.
+Numbers are those of docs/cases.md.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_case_7_a_producer_that_goes_on_gets_the_next_epoch_and_a_lost_answer_ag
 
 
 def test_case_7_a_lost_answer_is_given_again_after_a_coordinator_move() -> None:
-    """Kafka forgets the last epoch then; ours stands in the log."""
+    """Kafka forgets the last epoch then; ours is in the log."""
     ledger = Ledger(transaction(epoch=10, last_epoch=9))
     ledger.init(4000, 10)
     assert ledger.moved().init(4000, 10) == Reply(ErrorCode.NONE, 4000, 11)
@@ -225,7 +225,7 @@ def test_a_wrong_identity_is_told_before_an_ending_transaction() -> None:
 
 
 def test_an_earlier_owner_cannot_abort_an_open_transaction_by_initialising_again() -> None:
-    """Kafka looks at the producer id alone here: the transaction is aborted, and both producers are fenced."""
+    """Kafka compares only the producer id here, aborts the transaction and fences both."""
     ledger = Ledger(transaction(State.ONGOING, epoch=4))
     for epoch in range(4):
         assert ledger.init(4000, epoch).error is FENCED
@@ -235,7 +235,7 @@ def test_an_earlier_owner_cannot_abort_an_open_transaction_by_initialising_again
 
 @pytest.mark.parametrize("epoch", [4, 5])
 def test_its_own_producer_may_initialise_again_in_an_open_transaction(epoch: int) -> None:
-    """Also at a later epoch than we know: the end of the log may have been lost with the power."""
+    """Also at a later epoch than ours: a loss of power may have removed the end of the log."""
     ledger = Ledger(transaction(State.ONGOING, epoch=4))
     assert ledger.init(4000, epoch).error is CONCURRENT
     assert ledger.txn.state == State.PREPARE_ABORT
@@ -267,7 +267,7 @@ def test_kafka_20090_a_fence_in_the_broken_state_recovers_with_a_fresh_id() -> N
 @pytest.mark.parametrize("epoch", [0, 1, 2])
 @pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
 def test_only_the_very_last_epoch_is_that_of_a_lost_answer(state: State, epoch: int) -> None:
-    """An epoch before it belonged to a producer that was fenced."""
+    """An epoch before it belonged to a fenced producer."""
     ledger = Ledger(transaction(state, epoch=4, last_epoch=3))
     assert ledger.init(4000, epoch).error is FENCED
     assert ledger.identity == (4000, 4)

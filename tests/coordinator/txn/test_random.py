@@ -1,8 +1,7 @@
-"""Any sequence of requests, sane or not: what must hold after every step.
+"""Any sequence of requests: the promises to clients hold after every step.
 
-Method: hypothesis chooses events against one transactional id, with producers that remember
-identities they once had. The ledger checks fold(log) == fold(compacted log) == live state after
-each step; here are the promises to clients.
+Method: hypothesis chooses events for one transactional id, from producers that keep their former
+identities. The ledger checks fold(log) == fold(compacted log) == live state after each step.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ EVENTS = ("init", "resume", "add", "commit", "abort", "time out", "complete", "e
 steps = st.lists(
     st.tuples(
         st.sampled_from(EVENTS),
-        st.integers(0, 3),  # which of the identities that were ever given out, newest first
-        st.integers(-1, 1),  # and how far off its epoch is
+        st.integers(0, 3),  # which of all identities given out, newest first
+        st.integers(-1, 1),  # the difference of its epoch
         st.sampled_from([0, 2]),  # the protocol of the request
         st.integers(0, 4),  # a partition
     ),
@@ -32,7 +31,7 @@ first_epochs = st.sampled_from([0, 7, 32764, 32765, 32766])
 
 
 class RandomProducers:
-    """All producers that ever used the id, and what they were told."""
+    """All producers that ever used the id, and the replies they got."""
 
     def __init__(self, first_epoch: int, cluster_version: int) -> None:
         self.ledger = Ledger(transaction(epoch=first_epoch), cluster_version=cluster_version)
@@ -45,7 +44,7 @@ class RandomProducers:
 
     def step(self, event: str, back: int, off: int, version: int, partition: int) -> None:
         ledger = self.ledger
-        # A client speaks the newer protocol only where the cluster has announced it.
+        # A client uses TV2 only if the cluster has announced it.
         version = min(version, ledger.cluster_version)
         ledger.now_ms += 1_000
         if TXN not in ledger.state.transactions and event not in ("init", "fail"):

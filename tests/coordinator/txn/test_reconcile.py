@@ -1,4 +1,4 @@
-"""Coordinator and partitions that speak of different times: what ends which transaction, and at which epoch."""
+"""Coordinator and partition logs of different times: which transactions end, and at which epoch."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_commit_of_tv2_whose_marker_was_lost_is_committed() -> None:
         known(State.PREPARE_COMMIT, 5, T0, version=0),
         known(State.COMPLETE_COMMIT, 7, last=6),  # An earlier transaction.
         known(State.PREPARE_COMMIT, 7, T0, last=6),
-        known(State.PREPARE_COMMIT, 6, T1, last=5),  # The commit knows nothing of this partition.
+        known(State.PREPARE_COMMIT, 6, T1, last=5),  # The commit does not list this partition.
         known(State.COMPLETE_ABORT, 6, last=5),
         known(State.EMPTY, 6),
     ],

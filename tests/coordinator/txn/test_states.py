@@ -1,4 +1,4 @@
-"""The table of states: the full product, walked."""
+"""Every pair of the table of states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.coordinator.txn.ledger import T0_T1, Ledger, transaction
 WRITTEN = list(State)[:6]
 
 PREVIOUS = {
-    # Kafka's own table, which reads the other way round: what each state may come from.
+    # Kafka's table, which is the inverse: the states before each state.
     State.EMPTY: {State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT},
     State.ONGOING: {State.ONGOING, State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT},
     State.PREPARE_COMMIT: {State.ONGOING},

@@ -1,4 +1,4 @@
-"""Timeouts, expiry, and clocks that go wrong. The numbers are the conformance cases."""
+"""Timeouts, expiry, and clocks that jump. Numbers are those of docs/cases.md."""
 
 from __future__ import annotations
 

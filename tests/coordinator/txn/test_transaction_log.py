@@ -1,4 +1,4 @@
-"""The bytes of `__transaction_state`: Kafka's samples, and the hand-written writer against the declared form."""
+"""The bytes of `__transaction_state`: Kafka's samples, and the writer against the declared form."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_last_producer_epoch_stands_in_a_tag_that_kafka_skips() -> None:
 
 
 def test_a_tag_of_a_later_kafka_is_skipped() -> None:
-    # Two tags: the previous producer id and 3 (nextProducerEpoch of KIP-939), which nobody writes
+    # Two tags: the previous producer id and 3 (nextProducerEpoch of KIP-939), which is not written
     # yet.
     value = SAMPLE_V1[:46] + bytes.fromhex("02 0008 0000000000000fa0 0302 0001")
     decoded = decode_value(value)

@@ -27,7 +27,7 @@ _MAX_LONG: Final = 2**63 - 1
 
 
 def decide_commit(state: GroupCoordinatorState, event: Commit, now_ms: int) -> Decision:
-    """Write one record per partition whose metadata is short enough, unless the commit is refused."""
+    """Write one record per partition whose metadata is not too long, or refuse the commit."""
     if error := _refuse(state.groups.get(event.group_id), event):
         return Decision(reply=CommitReply(error))
     if not event.transactional:

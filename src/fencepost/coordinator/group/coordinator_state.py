@@ -24,4 +24,5 @@ class GroupCoordinatorState:
         """Until `on_loaded`: the groups that records describe have no connected members yet."""
 
     def __repr__(self) -> str:
-        return f"GroupCoordinatorState({len(self.groups)} groups{', loading' if self.is_loading else ''})"
+        loading = ", loading" if self.is_loading else ""
+        return f"GroupCoordinatorState({len(self.groups)} groups{loading})"

@@ -261,7 +261,7 @@ class Group:
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, or an id that was handed out. Its waiting requests were answered before."""
+        """Forget a member, or an id that was handed out; its waiting requests are answered."""
         self.pending_members.pop(member_id, None)
         self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)

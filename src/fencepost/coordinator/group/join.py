@@ -120,7 +120,7 @@ def _add(turn: Turn, event: Join, member_id: str) -> None:
 
 
 def _replace_static(turn: Turn, event: Join, group_instance_id: str) -> None:
-    """A static member returned without its id: it gets a new id and its old assignment (KIP-345)."""
+    """Give a static member that returned without its id a new id (KIP-345)."""
     group = turn.group
     member = group.members[group.static_members[group_instance_id]]
     if group.state is State.STABLE and _keeps_protocol(group, member, event):

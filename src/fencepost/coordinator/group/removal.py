@@ -127,7 +127,7 @@ def decide_expiry(state: GroupCoordinatorState, group: Group, now_ms: int) -> De
 
 
 def _may_expire(group: Group) -> bool:
-    """Return False for a group that rebalances or whose topics are unknown: it keeps its offsets."""
+    """Return False for a group that rebalances or whose topics are unknown."""
     if group.protocol_type is None or group.state is State.EMPTY:
         return True
     return group.state is State.STABLE and group.subscribed_topics is not None

@@ -38,7 +38,7 @@ def fetch_offset(
     require_stable: bool,
     topic_id: bytes = ZERO_TOPIC_ID,
 ) -> OffsetView:
-    """The offset of one partition; the topic id tells a topic from an older one of the same name."""
+    """The offset of one partition; the topic id excludes an older topic of the same name."""
     if require_stable and state.offsets.is_pending(key):
         return OffsetView(key.partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
     stored = state.offsets.get(key)

@@ -5,7 +5,7 @@ All of it is a function of one log, `__cluster_metadata-0`, whose records are Ka
 decides; every node may read.
 
     a request -> decide (pure) -> append its records as one batch -> apply each at once
-              -> wait until they are durable -> do the effects (open, close, reconfigure logs) -> answer
+              -> wait until they are durable -> effects (open, close, reconfigure logs) -> answer
 
 - `state.py`: the state and its lookups.
 - `events.py`: the controller's inputs, the effects, and the decision that has records and effects.

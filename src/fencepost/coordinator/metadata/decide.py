@@ -54,7 +54,7 @@ def refuse_new_name(state: MetadataState, name: str) -> Decision | None:
 
 
 def decide_create_topic(state: MetadataState, event: CreateTopic) -> Decision:
-    """Create a topic, its partitions and its settings in one batch of the log, so all or nothing."""
+    """Create a topic, its partitions and its settings in one batch of the log: all or nothing."""
     if refused := refuse_new_name(state, event.name):
         return refused
     leaders = _choose_leaders(state, event)

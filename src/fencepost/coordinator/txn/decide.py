@@ -80,7 +80,7 @@ _TOMBSTONE_OVERHEAD_BYTES: Final = 32
 def refuse_init_producer_id(
     event: InitProducerId, *, max_timeout_ms: int, two_phase_commit_enabled: bool
 ) -> ErrorCode:
-    """The error of a request that is invalid in any state, checked before the coordinator is found."""
+    """The error of a request that is invalid in any state, before the coordinator lookup."""
     if not event.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if event.enable_two_phase_commit and not two_phase_commit_enabled:

@@ -188,7 +188,7 @@ def prepare(transactional_id: str, prepared: TransactionMetadata, reply: Reply) 
 
 
 def markers_of(transactional_id: str, prepared: TransactionMetadata) -> WriteMarkers:
-    """The markers of a Prepare record: written after it, and again after every restart until done."""
+    """The markers of a Prepare record: written after it, and after every restart until done."""
     assert prepared.state in PREPARED_STATES
     return WriteMarkers(
         transactional_id,

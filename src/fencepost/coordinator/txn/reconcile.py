@@ -176,7 +176,7 @@ def before_loss(txn: TransactionMetadata) -> TransactionMetadata:
 
 
 def renewed(txn: TransactionMetadata, producer_id: int, now_ms: int) -> TransactionMetadata:
-    """The record of an id that restarts with a new producer id, which fences all earlier producers."""
+    """The record of an id that restarts with a new producer id, which fences all producers."""
     record = _idle(txn, 0, State.EMPTY, now_ms)
     record.producer_id, record.previous_producer_id = producer_id, NO_PRODUCER_ID
     return record
