@@ -169,12 +169,15 @@ def test_the_table_of_apis_is_what_api_versions_says(
 
 
 def test_list_transactions_v2_needs_the_library_for_patterns(
-    broker: fencepost.Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(patterns, "is_available", lambda: False)
-    reply = client.call(ApiKey.API_VERSIONS, 4, plain_request(ApiKey.API_VERSIONS))
-    (shown,) = (row for row in reply.api_keys if row.api_key == ApiKey.LIST_TRANSACTIONS)
-    assert (shown.min_version, shown.max_version) == (0, 1)
-    assert client.call(ApiKey.LIST_TRANSACTIONS, 1, plain_request(ApiKey.LIST_TRANSACTIONS))
-    client.send(ApiKey.LIST_TRANSACTIONS, 2, plain_request(ApiKey.LIST_TRANSACTIONS))
-    assert client.is_closed_by_broker()
+    request = plain_request(ApiKey.LIST_TRANSACTIONS)
+    # A fresh broker: one that has served v2 before keeps its route.
+    with fencepost.Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        reply = client.call(ApiKey.API_VERSIONS, 4, plain_request(ApiKey.API_VERSIONS))
+        (shown,) = (row for row in reply.api_keys if row.api_key == ApiKey.LIST_TRANSACTIONS)
+        assert (shown.min_version, shown.max_version) == (0, 1)
+        assert client.call(ApiKey.LIST_TRANSACTIONS, 1, request)
+        client.send(ApiKey.LIST_TRANSACTIONS, 2, request)
+        assert client.is_closed_by_broker()
