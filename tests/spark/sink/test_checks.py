@@ -132,10 +132,15 @@ class FakeStore(LedgerStore):
     """A ledger as it is now and once settled, and the state of the transactional id."""
 
     def __init__(
-        self, now: LedgerEntry | None, settled: LedgerEntry | None = None, state: str = ""
+        self,
+        now: LedgerEntry | None,
+        settled: LedgerEntry | None = None,
+        state: str = "",
+        undecided: tuple[LedgerEntry | None, ...] = (),
     ) -> None:
         super().__init__(read_settings("localhost:9092", {}).client, "id")
         self._now, self._settled, self._state = now, settled, state
+        self._undecided = undecided
 
     @property
     def wait_seconds(self) -> float:
@@ -146,7 +151,7 @@ class FakeStore(LedgerStore):
         if entry == OFFSETS_UNSETTLED:
             raise RetriesExhausted("OffsetFetch", 60_000, "UNSTABLE_OFFSET_COMMIT")
         if entry == UNSETTLED:
-            return LedgerView(PLACE, self._now, is_settled=False)
+            return LedgerView(PLACE, self._now, is_settled=False, undecided=self._undecided)
         return LedgerView(None if entry is None else PLACE, entry)
 
     def state_of_id(self) -> str | None:
@@ -167,6 +172,12 @@ OFFSETS_UNSETTLED = LedgerEntry("somebody of an older version", 0)
             4,
             "in the topics is 8, which is newer",
         ),
+        # The other query is in the middle of a batch: refused whichever way that ends.
+        (
+            FakeStore(LedgerEntry("p", 3), UNSETTLED, undecided=(LedgerEntry("p", 4),)),
+            0,
+            "belongs to query p",
+        ),
         (FakeStore(None, None), 4, "has no ledger of this transactional_id"),
         (FakeStore(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
     ],
@@ -185,6 +196,9 @@ def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
         (FakeStore(LedgerEntry("p", 3), LedgerEntry("q", 0)), 1),
         (FakeStore(None, LedgerEntry("q", 3)), 4),
         (FakeStore(None, LedgerEntry("q", 0), "PrepareCommit"), 0),
+        # Our own batch, or a tombstone, may turn out to be committed.
+        (FakeStore(LedgerEntry("p", 3), UNSETTLED, undecided=(LedgerEntry("q", 0),)), 1),
+        (FakeStore(LedgerEntry("p", 3), UNSETTLED, undecided=(None,)), 0),
         # A driver died with an entry in its open transaction, which the fence will end.
         (FakeStore(LedgerEntry("p", 3), UNSETTLED), 0),
         (FakeStore(LedgerEntry("p", 3), OFFSETS_UNSETTLED), 0),

@@ -122,8 +122,9 @@ def check_ledger(
 ) -> None:
     """Refuses before the fence what the ledger refuses anyway, to spare the owner of the id.
 
-    A committed transaction whose markers are not written yet may still change the ledger, so only a
-    settled ledger refuses.
+    A transaction without markers may still change the ledger. So it refuses once the ledger is
+    settled, or if it would refuse whichever way the open transaction ends: the owner of the id
+    is in the middle of a batch then, and goes on.
     """
 
     def decide(view: LedgerView) -> Decision:
@@ -131,26 +132,33 @@ def check_ledger(
 
     view = store.peek(batch.query_id, stable=False)
     if decide(view).verdict is Verdict.REFUSE:
-        settled = _settled_view(store, transactional_id, batch)
-        if settled is None:
+        latest = _settled_view(store, transactional_id, batch)
+        if latest is None:
             return
-        view = settled
-        decision = decide(view)
-        if decision.verdict is Verdict.REFUSE:
-            raise refusal_of(transactional_id, decision)
+        view = latest
+        if not view.is_settled and not view.undecided:
+            return
+        ends = [decide(view._replace(entry=entry)) for entry in (view.entry, *view.undecided)]
+        if all(decision.verdict is Verdict.REFUSE for decision in ends):
+            raise refusal_of(transactional_id, ends[0])
+        if not view.is_settled:
+            return
     is_first = batch.batch_id == 0 or overrides.may_skip
     if view.entry is None and is_first and not overrides.adopt:
         _refuse_lost_ledger(store, transactional_id, batch)
 
 
 def _settled_view(store: LedgerStore, transactional_id: str, batch: Batch) -> LedgerView | None:
-    """The ledger when no transaction of the id is open; None if one stays open for too long."""
+    """The ledger once no transaction of the id is open, or as it is if one stays open for too long.
+
+    None if the group's offsets stay unstable.
+    """
     deadline = time.monotonic() + store.wait_seconds
     try:
         while not (view := store.peek(batch.query_id, stable=True)).is_settled:
             if time.monotonic() >= deadline:
                 log.info("the last ledger record of %r is in an open transaction", transactional_id)
-                return None
+                return view
             time.sleep(SETTLING_SECONDS)
     except RetriesExhausted as problem:
         # A producer died in the middle of a transaction. The fence ends it, and the ledger is read
@@ -165,7 +173,7 @@ def _refuse_lost_ledger(store: LedgerStore, transactional_id: str, batch: Batch)
     if store.state_of_id() not in _COMMITTED:
         return
     view = _settled_view(store, transactional_id, batch)
-    if view is not None and view.entry is None:
+    if view is not None and view.is_settled and view.entry is None:
         raise SinkRefused(
             f"transactional_id {transactional_id!r}: the cluster has seen a committed transaction "
             "of this id, but has no ledger of it: the record or its topic was deleted, "

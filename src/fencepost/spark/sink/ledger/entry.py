@@ -82,6 +82,8 @@ class LedgerView(NamedTuple):
     legacy: LegacyLedger | None = None
     is_settled: bool = True
     """False if a record has no marker, so its transaction may be open."""
+    undecided: tuple[LedgerEntry | None, ...] = ()
+    """The entries of those records; None for a tombstone."""
 
 
 def group_of(transactional_id: str) -> str:

@@ -266,9 +266,10 @@ def read_view(
     committed = cluster.offset_fetch(group_of(transactional_id), require_stable=stable)
     legacy = read_legacy(committed, query_id)
     newest = newest_of(found.committed)
+    undecided = tuple(None if each.value is None else _decode(each) for each in found.undecided)
     if newest is not None:
-        return LedgerView(newest[0].place, newest[1], legacy, not found.undecided)
-    return LedgerView(None, legacy.entry if legacy else None, legacy, not found.undecided)
+        return LedgerView(newest[0].place, newest[1], legacy, not undecided, undecided)
+    return LedgerView(None, legacy.entry if legacy else None, legacy, not undecided, undecided)
 
 
 def newest_of(records: Iterable[FoundRecord]) -> tuple[FoundRecord, LedgerEntry] | None:

@@ -106,7 +106,7 @@ class LedgerStore:
         # what we have read.
         if not view.is_settled and not producer.is_owner():
             raise producer.fenced(_THE_LEDGER_TELLS)
-        return view._replace(is_settled=True)
+        return view._replace(is_settled=True, undecided=())
 
     def _read(self, query_id: str, *, fenced: bool, stable: bool) -> LedgerView:
         # A broker with stale metadata, without the topic or a partition, does not mean that there
