@@ -579,8 +579,13 @@ def page(tests: Sequence[Shown]) -> Iterator[str]:
     """The lines of docs/cases.md."""
     yield "# What is shown by which test"
     yield ""
-    yield "Apache Kafka's transactions in 90 cases, each with the tests that have its number in their"
-    yield "names; cases of fetch, groups and Spark; and the bugs that Kafka and others had. Written by"
+    yield (
+        "Apache Kafka's transactions in 90 cases, each with the tests that have its number in their"
+    )
+    yield (
+        "names; cases of fetch, groups and Spark; and the bugs that Kafka and others had. "
+        "Written by"
+    )
     yield "`python -m tools.list_cases`; a test fails if a case has no test."
     for title, cases in CASES.items():
         yield from ("", f"## {title}", "", "| case | what | shown by |", "|---|---|---|")

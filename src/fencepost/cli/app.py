@@ -1,4 +1,7 @@
-"""The typer app: all commands. `main` runs `serve` without importing this; it is here for the help."""
+"""The typer app: all commands.
+
+`main` runs `serve` without importing this; it is here for the help.
+"""
 
 from __future__ import annotations
 

@@ -102,7 +102,8 @@ def _run(options: DemoOptions) -> History:
     try:
         with display(clock) as shown:
             shown.say(
-                f"seed {options.seed}: {options.settlements:,} settlements, {options.kills} x kill -9"
+                f"seed {options.seed}: {options.settlements:,} settlements, {options.kills} x "
+                "kill -9"
             )
             return run_demo(options, shown, clock)
     except Interrupted:

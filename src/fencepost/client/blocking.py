@@ -56,7 +56,10 @@ T = TypeVar("T")
 
 
 def connect(bootstrap_servers: str, options: Mapping[str, Any] | None = None) -> Cluster:
-    """Returns a client of the cluster behind these brokers. It sends nothing before the first call."""
+    """Returns a client of the cluster behind these brokers.
+
+    It sends nothing before the first call.
+    """
     return Cluster(read_options(bootstrap_servers, options))
 
 
@@ -116,7 +119,10 @@ class Cluster:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> ProducerIdentity:
-        """Gets a new epoch for this id. This ends its open transaction and fences earlier producers."""
+        """Gets a new epoch for this id.
+
+        This ends its open transaction and fences earlier producers.
+        """
         return self.run(
             transactions.init_producer_id(
                 self._core,
@@ -242,7 +248,10 @@ class Cluster:
         *,
         require_stable: bool = True,
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Returns a group's committed offsets. With `require_stable`, waits for open transactions."""
+        """Returns a group's committed offsets.
+
+        With `require_stable`, waits for open transactions.
+        """
         return self.run(
             groups.offset_fetch(self._core, group, partitions, require_stable=require_stable)
         )
@@ -445,7 +454,10 @@ class TransactionalWriter:
         return self._cluster.begin(pump(self._core, self._writer, 0))
 
     def close(self) -> None:
-        """Drops what is not acknowledged. It may still arrive: abort the transaction or fence it."""
+        """Drops what is not acknowledged.
+
+        It may still arrive: abort the transaction or fence it.
+        """
         self._network.forget(tuple(self._writer.shipments))
         self._writer.shipments.clear()
 

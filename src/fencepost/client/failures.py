@@ -1,8 +1,8 @@
 """The client's exceptions. Every message says what to do.
 
-`Refused`: a broker refused the request, and the request had no effect. `RetriesExhausted`: no broker
-accepted or refused it in time. `UnknownOutcome`, which a caller of `end_txn` must handle: the
-transaction may or may not have been committed, and only the cluster can tell.
+`Refused`: a broker refused the request, and the request had no effect. `RetriesExhausted`: no
+broker accepted or refused it in time. `UnknownOutcome`, which a caller of `end_txn` must handle:
+the transaction may or may not have been committed, and only the cluster can tell.
 """
 
 # ruff: noqa: N818

@@ -1,7 +1,8 @@
 """SASL client exchanges: PLAIN and SCRAM (RFC 5802), as Kafka uses them.
 
-An exchange is a state machine without I/O: `first()` returns the first message, `respond(challenge)`
-the answer to each message of the broker, or None at the end. SaslAuthenticate carries the bytes.
+An exchange is a state machine without I/O: `first()` returns the first message,
+`respond(challenge)` the answer to each message of the broker, or None at the end. SaslAuthenticate
+carries the bytes.
 
 SCRAM authenticates both sides: the client's proof needs the password, and the broker signs its last
 message with a key that only a server with this user's verifier has. A wrong signature means that

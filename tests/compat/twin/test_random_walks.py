@@ -1,4 +1,4 @@
-"""Goal: whatever two producers do, sane or not, and in whatever mixture of the two protocols, Apache Kafka answers as we do.
+"""Two producers do anything, in any mixture of the two protocols: Apache Kafka answers as we do.
 
 Method: twin runs (see the package's docstring). The rng choose every request, with identities that
 are, were or never will be the producer's. They are cast alike for both brokers; a choice depends on

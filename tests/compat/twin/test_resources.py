@@ -1,4 +1,4 @@
-"""Goal: ACLs, quotas, the quorum, and the settings of groups, client metrics and loggers are answered as by Apache Kafka.
+"""ACLs, quotas, the quorum, settings of groups, client metrics and loggers: the same answers.
 
 Method: twin runs (see the package's docstring) against an Apache Kafka without an authorizer.
 """

@@ -1,4 +1,4 @@
-"""Goal: `fencepost txn` shows on Apache Kafka what it shows here: it speaks the wire, and reads the log that both write.
+"""`fencepost txn` shows the same on Apache Kafka and on fencepost.
 
 Method: twin runs (see the package's docstring); the command runs in this process, against either
         broker.

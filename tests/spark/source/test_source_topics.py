@@ -101,10 +101,9 @@ class Engine:
     def run_planned(self, between: Callable[[], None] = lambda: None) -> list[str]:
         """The rows of the last batch in the checkpoint; `between` happens after planning, before reading."""
         assert self.reader is not None
-        if len(self.offsets) > 1:
-            start = json.loads(self.offsets[-2])
-        else:
-            start = self.reader.initialOffset()
+        start = (
+            json.loads(self.offsets[-2]) if len(self.offsets) > 1 else self.reader.initialOffset()
+        )
         tasks = self.reader.partitions(start, json.loads(self.offsets[-1]))
         between()
         found = [

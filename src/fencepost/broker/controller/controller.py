@@ -87,7 +87,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FEATURES: Final[Mapping[str, int]] = {"metadata.version": 29, "transaction.version": 2}
-"""The features of a new cluster; 29 is the metadata version of Kafka 4.2, whose records we write."""
+"""The features of a new cluster; 29 is the metadata version of Kafka 4.2, whose records we
+write."""
 
 DECIDED_AT_ONCE: Final = 1_000
 """Records that are decided and written in one turn of the loop, at about 6 microseconds each."""

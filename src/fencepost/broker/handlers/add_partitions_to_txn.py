@@ -4,8 +4,8 @@ Behaviour: adds partitions to a transaction before the producer writes to them. 
            exist or may not be written, none is added (OPERATION_NOT_ATTEMPTED for the others).
            Answers once the record is durable. With verifyOnly, a broker checks whether partitions
            were added, which changes nothing.
-Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several transactions at once, from brokers only (KIP-890); v5
-           TRANSACTION_ABORTABLE.
+Versions:  v2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before that (KIP-588); v3 flexible; v4 several
+           transactions at once, from brokers only (KIP-890); v5 TRANSACTION_ABORTABLE.
 Errors:    CLUSTER_AUTHORIZATION_FAILED (v4 up, of the whole reply); per partition
            TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED (internal topics too),
            UNKNOWN_TOPIC_OR_PARTITION, OPERATION_NOT_ATTEMPTED, INVALID_REQUEST,

@@ -148,10 +148,11 @@ def _answer(
     request: MetadataRequest, context: Context, failed: dict[str, ErrorCode]
 ) -> MetadataResponse:
     node = context.node
-    if request.topics is None:
-        topics = _all_topics(context)
-    else:
-        topics = _named_topics(request.topics, context, failed)
+    topics = (
+        _all_topics(context)
+        if request.topics is None
+        else _named_topics(request.topics, context, failed)
+    )
     if request.include_topic_authorized_operations:
         topics = [_with_operations(topic, context) for topic in topics]
     operations = NOT_REQUESTED

@@ -1,8 +1,9 @@
 """Warns when an open transaction stops a query of committed data, and says whose it is.
 
 A reader of committed data sees nothing behind the first open transaction of a partition. Spark
-shows a query without input, and no reason. So when the end of a partition has not moved for a while,
-we check whether records wait behind it, and look up the oldest open transaction of the partition.
+shows a query without input, and no reason. So when the end of a partition has not moved for a
+while, we check whether records wait behind it, and look up the oldest open transaction of the
+partition.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """`spark.readStream.format("fencepost")`: topics as they grow.
 
-Theory of operation. Spark stores the end offsets of every batch in its checkpoint before it runs the
-batch, and only calls us to plan it. Two things are special:
+Theory of operation. Spark stores the end offsets of every batch in its checkpoint before it runs
+the batch, and only calls us to plan it. Two things are special:
 
-- For the first batch there is no earlier end, so Spark calls `initialOffset`. After a crash it calls
-  it again, when "latest" may have moved. So the end offsets of the first batch contain their start
-  ("@start"), and a second plan of that batch uses it. A start that comes from `initialOffset` is
-  marked ("@initial").
+- For the first batch there is no earlier end, so Spark calls `initialOffset`. After a crash it
+  calls it again, when "latest" may have moved. So the end offsets of the first batch contain their
+  start ("@start"), and a second plan of that batch uses it. A start that comes from `initialOffset`
+  is marked ("@initial").
 - Spark compares offsets as text. If nothing has changed, the very same mapping is returned.
 
 From the second batch on, Spark's own source can continue a checkpoint of ours, and ours one of its.
@@ -15,9 +15,9 @@ In the first batch that source stores its start in a file that Python sources ca
 A topic may be deleted and another created with its name, where the offsets mean nothing. So the
 offsets contain topic ids (see `offsets.py`), and the tasks fetch by id. A topic with another id is
 lost data; with failOnDataLoss=false its new records are read from the first one on. A partition
-that was read and is missing now, or that the options no longer name, stays in the offsets as "gone".
-If it comes back with the same id, because a broker did not have it for a while or the options name
-it again, nothing is read twice.
+that was read and is missing now, or that the options no longer name, stays in the offsets as
+"gone". If it comes back with the same id, because a broker did not have it for a while or the
+options name it again, nothing is read twice.
 
 The reader runs in a separate Python process for the whole query. `read` runs in other processes, on
 a copy that was made at the start and never updated.

@@ -5,14 +5,14 @@
 
 All tasks must run at once, as a barrier stage. So the rows must have no more partitions than there
 are slots. Compared with the shuffle this saves a stage, and two of the three times that every byte
-passes between the JVM and Python. The rules are the same: one writer per topic-partition, and counts
-that the driver compares.
+passes between the JVM and Python. The rules are the same: one writer per topic-partition, and
+counts that the driver compares.
 
-Several threads share the work of a task. Spark's thread reads rows, packs them, and sends batches to
-other tasks. The threads of `exchange.py` receive batches and acknowledgements from other tasks. Only
-the thread of `delivery_thread.py` talks to the brokers. Waiting is never circular: sending, and
-memory lent to a peer (`arena.py`), wait for the peer's delivery thread, and a delivery thread waits
-for brokers only.
+Several threads share the work of a task. Spark's thread reads rows, packs them, and sends batches
+to other tasks. The threads of `exchange.py` receive batches and acknowledgements from other tasks.
+Only the thread of `delivery_thread.py` talks to the brokers. Waiting is never circular: sending,
+and memory lent to a peer (`arena.py`), wait for the peer's delivery thread, and a delivery thread
+waits for brokers only.
 
 The length of a partition's first batch depends on its writer (`delivery.py`). Any task's batch may
 arrive first, so each task cuts its first batch for a partition to that length.

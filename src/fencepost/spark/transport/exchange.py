@@ -13,8 +13,8 @@ carries frames:
     END     the last frame
 
 A task of the same machine can map the arena of its peer. Then only LENT frames travel. With two
-tasks that saves half of all bytes, which would cost as much as sending them to a broker. Answers are
-eight bytes each: ACCEPTED, or the position of a batch that is no longer needed.
+tasks that saves half of all bytes, which would cost as much as sending them to a broker. Answers
+are eight bytes each: ACCEPTED, or the position of a batch that is no longer needed.
 
 A connection that breaks before its end fails the task, and with it the job.
 """

@@ -97,7 +97,8 @@ class ColumnPacker:
 
     def _check_sizes(self, keys: Column, values: Column) -> None:
         sizes = np.diff(keys.offsets) + np.diff(values.offsets)
-        # max and not argmax, which releases the GIL even for a few numbers and waits to get it back.
+        # max and not argmax, which releases the GIL even for a few numbers and waits to get it
+        # back.
         largest = int(sizes.max()) + RECORD_OVERHEAD_BYTES
         self._placement.check_size(largest, lambda: _key(keys, int(sizes.argmax())))
 

@@ -44,7 +44,10 @@ class Regions:
         return self.arena.memory[: self._count * self.region_bytes]
 
     def take(self) -> int:
-        """A free region; waits for one. The last one given back, whose memory is warm, comes first."""
+        """A free region; waits for one.
+
+        The last one given back, whose memory is warm, comes first.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._free or self._failure)
             if self._failure is not None:

@@ -9,8 +9,8 @@
                                                                  too many attempts
     fatal        everything else                                 abort if possible, close, report
 
-A failed commit is never followed by an abort: after a retriable error its outcome is unknown. If the
-commit cannot be completed, this instance ends. The next instance's `init_transactions` ends the
+A failed commit is never followed by an abort: after a retriable error its outcome is unknown. If
+the commit cannot be completed, this instance ends. The next instance's `init_transactions` ends the
 transaction, and the committed offsets show whether these settlements are done.
 """
 

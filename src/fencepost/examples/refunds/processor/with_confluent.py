@@ -122,7 +122,8 @@ class ConfluentKafka:
         if not self._closed:
             self._closed = True
             self._consumer.close()
-            # Producer.close would abort the transaction. The next instance or the timeout does that.
+            # Producer.close would abort the transaction. The next instance or the timeout does
+            # that.
             self._producer.purge()
 
 

@@ -2,8 +2,8 @@
 
     settlements --Spark--> refunds-emitted, refund-audit --loader--> Parquet
 
-The pipeline decides every settlement once. The audit topic gets one row for it, and the refund topic
-one more if it is approved. Both rows and the offsets of their settlements are in one Kafka
+The pipeline decides every settlement once. The audit topic gets one row for it, and the refund
+topic one more if it is approved. Both rows and the offsets of their settlements are in one Kafka
 transaction per micro-batch, so a reader of committed data sees a refund and its audit row together
 and once, whatever is killed and when.
 

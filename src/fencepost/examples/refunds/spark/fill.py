@@ -1,6 +1,7 @@
 """Creates the topics of the pipeline and writes settlements to the first one.
 
-    python -m fencepost.examples.refunds.spark.fill --bootstrap-servers localhost:9092 --settlements 1000
+    python -m fencepost.examples.refunds.spark.fill --bootstrap-servers localhost:9092 --settlements
+    1000
 
 Settlements are the same on every run. An existing topic is an error, because its records would
 count too.

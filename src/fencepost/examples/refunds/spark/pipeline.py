@@ -1,7 +1,7 @@
 """The query: settlements in, refunds and audit rows out, in one transaction per batch.
 
-    python -m fencepost.examples.refunds.spark.pipeline --bootstrap-servers localhost:9092 --checkpoint
-    /tmp/refunds
+    python -m fencepost.examples.refunds.spark.pipeline --bootstrap-servers localhost:9092
+    --checkpoint /tmp/refunds
 
 Without --follow it ends when it has read everything.
 """

@@ -27,7 +27,8 @@ def make_session(name: str, master: str = "local[2]") -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.bindAddress", LOOPBACK)
         .config("spark.driver.host", LOOPBACK)
-        # After an executor is lost, the write stage checks for free cores again after 1 s, not 15 s.
+        # After an executor is lost, the write stage checks for free cores again after 1 s, not 15
+        # s.
         .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
         .getOrCreate()
     )

@@ -20,8 +20,8 @@ Offsets mean nothing on another topic of the same name. A group's commits carry 
 this module compares them: with those that the batch was planned with, or else with those of the
 previous entry. The offsets of a replaced or deleted topic are left out. On the quick route the ids
 are requested in parallel with the commit; if they differ, the attempt is aborted, and from then on
-this run requests them first (`checks_ids_first`). A topic that is replaced between the request and the
-commit is not detected.
+this run requests them first (`checks_ids_first`). A topic that is replaced between the request and
+the commit is not detected.
 """
 
 from __future__ import annotations
