@@ -4,13 +4,19 @@ At the top of the room is what every request passes:
 
     process.py           a broker as a process: settings, lock, signals, loop
     node.py              the composition root: one broker, built from its parts
-    server.py            the listening socket; connections take turns and share memory
-    connection.py        one client: frames in, replies out, in order, with bounded memory
-    dispatch.py          frame -> handler -> reply; the trace and injected faults hook in here
+    runtime.py           clock, disk, timers and durability, as the services get them
+    server.py            the listener, and the order in which connections are served
+    connection.py        one connection: frames in, replies out, in order
+    memory.py            the memory budget that all connections share
+    dispatch.py          frame -> handler -> reply; trace.py and faults.py hook in here
+    context.py           what a handler knows of a request besides its body
+    authorization.py     the authorizer, and the operations that replies list
     handlers/            one module per API: check, call a service, reply
     waiting.py           replies that are not ready yet, and the long polls of Fetch
-    local_partitions.py  the partitions that this process leads: registry, syncs, waking of long polls
     turns.py             long work in slices, one per turn of the loop
+    batch_opener.py      large batches for compacted topics, opened in slices
+    local_partitions.py  the partitions that this process leads: registry, syncs, long polls
+    log_loader.py        the log of a coordinator, read over several turns
     housekeeping.py      retention, compaction, expiry and checkpoints, when nobody asks
 
 The services that the handlers call have a folder each:
