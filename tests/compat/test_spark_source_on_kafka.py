@@ -26,7 +26,7 @@ def test_the_source_reads_apache_kafka(apache_kafka: Side, tmp_path: Path, name:
     pytest.importorskip("pyspark", reason="the spark extra is not installed")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     ended = subprocess.run(
-        [*command, f"--basetemp={tmp_path / 'inner'}", f"tests/spark/{name}.py"],
+        [*command, f"--basetemp={tmp_path / 'inner'}", f"tests/spark/source/{name}.py"],
         cwd=ROOT,
         env=os.environ | {"FENCEPOST_TEST_BOOTSTRAP": apache_kafka.bootstrap_servers},
         capture_output=True,

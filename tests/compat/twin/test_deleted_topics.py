@@ -134,15 +134,15 @@ def test_a_topic_is_made_again_while_its_deletion_is_under_way(twins: Twins) -> 
 
 def test_offsets_of_a_topic_that_is_gone_are_gone(twins: Twins) -> None:
     def script(talk: Talk) -> None:
-        for topic in ("left", "kept"):
+        for topic in ("left", "retained"):
             talk.topic(topic)
-        talk.ask("committed", commit("bereft", {("left", 0): 5, ("kept", 0): 6}))
+        talk.ask("committed", commit("bereft", {("left", 0): 5, ("retained", 0): 6}))
         producer = start(talk, "bereft")
-        for topic, value in (("left", 7), ("kept", 8)):
+        for topic, value in (("left", 7), ("retained", 8)):
             ask = commit_offsets(producer, "bereft-txn", {(topic, 0): value})
             talk.ask(f"{topic} in a transaction", ask, TV2.txn_offset_commit)
         finish(talk, producer, TV2, commit=True)
-        ask = commit_offsets(producer, "bereft-open", {("left", 0): 9, ("kept", 0): 9})
+        ask = commit_offsets(producer, "bereft-open", {("left", 0): 9, ("retained", 0): 9})
         talk.ask("held by a transaction", ask, TV2.txn_offset_commit)
         remove(talk, "left")
         for moment in ("gone", "made again"):
