@@ -156,12 +156,18 @@ def test_a_forked_process_that_lives_on_does_not_keep_the_port_the_folder_or_a_c
         with socket.create_connection((host, int(port)), timeout=30) as idle:
             client.metadata()  # By now the broker has accepted the idle one too.
             end, held = os.pipe()
+            forked, child = os.pipe()
             process = os.fork()
             if process == 0:
                 os.close(held)
+                os.write(child, b".")
                 os.read(end, 1)
                 os._exit(0)
             os.close(end)
+            # Until the child has run, it holds copies of everything.
+            assert os.read(forked, 1) == b"."
+            os.close(forked)
+            os.close(child)
             broker.restart()
             assert idle.recv(1) == b"", "the connection was ended with the broker"
             assert client.metadata().brokers

@@ -317,7 +317,8 @@ class Broker:
         if node is not None:
             found += node.descriptors()
         for descriptor in found:
-            os.dup2(nothing, descriptor, inheritable=False)
+            with contextlib.suppress(OSError):  # The loop's thread may have been closing it.
+                os.dup2(nothing, descriptor, inheritable=False)
 
 
 _running: Final[set[Broker]] = set()
@@ -328,7 +329,9 @@ def _replace_descriptors_in_child() -> None:
         return
     nothing = os.open(os.devnull, os.O_RDWR)
     for broker in list(_running):
-        broker.replace_descriptors(nothing)
+        # The loop's thread stopped anywhere: one broker's state must not keep the others' ports.
+        with contextlib.suppress(Exception):
+            broker.replace_descriptors(nothing)
     os.close(nothing)
 
 

@@ -191,7 +191,7 @@ def test_a_metadata_log_that_is_shorter_than_it_was_refuses_the_start() -> None:
         spoiled: dict[str, Any] = {METADATA: stage.disk.read_file(METADATA)}
         stage.disk.write_file(METADATA, spoiled[METADATA][:keep], sync=True)
         before = content(stage)
-        with pytest.raises(StorageError, match="was on the disk up to"):
+        with pytest.raises(StorageError, match="was on disk up to"):
             stage.again()
         assert content(stage) == before
         stage.disk.write_file(METADATA, spoiled[METADATA], sync=True)
