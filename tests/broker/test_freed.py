@@ -217,6 +217,7 @@ def test_finished_work_leaves_no_cycles(durability: str) -> None:
 
 @pytest.mark.usefixtures("without_collector")
 def test_connections_that_end_need_no_garbage_collector() -> None:
+    others = count()["Connection"]  # Those of brokers that other tests of this process share.
     with Broker() as broker:
         for number in range(10):
             with RawClient(broker.bootstrap_servers) as client:
@@ -224,6 +225,6 @@ def test_connections_that_end_need_no_garbage_collector() -> None:
                 if number % 2:  # Some leave while their reply is awaited.
                     client.send(ApiKey.METADATA, 12, MetadataRequest(topics=None))
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while count()["Connection"] and time.monotonic() < deadline:
+        while count()["Connection"] > others and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert count()["Connection"] == 0
+        assert count()["Connection"] <= others
