@@ -243,12 +243,12 @@ LACKING = {
     "to see the topic of the ledger": (
         ["--topic", "{target}-ledger"],
         [],
-        r"may not use the ledger's topic '{target}-ledger': grant READ, WRITE and DESCRIBE on it",
+        r"may not use the ledger topic '{target}-ledger': grant READ, WRITE and DESCRIBE on it",
     ),
     "to write to the topic of the ledger": (
         ["--topic", "{target}-ledger"],
         ["--topic", "{target}-ledger"],
-        r"may not use the ledger's topic '{target}-ledger': grant READ, WRITE and DESCRIBE on it",
+        r"may not use the ledger topic '{target}-ledger': grant READ, WRITE and DESCRIBE on it",
     ),
     "to use the group of the sink": (
         ["--group", "fencepost-{target}"],
