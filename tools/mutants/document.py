@@ -18,7 +18,8 @@ a step of continuous integration (`.ci/run`), after `make test`. `make mutants O
 whose name or file contains the word. If you change a line in which a bug is planted, update its
 entry in the list.
 
-On 2026-11-16 a run of 137 of them took 3.3 minutes on two idle cores. `make mutants DOCS=1` writes this page.
+On 2026-11-16 a run of 137 of them took 3.3 minutes on two cores, with other tests running.
+`make mutants DOCS=1` writes this page.
 """
 
 
