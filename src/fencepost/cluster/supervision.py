@@ -1,0 +1,273 @@
+"""When broker processes are started, killed and given up: the parent's rules, without a process.
+
+Theory of operation
+-------------------
+The parent reports what happens (a process started, answered, ended) and what time it is. Each
+method returns the actions that follow, and the parent carries them out. So these rules can be tested
+without processes and without waiting.
+
+    state     the process                                 leads partitions
+    STARTING  runs, and loads what it will lead           those that it led before
+    SERVING   answers heartbeats and clients              yes
+    STOPPING  was asked to stop                           until it has handed them over
+    KILLED    got SIGKILL, but the kernel still has it    nobody does, until it is reaped
+    DEAD      does not exist                              others do
+
+A process that has been silent for the session timeout is killed. Only when it has been reaped may
+others lead its partitions (`Failover`): a process that does not exist cannot write. If the kernel
+does not let it die, its partitions have no leader (`Suspend`).
+
+A dead process is started again after a pause, which doubles each time the process dies early.
+A process that an operator killed stays dead until the operator restarts it.
+
+If the parent itself stood still (Ctrl-Z, a paused container), silence proves nothing: the
+brokers may have stood still as well, or their heartbeats are still unread. Every deadline then
+begins again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+HEARTBEAT_MS: Final = 500
+"""How often a broker reports to the parent, and the parent looks for silence."""
+
+STOOD_STILL_MS: Final = 1_500
+"""A gap between two looks from which on the parent must have stood still itself."""
+
+REAP_MS: Final = 1_000
+"""How long a killed process may take to end before its partitions lose their leader."""
+
+FIRST_PAUSE_MS: Final = 1_000
+LONGEST_PAUSE_MS: Final = 30_000
+
+STABLE_MS: Final = 60_000
+"""A process that served this long did not die early: the pause before its restart is short."""
+
+
+class ProcessState(Enum):
+    """The state of one broker process."""
+
+    STARTING = "starting"
+    """It runs, and does not serve clients yet."""
+    SERVING = "serving"
+    """It serves clients."""
+    STOPPING = "stopping"
+    """It was asked to stop."""
+    KILLED = "killed"
+    """It got SIGKILL and has not been reaped."""
+    DEAD = "dead"
+    """There is no process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a process for this broker."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Send SIGKILL to the broker's process."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Ask the broker's process to stop cleanly."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """The broker's partitions have no leader until its process is reaped."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """The broker's process is reaped: others may lead its partitions."""
+
+    broker_id: int
+
+
+Action = Start | Kill | Stop | Suspend | Failover
+
+
+class BrokerProcess:
+    """What the parent knows about one broker."""
+
+    __slots__ = (
+        "_pause_ms",
+        "broker_id",
+        "deadline_ms",
+        "is_held",
+        "is_suspended",
+        "restarts",
+        "serving_since_ms",
+        "state",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.state = ProcessState.DEAD
+        self.deadline_ms: int | None = None
+        """When silence ends in a kill, a kill in a suspension, or a pause in a restart."""
+        self.is_held = False
+        """Whether it stays dead until an operator restarts it."""
+        self.is_suspended = False
+        self.restarts = 0
+        self.serving_since_ms: int | None = None
+        self._pause_ms = FIRST_PAUSE_MS
+
+    def __repr__(self) -> str:
+        return f"BrokerProcess({self.broker_id}, {self.state.value})"
+
+    def next_pause_ms(self, now_ms: int) -> int:
+        """The pause before the next restart; it doubles while the process keeps dying early."""
+        served_since = self.serving_since_ms
+        if served_since is not None and now_ms - served_since >= STABLE_MS:
+            self._pause_ms = FIRST_PAUSE_MS
+        pause_ms = self._pause_ms
+        self._pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
+        return pause_ms
+
+
+class Supervision:
+    """The rules for all brokers of one parent."""
+
+    def __init__(self, broker_ids: list[int], *, session_timeout_ms: int, now_ms: int) -> None:
+        self.processes: Final = {each: BrokerProcess(each) for each in broker_ids}
+        self._session_timeout_ms = session_timeout_ms
+        self._looked_ms = now_ms
+        self._is_stopping = False
+
+    # -- what the parent wants ---------------------------------------------------------------------
+
+    def start_all(self) -> list[Action]:
+        """Starts every broker that has no process."""
+        return [action for each in self.processes.values() for action in self._start(each)]
+
+    def stop_all(self, now_ms: int, *, patience_ms: int) -> list[Action]:
+        """Asks every broker to stop, and starts none from now on."""
+        self._is_stopping = True
+        actions: list[Action] = []
+        for each in self.processes.values():
+            if each.state is ProcessState.DEAD:
+                each.deadline_ms = None
+            actions += self._stop(each, now_ms, patience_ms)
+        return actions
+
+    def stop(self, broker_id: int, now_ms: int, *, patience_ms: int) -> list[Action]:
+        """Asks one broker to stop; it is killed if it takes longer, and started again after that."""
+        return self._stop(self.processes[broker_id], now_ms, patience_ms)
+
+    def kill(self, broker_id: int, now_ms: int, *, hold: bool) -> list[Action]:
+        """Kills a broker; with `hold` it stays dead until `restart`."""
+        process = self.processes[broker_id]
+        process.is_held = hold or process.is_held
+        if process.state is ProcessState.DEAD:
+            if hold:
+                process.deadline_ms = None
+            return []
+        return self._kill(process, now_ms)
+
+    def restart(self, broker_id: int) -> list[Action]:
+        """Starts a broker that is dead, now; one that is about to die follows when it is reaped."""
+        process = self.processes[broker_id]
+        process.is_held = False
+        return self._start(process)
+
+    # -- what happened -----------------------------------------------------------------------------
+
+    def on_heartbeat(self, broker_id: int, now_ms: int) -> None:
+        """A broker has reported; while it stops, that does not extend its time."""
+        process = self.processes[broker_id]
+        if process.state in (ProcessState.STARTING, ProcessState.SERVING):
+            process.deadline_ms = now_ms + self._session_timeout_ms
+
+    def on_started(self, broker_id: int, now_ms: int) -> None:
+        """The process of a broker exists."""
+        process = self.processes[broker_id]
+        assert process.state is ProcessState.STARTING, f"{process} was not to be started"
+        process.deadline_ms = now_ms + self._session_timeout_ms
+
+    def on_serving(self, broker_id: int, now_ms: int) -> None:
+        """A broker serves clients."""
+        process = self.processes[broker_id]
+        if process.state is ProcessState.STARTING:
+            process.state = ProcessState.SERVING
+            process.serving_since_ms = now_ms
+            self.on_heartbeat(broker_id, now_ms)
+
+    def on_reaped(self, broker_id: int, now_ms: int) -> list[Action]:
+        """The process of a broker has ended and was waited for, whatever the reason."""
+        process = self.processes[broker_id]
+        assert process.state is not ProcessState.DEAD, f"{process} has no process to reap"
+        process.state = ProcessState.DEAD
+        process.is_suspended = False
+        process.deadline_ms = None
+        if not (self._is_stopping or process.is_held):
+            process.deadline_ms = now_ms + process.next_pause_ms(now_ms)
+        process.serving_since_ms = None
+        return [Failover(broker_id)]
+
+    def on_time(self, now_ms: int) -> list[Action]:
+        """Looks at every deadline; to be called every `HEARTBEAT_MS`."""
+        gap_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        if not 0 <= gap_ms < STOOD_STILL_MS:
+            self._restart_deadlines(now_ms, gap_ms)
+            return []
+        actions: list[Action] = []
+        for each in self.processes.values():
+            if each.deadline_ms is not None and now_ms >= each.deadline_ms:
+                actions += self._on_deadline(each, now_ms)
+        return actions
+
+    # -- rules -------------------------------------------------------------------------------------
+
+    def _restart_deadlines(self, now_ms: int, gap_ms: int) -> None:
+        for each in self.processes.values():
+            if each.deadline_ms is None:
+                continue
+            if each.state in (ProcessState.STARTING, ProcessState.SERVING):
+                each.deadline_ms = now_ms + self._session_timeout_ms
+            else:
+                each.deadline_ms += gap_ms
+
+    def _on_deadline(self, process: BrokerProcess, now_ms: int) -> list[Action]:
+        if process.state is ProcessState.DEAD:
+            return self._start(process)
+        if process.state is ProcessState.KILLED:
+            process.deadline_ms = None
+            process.is_suspended = True
+            return [Suspend(process.broker_id)]
+        return self._kill(process, now_ms)
+
+    def _start(self, process: BrokerProcess) -> list[Action]:
+        if process.state is not ProcessState.DEAD or process.is_held or self._is_stopping:
+            return []
+        process.state = ProcessState.STARTING
+        process.deadline_ms = None
+        process.restarts += 1
+        return [Start(process.broker_id)]
+
+    def _stop(self, process: BrokerProcess, now_ms: int, patience_ms: int) -> list[Action]:
+        if process.state not in (ProcessState.STARTING, ProcessState.SERVING):
+            return []
+        process.state = ProcessState.STOPPING
+        process.deadline_ms = now_ms + patience_ms
+        return [Stop(process.broker_id)]
+
+    def _kill(self, process: BrokerProcess, now_ms: int) -> list[Action]:
+        if process.state is ProcessState.KILLED:
+            return []
+        process.state = ProcessState.KILLED
+        process.deadline_ms = now_ms + REAP_MS
+        return [Kill(process.broker_id)]
