@@ -225,79 +225,82 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
                 "join, sync, heartbeat, leave; the leader assigns",
                 (
                     "test_members_join_and_each_gets_its_own_assignment",
-                    "test_only_the_leader_learns_who_is_in_the_group",
+                    "test_only_the_leader_receives_the_list_of_members",
                     "test_a_member_joins_syncs_beats_and_leaves",
                 ),
             ),
-            ("every request in every state", ("test_a_request_meets_a_group_in_a_state",)),
+            (
+                "every request in every state",
+                ("test_every_request_in_every_state_gets_kafkas_error",),
+            ),
             (
                 "a new member gets its id first (KIP-394)",
                 (
-                    "test_a_member_without_an_id_is_told_one_and_comes_back_with_it",
-                    "test_ids_are_not_handed_out_without_end",
+                    "test_a_member_without_an_id_is_given_one_and_joins_again_with_it",
+                    "test_the_number_of_member_ids_that_have_not_joined_is_bounded",
                 ),
             ),
             (
                 "static members (KIP-345) return without a rebalance, and fence their predecessor",
                 (
-                    "test_a_restarted_follower_gets_another_id_and_its_assignment_without_a_rebalance",
+                    "test_a_restarted_follower_gets_its_assignment_without_a_rebalance",
                     "test_the_old_process_of_an_instance_is_fenced",
                     "test_an_administrator_removes_static_members_by_their_instance",
                 ),
             ),
             (
                 "a returning leader may skip the assignment (KIP-814)",
-                ("test_a_restarted_leader_hears_the_members_and_that_it_need_not_assign",),
+                ("test_a_restarted_leader_gets_the_members_and_need_not_assign",),
             ),
             (
                 "the initial rebalance delay (KIP-134)",
                 (
                     "test_an_empty_group_waits_for_more_members_before_its_first_generation",
-                    "test_the_wait_ends_with_the_rebalance_timeout_however_many_come",
+                    "test_the_wait_ends_at_the_rebalance_timeout_however_many_join",
                 ),
             ),
             (
                 "cooperative rebalancing (KIP-429)",
-                ("test_a_cooperative_rebalance_is_two_generations_in_a_row",),
+                ("test_a_cooperative_rebalance_takes_two_generations",),
             ),
             (
                 "sessions, rebalance timeouts, and members that never sync",
                 (
                     "test_a_silent_member_is_removed_when_its_session_ends",
-                    "test_members_that_do_not_join_again_in_time_are_left_behind",
-                    "test_members_that_never_ask_for_their_assignment_are_removed",
+                    "test_members_that_do_not_rejoin_in_time_are_removed",
+                    "test_members_that_never_sync_are_removed",
                 ),
             ),
             (
                 "group.max.size (KIP-389)",
                 (
-                    "test_a_full_group_takes_nobody_else",
-                    "test_the_last_to_join_again_must_go_when_the_limit_was_lowered",
+                    "test_a_full_group_accepts_no_new_member",
+                    "test_after_the_size_limit_is_lowered_the_last_members_to_rejoin_are_refused",
                 ),
             ),
             (
                 "the protocol with the most votes is selected",
-                ("test_the_protocol_with_the_most_votes_among_the_shared_wins",),
+                ("test_the_protocol_with_the_most_votes_among_the_common_ones_is_chosen",),
             ),
             (
                 "offsets expire by offsets.retention.minutes (KIP-211)",
                 (
-                    "test_offsets_of_a_group_with_members_expire_since_the_last_one_left",
-                    "test_a_stable_group_loses_old_offsets_of_topics_that_it_no_longer_reads",
-                    "test_a_group_that_rebalances_loses_nothing",
+                    "test_the_retention_of_offsets_starts_when_the_last_member_leaves",
+                    "test_old_offsets_of_unsubscribed_topics_expire_in_a_stable_group",
+                    "test_no_offset_expires_during_a_rebalance",
                 ),
             ),
             (
                 "OffsetDelete and DeleteGroups (KIP-496, KIP-229)",
                 (
-                    "test_offsets_of_topics_that_a_member_reads_are_spared",
+                    "test_offsets_of_subscribed_topics_are_not_deleted",
                     "test_an_empty_group_is_deleted_with_its_offsets",
                 ),
             ),
             (
                 "offsets belong to a topic id, not to its name",
                 (
-                    "test_an_offset_of_a_deleted_topic_is_not_that_of_its_namesake",
+                    "test_an_offset_of_a_deleted_topic_is_not_used_for_a_recreated_topic",
                     "test_a_crash_at_any_call_of_a_topics_deletion_gives_its_offsets_to_no_other_topic",
                 ),
             ),
@@ -305,7 +308,7 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
                 "a restart, a compacted log and a loss of power lead to the same state",
                 (
                     "test_a_group_lives_on_in_the_next_process",
-                    "test_groups_are_those_of_the_log_whole_or_compacted",
+                    "test_groups_match_the_log_before_and_after_compaction",
                     "test_an_offset_that_was_acknowledged_never_goes_back",
                 ),
             ),
@@ -461,14 +464,14 @@ BUGS: Final[Mapping[str, Sequence[Bug]]] = MappingProxyType(
                 ("KAFKA-8335", "KAFKA-5490"),
                 "compaction that removed a producer's last sequence",
                 (),
-                ("test_the_last_batch_of_an_active_producer_stays_for_its_sequence",),
+                ("test_the_last_batch_of_an_active_producer_is_kept_for_its_sequence",),
             ),
             Bug(("KAFKA-7692",), "the wrap of sequences", (52,)),
             Bug(
                 ("KAFKA-12153",),
                 "offsets after a truncation",
                 (),
-                ("test_a_failed_append_leaves_the_producer_where_it_was",),
+                ("test_a_failed_append_does_not_change_the_state_of_its_producer",),
             ),
             Bug(("KAFKA-9892",), "snapshots that were torn", (67,)),
             Bug(("KAFKA-20031",), "a producer id given out twice"),

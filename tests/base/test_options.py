@@ -41,7 +41,7 @@ def test_fractions_and_booleans() -> None:
         parse_boolean("enable", "yes")
 
 
-def test_a_similar_name_is_suggested_in_its_own_spelling() -> None:
+def test_the_closest_known_name_is_suggested() -> None:
     known = ("startingOffsets", "endingOffsets")
     assert suggest("startingoffset", known) == "; did you mean startingOffsets?"
     assert suggest("linger.ms", known) == ""

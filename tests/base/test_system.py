@@ -1,4 +1,4 @@
-"""SystemFile, where it does more than pass a call to the system."""
+"""SystemFile where it does more than pass calls to the operating system."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def file(tmp_path: Path) -> Iterator[SystemFile]:
 
 
 @pytest.mark.parametrize(("position", "count"), [(0, 1), (0, 12288), (4095, 2), (5000, 7000)])
-def test_a_view_shows_the_bytes_from_any_position(
-    file: SystemFile, position: int, count: int
-) -> None:
+def test_a_view_may_start_at_any_position(file: SystemFile, position: int, count: int) -> None:
     assert bytes(file.view(position, count)) == PAGES[position : position + count]
 
 
@@ -42,7 +40,7 @@ def test_a_view_outlives_the_file_and_its_name(tmp_path: Path) -> None:
     assert bytes(view) == PAGES[100:8100]
 
 
-def test_a_mapping_ends_with_the_last_view_of_it(file: SystemFile) -> None:
+def test_a_mapping_is_released_with_its_last_view(file: SystemFile) -> None:
     before = Mapping.alive
     view = memoryview(file.view(0, 5000))
     part = view[10:20]
@@ -52,7 +50,7 @@ def test_a_mapping_ends_with_the_last_view_of_it(file: SystemFile) -> None:
     assert Mapping.alive == before
 
 
-def test_views_that_nobody_lets_go_become_copies(
+def test_above_the_limit_of_mappings_a_view_is_a_copy(
     file: SystemFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Mapping, "limit", Mapping.alive + 2)
@@ -61,7 +59,7 @@ def test_views_that_nobody_lets_go_become_copies(
     assert [bytes(view) for view in views] == [PAGES[start : start + 5000] for start in range(5)]
 
 
-def test_those_who_want_the_same_bytes_share_a_mapping(file: SystemFile) -> None:
+def test_views_of_the_same_bytes_share_a_mapping(file: SystemFile) -> None:
     before = Mapping.alive
     views = [memoryview(file.view(4100, 5000)) for _ in range(100)]
     assert Mapping.alive == before + 1
@@ -74,7 +72,7 @@ def test_those_who_want_the_same_bytes_share_a_mapping(file: SystemFile) -> None
     assert bytes(file.view(4100, 5000)) == PAGES[4100:9100]
 
 
-def test_a_large_part_of_a_log_is_read_as_it_lies_there(tmp_path: Path) -> None:
+def test_a_large_read_of_a_log_is_a_view_of_the_file(tmp_path: Path) -> None:
     log = Log.open(SystemDisk(), f"{tmp_path}/t-0", LogConfig(), now_ms=0, clean=False)
     written = [append(log, 3, size=30_000) for _ in range(10)]
     part = log.read(2, 500_000, upper_offset=log.log_end_offset)

@@ -19,7 +19,9 @@ def audit(disk: Disk, folder: str) -> list[SealedBatch]:
     sealed = bases[:-1] if may_lack else bases
     for suffix in (INDEX, TIME_INDEX):
         indexed = offsets_with(names, suffix)
-        assert [base for base in indexed if base in sealed] == sealed, f"all have their {suffix}"
+        assert [base for base in indexed if base in sealed] == sealed, (
+            f"every segment has its {suffix}"
+        )
     assert set(offsets_with(names, TXN_INDEX)) <= set(bases)
     assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
     batches: list[SealedBatch] = []
@@ -45,7 +47,7 @@ def audit_segment(disk: Disk, path: str, base: int) -> list[SealedBatch]:
         _audit_times(disk.read_file(path + TIME_INDEX), base, batches)
     if disk.exists(path + TXN_INDEX):
         for txn in decode_aborted_txns(disk.read_file(path + TXN_INDEX)):
-            assert base <= txn.last_offset < next_offset, "the marker lies in this segment"
+            assert base <= txn.last_offset < next_offset, "the marker is in this segment"
     return batches
 
 
@@ -57,7 +59,7 @@ def _audit_offsets(data: bytes, base: int, batches: list[SealedBatch]) -> None:
         position += batch.size_bytes
     previous = -1
     for offset, place in zip(*decode_offset_index(data), strict=True):
-        assert places.get(place) == offset + base, "an entry names the batch at its position"
+        assert places.get(place) == offset + base, "an entry points to its batch"
         assert offset > previous
         previous = offset
 
@@ -74,4 +76,4 @@ def _audit_times(data: bytes, base: int, batches: list[SealedBatch]) -> None:
         older = [b.max_timestamp for b in batches if b.last_offset <= offset + base]
         assert max(older) == timestamp, "nothing before the entry is newer"
     newest = max((b.max_timestamp for b in batches if b.record_count), default=-1)
-    assert newest == (entries[-1][0] if entries else -1), "the last entry is the newest time"
+    assert newest == (entries[-1][0] if entries else -1), "the last entry has the newest time"

@@ -24,7 +24,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 class SeededRandomness:
-    """Randomness with a seed."""
+    """Seeded randomness."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -97,7 +97,7 @@ def all_bytes(log: Log) -> bytes:
     while offset < log.log_end_offset:
         part = log.read(offset, 1 << 20, upper_offset=log.log_end_offset)
         parts.append(bytes(part.data))
-        assert part.next_offset > offset, "a reader gets on"
+        assert part.next_offset > offset, "every read makes progress"
         offset = part.next_offset
     return b"".join(parts)
 
@@ -153,7 +153,7 @@ def round_of(
     last_records: Mapping[int, LastRecord] | None = None,
     force: bool = False,
 ) -> Generator[PendingSync | None, None, Compacted | None]:
-    """A round of compaction in steps; `force` cleans however clean the log is."""
+    """A round of compaction in steps; `force` compacts even a clean log."""
     if force:
         log.config = replace(log.config, min_cleanable_dirty_ratio=0.0)
     if last_records is None:

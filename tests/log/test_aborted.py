@@ -52,13 +52,13 @@ def noted(log: Log) -> Log:
         (86, 100, []),
     ],
 )
-def test_a_reader_gets_the_transactions_in_its_range(
+def test_a_reader_gets_the_aborted_transactions_in_its_range(
     log: Log, fetch_offset: int, upper_offset: int, expected: list[AbortedTxn]
 ) -> None:
     assert noted(log).aborted_between(fetch_offset, upper_offset) == expected
 
 
-def test_an_entry_is_in_the_index_of_the_segment_with_its_marker(
+def test_an_entry_is_in_the_index_of_the_segment_that_has_its_marker(
     log: Log, disk: UnsyncedDisk
 ) -> None:
     noted(log)
@@ -66,17 +66,17 @@ def test_an_entry_is_in_the_index_of_the_segment_with_its_marker(
     assert files == [f"{base:020d}.txnindex" for base in (20, 70, 80)]
 
 
-def test_no_file_is_made_without_an_aborted_transaction(log: Log, disk: UnsyncedDisk) -> None:
+def test_no_file_is_created_without_an_aborted_transaction(log: Log, disk: UnsyncedDisk) -> None:
     log.close(clean=True)
     assert not [name for name in disk.list_dir(FOLDER) if name.endswith(".txnindex")]
 
 
-def test_retention_forgets_with_the_segment(log: Log) -> None:
+def test_retention_removes_the_entries_of_a_deleted_segment(log: Log) -> None:
     noted(log).delete_before(30)
     assert log.aborted_between(30, 100) == [SECOND, THIRD]
 
 
-def test_markers_must_come_in_order(log: Log) -> None:
+def test_markers_must_be_added_in_order(log: Log) -> None:
     log.append_aborted(AbortedTxn(1, 0, 99, 100))
     with pytest.raises(AssertionError):
         log.append_aborted(AbortedTxn(2, 0, 98, 100))

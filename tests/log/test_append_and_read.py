@@ -60,7 +60,7 @@ def test_an_append_moves_the_end_by_the_batch(log: Log) -> None:
     assert [batch.base_offset for batch in all_batches(log)] == [0, 3]
 
 
-def test_what_is_read_is_what_was_written(log: Log) -> None:
+def test_batches_are_read_as_they_were_written(log: Log) -> None:
     written = [bytes(append(log, count).data) for count in (1, 2, 3)]
     assert bytes(log.read(0, 10_000, upper_offset=6).data) == b"".join(written)
 
@@ -72,14 +72,14 @@ def test_a_new_log_begins_at_the_given_start_offset(disk: Disk) -> None:
     assert disk.exists(f"{FOLDER}/00000000000000000500.log")
 
 
-def test_a_reader_in_the_middle_of_a_batch_gets_the_batch(log: Log) -> None:
+def test_a_read_from_the_middle_of_a_batch_returns_the_whole_batch(log: Log) -> None:
     append(log, 5)
     append(log, 5)
     assert offsets(log, 3, 10_000) == [0, 5]
     assert offsets(log, 9, 10_000) == [5]
 
 
-def test_only_whole_batches_up_to_the_limit(log: Log) -> None:
+def test_a_read_returns_only_whole_batches_up_to_its_limit(log: Log) -> None:
     size = append(log, size=100).size_bytes
     for _ in range(4):
         append(log, size=100)
@@ -88,14 +88,14 @@ def test_only_whole_batches_up_to_the_limit(log: Log) -> None:
     assert offsets(log, 1, 2 * size + 5) == [1, 2]
 
 
-def test_the_first_batch_comes_even_when_it_is_too_large(log: Log) -> None:
+def test_the_first_batch_is_returned_even_if_it_exceeds_the_limit(log: Log) -> None:
     append(log, size=5000)
     append(log)
     for max_bytes in (0, 1, 20, 61, 4999):
         assert offsets(log, 0, max_bytes) == [0]
 
 
-def test_unless_the_reader_does_not_want_it(log: Log) -> None:
+def test_the_first_batch_is_left_out_on_request_if_it_exceeds_the_limit(log: Log) -> None:
     append(log, size=5000)
     part = log.read(0, 100, upper_offset=1, at_least_one=False)
     assert part == (b"", 0)
@@ -116,12 +116,12 @@ def test_nothing_at_or_beyond_the_upper_offset_is_returned(log: Log) -> None:
     assert offsets(log, 7, 10_000, 3) == []
 
 
-def test_the_end_of_the_log_reads_as_nothing(log: Log) -> None:
+def test_a_read_at_the_end_of_the_log_returns_nothing(log: Log) -> None:
     append(log)
     assert offsets(log, 1, 1000) == []
 
 
-def test_a_reader_who_comes_back_gets_the_next_batches(log: Log) -> None:
+def test_successive_reads_return_the_next_batches(log: Log) -> None:
     append(log, 2)
     assert offsets(log, 0, 1000) == [0]
     append(log, 2)
@@ -177,7 +177,7 @@ def expected(
     return found
 
 
-def test_a_batch_without_its_place_is_refused(log: Log) -> None:
+def test_a_batch_with_the_wrong_offset_or_size_is_refused(log: Log) -> None:
     batch = sealed(log, [(b"k", b"v")])
     batch.base_offset = 5
     with pytest.raises(AssertionError):
@@ -188,7 +188,7 @@ def test_a_batch_without_its_place_is_refused(log: Log) -> None:
     assert log.size_bytes == 0
 
 
-def test_a_scan_yields_every_batch_from_the_one_with_the_offset(disk: Disk) -> None:
+def test_a_scan_starts_with_the_batch_that_contains_the_offset(disk: Disk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(50):
         append(log, 2, size=100)
@@ -198,7 +198,7 @@ def test_a_scan_yields_every_batch_from_the_one_with_the_offset(disk: Disk) -> N
         assert len(batch.data) == batch.size_bytes
 
 
-def test_a_scan_of_headers_still_brings_markers_whole(log: Log) -> None:
+def test_a_scan_of_headers_still_returns_whole_markers(log: Log) -> None:
     append(log, size=2_000_000)
     append_marker(log, 7, commit=True)
     append(log, size=2_000_000)
@@ -210,7 +210,7 @@ def test_a_scan_of_headers_still_brings_markers_whole(log: Log) -> None:
     assert all(len(batch.data) == batch.size_bytes for batch in whole)
 
 
-def test_entries_are_opened_records_and_markers_from_an_offset_on(log: Log) -> None:
+def test_entries_are_records_and_markers_from_an_offset_on(log: Log) -> None:
     append_pairs(log, (b"a", b"1"), (b"b", None))
     append_pairs(log, (b"c", b"3"), producer_id=9, producer_epoch=1, transactional=True)
     append_marker(log, 9, commit=True, epoch=1)

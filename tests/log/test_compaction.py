@@ -66,7 +66,7 @@ def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
     ]
 
 
-def test_the_newest_record_of_every_key_stays_at_its_offset(log: Log, disk: UnsyncedDisk) -> None:
+def test_the_newest_record_of_every_key_keeps_its_offset(log: Log, disk: UnsyncedDisk) -> None:
     append_pairs(log, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     append_pairs(log, (b"c", b"1"))
     append_pairs(log, (b"a", b"3"))
@@ -78,7 +78,7 @@ def test_the_newest_record_of_every_key_stays_at_its_offset(log: Log, disk: Unsy
     audit(disk, FOLDER)
 
 
-def test_the_active_segment_is_not_touched(log: Log) -> None:
+def test_the_active_segment_is_not_compacted(log: Log) -> None:
     append_pairs(log, (b"a", b"1"))
     append_pairs(log, (b"a", b"2"))
     compact(log, upper_offset=2, now_ms=NOW, force=True)
@@ -89,7 +89,7 @@ def test_the_active_segment_is_not_touched(log: Log) -> None:
     assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3")]
 
 
-def test_nothing_that_reaches_the_upper_offset_is_touched(log: Log) -> None:
+def test_segments_that_reach_the_upper_offset_are_not_compacted(log: Log) -> None:
     for value in (b"1", b"2", b"3"):
         append_pairs(log, (b"a", value))
         log.roll(NOW)
@@ -99,7 +99,7 @@ def test_nothing_that_reaches_the_upper_offset_is_touched(log: Log) -> None:
     assert log.first_dirty_offset == 2
 
 
-def test_records_without_a_key_go(log: Log) -> None:
+def test_records_without_a_key_are_removed(log: Log) -> None:
     append_pairs(log, (None, b"1"), (b"a", b"1"))
     clean(log)
     assert contents(log) == [(1, b"a", b"1")]
@@ -114,7 +114,7 @@ def test_a_thinned_batch_keeps_its_codec(log: Log, codec: int) -> None:
     assert all_batches(log)[0].codec == codec
 
 
-def test_the_last_batch_of_a_round_stays_though_empty(log: Log) -> None:
+def test_the_last_batch_of_a_round_is_kept_even_if_it_is_empty(log: Log) -> None:
     append_pairs(log, (b"a", b"1"))
     append_pairs(log, (None, b"2"))
     clean(log)
@@ -122,7 +122,7 @@ def test_the_last_batch_of_a_round_stays_though_empty(log: Log) -> None:
     assert (last.base_offset, last.record_count, last.size_bytes) == (1, 0, 61)
 
 
-def test_tombstones_stay_for_the_delete_retention_and_then_go(log: Log) -> None:
+def test_tombstones_are_removed_after_the_delete_retention(log: Log) -> None:
     append_pairs(log, (b"a", b"1"))
     append_pairs(log, (b"a", None))
     append_pairs(log, (b"z", b"1"))
@@ -138,7 +138,7 @@ def test_tombstones_stay_for_the_delete_retention_and_then_go(log: Log) -> None:
     assert contents(log) == [(4, b"z", b"3")]
 
 
-def test_a_superseded_tombstone_is_removed_at_once(log: Log) -> None:
+def test_a_superseded_tombstone_is_removed_immediately(log: Log) -> None:
     append_pairs(log, (b"a", None))
     append_pairs(log, (b"a", b"1"))
     clean(log)
@@ -161,7 +161,7 @@ def transaction(log: Log, producer_id: int, *pairs: tuple[bytes, bytes], commit:
         log.append_aborted(AbortedTxn(producer_id, first, end, end + 1))
 
 
-def test_records_of_aborted_transactions_go_and_supersede_nothing(log: Log) -> None:
+def test_records_of_aborted_transactions_are_removed_and_supersede_nothing(log: Log) -> None:
     append_pairs(log, (b"a", b"1"))
     transaction(log, 7, (b"a", b"2"), (b"b", b"2"), commit=False)
     append_pairs(log, (b"z", b"1"))
@@ -171,7 +171,7 @@ def test_records_of_aborted_transactions_go_and_supersede_nothing(log: Log) -> N
     assert fold(log) == before
 
 
-def test_committed_transactions_are_records_like_others(log: Log) -> None:
+def test_records_of_committed_transactions_are_treated_like_any_others(log: Log) -> None:
     append_pairs(log, (b"a", b"1"))
     transaction(log, 7, (b"a", b"2"), commit=True)
     before = fold(log)
@@ -185,7 +185,7 @@ def markers(log: Log) -> list[int]:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_stays_until_its_transaction_is_gone_and_the_retention_is_over(
+def test_a_marker_is_kept_until_its_transaction_is_gone_and_the_retention_is_over(
     log: Log, commit: bool
 ) -> None:
     transaction(log, 7, (b"a", b"1"), commit=commit)
@@ -213,7 +213,9 @@ def test_the_marker_of_a_transaction_with_records_is_never_removed(log: Log) -> 
     assert fold(log) == {b"a": b"1", b"b": b"2"}
 
 
-def test_the_new_transaction_index_has_what_is_still_needed(log: Log, disk: UnsyncedDisk) -> None:
+def test_the_new_transaction_index_has_only_the_entries_that_are_still_needed(
+    log: Log, disk: UnsyncedDisk
+) -> None:
     transaction(log, 7, (b"a", b"1"), commit=False)
     transaction(log, 8, (b"a", b"1"), commit=False)
     append_pairs(log, (b"b", b"1"))
@@ -229,7 +231,7 @@ def test_the_new_transaction_index_has_what_is_still_needed(log: Log, disk: Unsy
     assert [b.base_offset for b in all_batches(clean_again)][-1] == 6
 
 
-def test_a_transaction_over_two_segments_is_followed(log: Log) -> None:
+def test_an_aborted_transaction_is_removed_from_both_of_its_segments(log: Log) -> None:
     append_pairs(log, (b"a", b"1"), producer_id=7, producer_epoch=0, transactional=True)
     log.roll(NOW)
     append_pairs(log, (b"b", b"1"), producer_id=7, producer_epoch=0, transactional=True)
@@ -240,7 +242,7 @@ def test_a_transaction_over_two_segments_is_followed(log: Log) -> None:
     assert contents(log) == [(3, b"z", b"1")]
 
 
-def test_the_last_batch_of_an_active_producer_stays_for_its_sequence(log: Log) -> None:
+def test_the_last_batch_of_an_active_producer_is_kept_for_its_sequence(log: Log) -> None:
     numbered = {"producer_id": 7, "producer_epoch": 3}
     append_pairs(log, (b"a", b"1"), (b"b", b"1"), base_sequence=40, **numbered)
     append_pairs(log, (b"a", b"2"), base_sequence=42, **numbered)
@@ -253,7 +255,7 @@ def test_the_last_batch_of_an_active_producer_stays_for_its_sequence(log: Log) -
     assert [b for b in all_batches(log) if b.producer_id == 7] == []
 
 
-def test_the_last_marker_of_a_producer_without_data_stays_for_its_epoch(log: Log) -> None:
+def test_the_last_marker_of_a_producer_without_data_is_kept_for_its_epoch(log: Log) -> None:
     append_marker(log, 7, commit=False, epoch=5)
     append_pairs(log, (b"a", b"1"))
     only_marker = {7: LastRecord(None, 5)}
@@ -264,7 +266,7 @@ def test_the_last_marker_of_a_producer_without_data_stays_for_its_epoch(log: Log
     assert [(b.producer_epoch, b.record_count) for b in kept] == [(5, 0)]
 
 
-def test_a_batch_that_cannot_be_opened_stays_as_it_is(log: Log) -> None:
+def test_a_batch_that_cannot_be_opened_is_kept_unchanged(log: Log) -> None:
     data = build_batch([Record(0, NOW, b"a", b"1")], timestamp_ms=NOW, codec=1)
     data[61:] = b"\xff" * (len(data) - 61)
     broken = read_header(data)
@@ -277,7 +279,7 @@ def test_a_batch_that_cannot_be_opened_stays_as_it_is(log: Log) -> None:
     assert [batch.base_offset for batch in all_batches(log)] == [0, 2]
 
 
-def test_a_clean_log_is_left_alone(log: Log) -> None:
+def test_a_clean_log_is_not_compacted(log: Log) -> None:
     append_pairs(log, (b"a", b"1" * 1000))
     assert clean(log) is not None
     append_pairs(log, (b"b", b"1"))
@@ -286,7 +288,7 @@ def test_a_clean_log_is_left_alone(log: Log) -> None:
     assert clean(log) is not None
 
 
-def test_young_segments_are_left_alone(disk: UnsyncedDisk) -> None:
+def test_young_segments_are_not_compacted(disk: UnsyncedDisk) -> None:
     config = LogConfig(cleanup_policy=frozenset({COMPACT}), min_compaction_lag_ms=100)
     log = open_log(disk, config)
     append_pairs(log, (b"a", b"1"), timestamp_ms=NOW - 200)
@@ -299,7 +301,7 @@ def test_young_segments_are_left_alone(disk: UnsyncedDisk) -> None:
     assert log.first_dirty_offset == 2
 
 
-def test_what_waited_too_long_is_cleaned_however_clean_the_log_is(log: Log) -> None:
+def test_a_log_is_compacted_after_the_maximum_lag_however_clean_it_is(log: Log) -> None:
     append_pairs(log, (b"a", b"1" * 1000), timestamp_ms=NOW - 1000)
     clean(log)
     append_pairs(log, (b"b", b"1"), timestamp_ms=NOW - 500)
@@ -310,7 +312,7 @@ def test_what_waited_too_long_is_cleaned_however_clean_the_log_is(log: Log) -> N
     assert clean(log) is not None
 
 
-def test_small_neighbours_become_one_segment(disk: UnsyncedDisk) -> None:
+def test_small_adjacent_segments_are_merged(disk: UnsyncedDisk) -> None:
     config = LogConfig(cleanup_policy=frozenset({COMPACT}), segment_bytes=2000)
     log = open_log(disk, config)
     for number in range(100):
@@ -353,7 +355,7 @@ def test_long_keys_are_distinguished(log: Log) -> None:
     assert [offset for offset, _, _ in contents(log)] == [1, 2, 3]
 
 
-def test_readers_and_writers_go_on_between_the_steps(log: Log) -> None:
+def test_readers_and_writers_continue_between_the_steps(log: Log) -> None:
     for number in range(100):
         append_pairs(log, (b"k%d" % (number % 7), b"v" * 100_000))
     log.roll(NOW)
@@ -383,9 +385,7 @@ def interruptions(log: Log) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", range(3))
-def test_what_changes_the_log_under_a_round_ends_it_without_harm(
-    disk: UnsyncedDisk, kind: int
-) -> None:
+def test_a_round_ends_cleanly_if_the_log_changes_during_it(disk: UnsyncedDisk, kind: int) -> None:
     config = LogConfig(
         cleanup_policy=frozenset({COMPACT, "delete"}), segment_bytes=2_000_000, retention_ms=1000
     )
@@ -407,7 +407,7 @@ def test_what_changes_the_log_under_a_round_ends_it_without_harm(
     fold(log)
 
 
-def test_a_round_that_is_given_up_leaves_no_litter(log: Log, disk: UnsyncedDisk) -> None:
+def test_an_abandoned_round_leaves_no_files_behind(log: Log, disk: UnsyncedDisk) -> None:
     for _ in range(40):
         append_pairs(log, (b"k", b"v" * 200_000))
     log.roll(NOW)
@@ -418,7 +418,7 @@ def test_a_round_that_is_given_up_leaves_no_litter(log: Log, disk: UnsyncedDisk)
     assert not [name for name in disk.list_dir(FOLDER) if name.endswith(".cleaned")]
 
 
-def test_a_disk_that_fails_at_any_call_costs_nothing_but_the_round(disk: UnsyncedDisk) -> None:
+def test_a_disk_failure_at_any_call_loses_only_the_round(disk: UnsyncedDisk) -> None:
     number = 0
     while True:
         number += 1

@@ -1,8 +1,8 @@
 """A loss of power at every disk call of a long story: everything promised survives.
 
-Method: the story runs for every n with the power lost at the n-th call, until it ends before that.
-The disk then has what survived: only synced bytes or, with a seed, a random prefix of the others.
-Promises are what the story noted before the loss.
+Method: the story runs once for every n, with the power lost at the n-th call, until a run makes
+fewer calls. The disk then holds only synced bytes or, with a seed, a random prefix of the others
+too. Promises are what the story recorded before the loss.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Promises:
     written: list[bytes] = field(default_factory=list)
     table: Table = field(default_factory=dict)
     calls_before: int = 0
-    """The calls of the story that no test interrupts."""
+    """Calls at the start of the story that no test interrupts."""
 
 
 Story = Callable[[UnsyncedDisk, Promises], None]
@@ -83,7 +83,7 @@ def delete_and_append(disk: UnsyncedDisk, promises: Promises) -> None:
 
 
 def crash_during(story: Story, call: int, seed: int | None) -> tuple[UnsyncedDisk, Promises] | None:
-    """The disk after a loss of power at a call; None when the story ended before it."""
+    """The disk after a loss of power at a call; None if the story ended before it."""
     disk = UnsyncedDisk()
     disk.make_dir("data")
     promises = Promises()
@@ -98,7 +98,7 @@ def crash_during(story: Story, call: int, seed: int | None) -> tuple[UnsyncedDis
 
 @pytest.mark.parametrize("story", [append_and_roll, delete_and_append])
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_what_was_synced_is_there_after_a_crash_at_any_call(story: Story, seed: int | None) -> None:
+def test_synced_data_survives_a_crash_at_any_call(story: Story, seed: int | None) -> None:
     call = 0
     while (left := crash_during(story, call := call + 1, seed)) is not None:
         disk, promises = left
@@ -156,7 +156,7 @@ def fill_and_compact(disk: UnsyncedDisk, promises: Promises) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2])
-def test_compaction_loses_nothing_in_a_crash_at_any_call(seed: int | None) -> None:
+def test_a_crash_at_any_call_of_compaction_loses_nothing(seed: int | None) -> None:
     undisturbed = Promises()
     fill_and_compact(UnsyncedDisk(), undisturbed)
     call = undisturbed.calls_before

@@ -46,13 +46,13 @@ def sizes(disk: UnsyncedDisk) -> dict[str, int]:
 
 
 def readable(log: Log) -> list[int]:
-    """The offsets that a reader gets one after the other."""
+    """The offsets at which a reader gets a batch."""
     found = []
     for offset in range(log.log_start_offset, log.log_end_offset):
         try:
             part = log.read(offset, 1, upper_offset=log.log_end_offset)
             batches = split_batches(bytes(part.data))
-        except (DamagedError, BatchError):  # The reader finds what the broker has not checked.
+        except (DamagedError, BatchError):  # The reader finds damage below the recovery point.
             continue
         found += [batch.base_offset for batch in batches if batch.base_offset == offset]
     return found
@@ -60,7 +60,7 @@ def readable(log: Log) -> list[int]:
 
 @pytest.mark.parametrize("segment", [0, 1, -1])
 @pytest.mark.parametrize("bits", [0x01, 0x80])
-def test_any_damaged_byte_costs_its_own_batch_and_no_other(
+def test_a_damaged_byte_loses_only_its_own_batch(
     disk: UnsyncedDisk, segment: int, bits: int
 ) -> None:
     log = written(disk)
@@ -89,7 +89,7 @@ def test_any_damaged_byte_costs_its_own_batch_and_no_other(
 
 
 @pytest.mark.parametrize("segment", [0, 1])
-def test_below_the_recovery_point_no_damaged_byte_removes_anything(
+def test_a_damaged_byte_below_the_recovery_point_removes_nothing(
     disk: UnsyncedDisk, segment: int
 ) -> None:
     """These segments were not scanned: the first reader finds the damage."""
@@ -121,7 +121,7 @@ def is_damaged(log: Log, offset: int) -> bool:
 
 
 @pytest.mark.parametrize("lost_power", [False, True])
-def test_a_batch_that_fails_its_check_is_damage_also_after_a_loss_of_power(
+def test_a_batch_that_fails_its_check_is_damage_even_after_a_loss_of_power(
     disk: UnsyncedDisk, lost_power: bool
 ) -> None:
     log = written(disk)
@@ -136,7 +136,7 @@ def test_a_batch_that_fails_its_check_is_damage_also_after_a_loss_of_power(
         log.read(base, 1000, upper_offset=RECORDS)
 
 
-def test_a_page_of_zeros_after_a_loss_of_power_ends_the_log_there(disk: UnsyncedDisk) -> None:
+def test_after_a_loss_of_power_the_log_ends_at_a_page_of_zeros(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     for _ in range(20):
         append(log, size=1000)
@@ -148,7 +148,7 @@ def test_a_page_of_zeros_after_a_loss_of_power_ends_the_log_there(disk: Unsynced
     assert open_log(disk, lost_power=True).log_end_offset == 3
 
 
-def test_a_page_of_zeros_without_a_loss_of_power_is_damage(disk: UnsyncedDisk) -> None:
+def test_without_a_loss_of_power_a_page_of_zeros_is_damage(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     for _ in range(20):
         append(log, size=1000)
@@ -163,7 +163,7 @@ def test_a_page_of_zeros_without_a_loss_of_power_is_damage(disk: UnsyncedDisk) -
 
 
 @pytest.mark.parametrize("lost_power", [False, True])
-def test_a_last_batch_that_is_not_complete_is_cut(disk: UnsyncedDisk, lost_power: bool) -> None:
+def test_an_incomplete_last_batch_is_truncated(disk: UnsyncedDisk, lost_power: bool) -> None:
     log = written(disk)
     path = log.segments[-1].path(".log")
     size = log.segments[-1].size_bytes
@@ -176,7 +176,7 @@ def test_a_last_batch_that_is_not_complete_is_cut(disk: UnsyncedDisk, lost_power
         log.close(clean=False)
 
 
-def test_a_complete_last_batch_that_fails_its_check_is_cut_only_if_the_power_was_lost(
+def test_a_complete_last_batch_that_fails_its_check_is_truncated_only_after_a_loss_of_power(
     disk: UnsyncedDisk,
 ) -> None:
     log = written(disk)
@@ -191,7 +191,7 @@ def test_a_complete_last_batch_that_fails_its_check_is_cut_only_if_the_power_was
     assert open_log(disk, SMALL, lost_power=True).log_end_offset == RECORDS - 1
 
 
-def test_a_segment_cut_short_below_the_recovery_point_removes_nothing(disk: UnsyncedDisk) -> None:
+def test_a_truncated_segment_below_the_recovery_point_removes_nothing(disk: UnsyncedDisk) -> None:
     log = written(disk)
     second, third = log.segments[1], log.segments[2]
     log.close(clean=False)
@@ -202,7 +202,7 @@ def test_a_segment_cut_short_below_the_recovery_point_removes_nothing(disk: Unsy
     assert log.log_end_offset == RECORDS
 
 
-def test_bytes_of_a_record_that_look_like_a_batch_are_not_read_as_one(
+def test_record_bytes_that_look_like_a_batch_are_not_read_as_one(
     disk: UnsyncedDisk,
 ) -> None:
     inner = open_log(disk, folder="data/inner-0")
@@ -220,7 +220,9 @@ def test_bytes_of_a_record_that_look_like_a_batch_are_not_read_as_one(
     assert readable(log) == [0, 2]
 
 
-def test_what_looks_like_a_batch_and_fails_its_check_ends_no_damage(disk: UnsyncedDisk) -> None:
+def test_a_damaged_range_does_not_end_at_bytes_that_only_look_like_a_batch(
+    disk: UnsyncedDisk,
+) -> None:
     inner = open_log(disk, folder="data/inner-0")
     for _ in range(9):
         append(inner)
@@ -233,15 +235,14 @@ def test_what_looks_like_a_batch_and_fails_its_check_ends_no_damage(disk: Unsync
     append(log)
     path = log.segments[0].path(".log")
     log.close(clean=False)
-    flip(
-        disk, path, first.size_bytes + 11
-    )  # Its length: the start of the next batch must be searched.
+    # In the length, so that recovery must search for the start of the next batch.
+    flip(disk, path, first.size_bytes + 11)
     log = open_log(disk, lost_power=False)
     assert readable(log) == [0, 2]
 
 
 @pytest.mark.parametrize("spoil", [lambda data: data[:40], lambda data: bytes(len(data))])
-def test_indexes_that_rot_lose_nothing(disk: UnsyncedDisk, spoil: Callable[[bytes], bytes]) -> None:
+def test_damaged_indexes_lose_nothing(disk: UnsyncedDisk, spoil: Callable[[bytes], bytes]) -> None:
     log = written(disk)
     log.close(clean=True)
     for name in disk.list_dir(FOLDER):
@@ -252,7 +253,7 @@ def test_indexes_that_rot_lose_nothing(disk: UnsyncedDisk, spoil: Callable[[byte
     assert readable(log) == list(range(RECORDS))
 
 
-def test_compaction_leaves_a_log_with_a_damaged_batch_alone(disk: UnsyncedDisk) -> None:
+def test_a_log_with_a_damaged_batch_is_not_compacted(disk: UnsyncedDisk) -> None:
     """Rewritten, a damaged batch would have a valid CRC and wrong records."""
     config = LogConfig(segment_bytes=400, cleanup_policy=frozenset({COMPACT}))
     log = open_log(disk, config)

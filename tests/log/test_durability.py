@@ -21,7 +21,7 @@ def disk() -> UnsyncedDisk:
     return made
 
 
-def test_what_was_synced_survives_and_the_rest_does_not(disk: UnsyncedDisk) -> None:
+def test_only_synced_data_survives(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log, 3)
     assert log.sync() == 3
@@ -31,13 +31,13 @@ def test_what_was_synced_survives_and_the_rest_does_not(disk: UnsyncedDisk) -> N
     assert log.log_end_offset == 3
 
 
-def test_without_any_sync_not_even_the_folder_survives(disk: UnsyncedDisk) -> None:
+def test_without_a_sync_not_even_the_folder_survives(disk: UnsyncedDisk) -> None:
     append(open_log(disk))
     disk.crash()
     assert disk.list_dir("data") == []
 
 
-def test_a_sync_covers_new_segments_their_names_and_their_indexes(disk: UnsyncedDisk) -> None:
+def test_a_sync_covers_new_segments_and_their_names_and_indexes(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(20):
         append(log)
@@ -89,7 +89,7 @@ def test_a_prepared_sync_covers_only_what_was_appended_before_it(
     assert log.sync() == 4
 
 
-def test_a_roll_during_a_sync_does_no_harm(disk: UnsyncedDisk) -> None:
+def test_the_log_may_roll_during_a_sync(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log, 2)
     pending = log.prepare_sync()
@@ -118,14 +118,14 @@ def test_a_file_that_is_written_during_a_sync_is_synced_again(disk: UnsyncedDisk
     assert len(disk.read_file(f"{FOLDER}/{0:020d}.txnindex")) == 3 * 34
 
 
-def test_a_log_that_was_only_looked_at_is_closed_without_a_write(disk: UnsyncedDisk) -> None:
+def test_a_log_that_was_only_read_is_closed_without_a_write(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(10):
         append(log)
     log.close(clean=True)
     log = open_log(disk, SMALL, clean=True)
     all_batches(log)
-    disk.fail_call(1)  # Any call.
+    disk.fail_call(1)  # Any call would fail.
     log.close(clean=True)
     disk.crash()
     assert len(audit(disk, FOLDER)) == 10
@@ -139,7 +139,7 @@ def test_an_empty_log_is_closed_without_a_write(disk: UnsyncedDisk) -> None:
     assert open_log(disk, clean=True).log_end_offset == 0
 
 
-def test_segments_deleted_during_a_sync_do_no_harm(disk: UnsyncedDisk) -> None:
+def test_segments_may_be_deleted_during_a_sync(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(20):
         append(log)
@@ -149,7 +149,7 @@ def test_segments_deleted_during_a_sync_do_no_harm(disk: UnsyncedDisk) -> None:
     assert log.complete_sync(pending) == 20
 
 
-def test_a_sync_with_nothing_to_do_touches_nothing(disk: UnsyncedDisk) -> None:
+def test_a_sync_with_nothing_to_do_makes_no_disk_call(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     log.sync()
@@ -158,7 +158,7 @@ def test_a_sync_with_nothing_to_do_touches_nothing(disk: UnsyncedDisk) -> None:
     assert disk.calls == calls
 
 
-def test_a_failed_sync_raises_and_moves_nothing(disk: UnsyncedDisk) -> None:
+def test_a_failed_sync_raises_and_does_not_move_the_recovery_point(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     disk.fail_call(2)
@@ -167,7 +167,7 @@ def test_a_failed_sync_raises_and_moves_nothing(disk: UnsyncedDisk) -> None:
     assert log.recovery_point == 0
 
 
-def test_leader_epochs_are_durable_when_assigned(disk: UnsyncedDisk) -> None:
+def test_leader_epochs_are_durable_as_soon_as_they_are_assigned(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     log.sync()
     log.assign_epoch(4, 0)

@@ -42,11 +42,11 @@ def test_the_end_of_an_epoch_is_the_start_of_the_next(disk: UnsyncedDisk) -> Non
     }
 
 
-def test_without_epochs_nothing_is_known(disk: UnsyncedDisk) -> None:
+def test_a_log_without_epochs_has_no_end_offset_for_any_epoch(disk: UnsyncedDisk) -> None:
     assert open_log(disk).end_offset_for_epoch(0) == (-1, -1)
 
 
-def test_the_file_is_kafkas(disk: UnsyncedDisk) -> None:
+def test_the_file_has_kafkas_format(disk: UnsyncedDisk) -> None:
     a_log(disk, (2, 0), (4, 3))
     assert disk.read_file(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n2\n2 0\n4 3\n"
 
@@ -62,18 +62,18 @@ def test_an_epoch_is_assigned_once(disk: UnsyncedDisk) -> None:
     assert log.epochs.entries == [EpochEntry(2, 3)]
 
 
-def test_a_leader_that_wrote_nothing_is_replaced_by_the_next(disk: UnsyncedDisk) -> None:
+def test_an_epoch_without_records_is_replaced_by_the_next(disk: UnsyncedDisk) -> None:
     log = a_log(disk, (2, 0), (3, 10), (4, 10))
     assert log.epochs.entries == [EpochEntry(2, 0), EpochEntry(4, 10)]
 
 
-def test_epochs_beyond_the_end_are_forgotten(disk: UnsyncedDisk) -> None:
+def test_epochs_beyond_the_end_of_the_log_are_removed(disk: UnsyncedDisk) -> None:
     log = a_log(disk, (2, 0), (4, 3), (7, 8))
     assert log.epochs.cut_end(8)
     assert log.epochs.entries == [EpochEntry(2, 0), EpochEntry(4, 3)]
 
 
-def test_epochs_before_the_start_are_folded_into_one(disk: UnsyncedDisk) -> None:
+def test_epochs_before_the_start_are_merged_into_one(disk: UnsyncedDisk) -> None:
     log = a_log(disk, (2, 0), (4, 3), (7, 8))
     log.epochs.cut_start(5)
     assert log.epochs.entries == [EpochEntry(4, 5), EpochEntry(7, 8)]
@@ -94,7 +94,7 @@ def test_a_damaged_file_is_rebuilt_from_the_batches(disk: UnsyncedDisk) -> None:
             log.close(clean=True)
 
 
-def test_epochs_that_a_loss_of_power_took_are_learned_from_the_batches(disk: UnsyncedDisk) -> None:
+def test_epochs_lost_with_the_power_are_rebuilt_from_the_batches(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     log.assign_epoch(2, 0)
     append(log, leader_epoch=2)

@@ -20,7 +20,7 @@ def disk() -> UnsyncedDisk:
 
 
 @pytest.mark.parametrize("free_bytes", [0, 1, 30, 61, 80])
-def test_a_full_disk_refuses_the_batch_and_keeps_the_log(
+def test_on_a_full_disk_an_append_fails_and_the_log_is_unchanged(
     disk: UnsyncedDisk, free_bytes: int
 ) -> None:
     log = open_log(disk)
@@ -38,7 +38,7 @@ def test_a_full_disk_refuses_the_batch_and_keeps_the_log(
     assert len(audit(disk, FOLDER)) == 2
 
 
-def test_a_tail_that_cannot_be_cut_blocks_appends_until_it_can(disk: UnsyncedDisk) -> None:
+def test_a_torn_tail_blocks_appends_until_it_can_be_truncated(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     disk.fill(20)
@@ -57,7 +57,7 @@ def test_a_tail_that_cannot_be_cut_blocks_appends_until_it_can(disk: UnsyncedDis
     assert len(audit(disk, FOLDER)) == 2
 
 
-def test_a_torn_tail_is_cut_before_the_segment_is_sealed(disk: UnsyncedDisk) -> None:
+def test_a_torn_tail_is_truncated_before_the_segment_is_sealed(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     disk.fill(20)
@@ -71,7 +71,9 @@ def test_a_torn_tail_is_cut_before_the_segment_is_sealed(disk: UnsyncedDisk) -> 
     assert len(audit(disk, FOLDER)) == 2
 
 
-def test_the_batch_of_a_failed_append_can_be_given_its_offset_again(disk: UnsyncedDisk) -> None:
+def test_after_a_failed_append_the_batch_can_be_assigned_its_offset_again(
+    disk: UnsyncedDisk,
+) -> None:
     log = open_log(disk)
     batch = sealed(log, [(b"k", b"v")])
     disk.fail_call(1, errno.ENOSPC)
@@ -90,7 +92,7 @@ def test_a_failed_read_is_a_storage_error(disk: UnsyncedDisk) -> None:
     assert log.read(0, 1000, upper_offset=1).next_offset == 1
 
 
-def test_damage_under_a_reader_raises_and_never_loops(disk: UnsyncedDisk) -> None:
+def test_a_read_of_damaged_bytes_raises_and_never_loops(disk: UnsyncedDisk) -> None:
     log = open_log(disk, LogConfig(index_interval_bytes=10**6))
     for _ in range(5):
         size = append(log).size_bytes
@@ -108,7 +110,7 @@ def test_damage_under_a_reader_raises_and_never_loops(disk: UnsyncedDisk) -> Non
         log.read(4, 1000, upper_offset=5)
 
 
-def test_aborted_transactions_that_cannot_be_written_are_known_and_written_later(
+def test_aborted_transactions_that_cannot_be_written_yet_are_known_and_written_later(
     disk: UnsyncedDisk,
 ) -> None:
     log = open_log(disk)
@@ -138,7 +140,7 @@ def test_a_segment_is_not_sealed_before_its_aborted_transactions_are_written(
     assert len(disk.read_file(f"{FOLDER}/{0:020d}.txnindex")) == 34
 
 
-def test_snapshots_and_epochs_raise_when_the_disk_fails(disk: UnsyncedDisk) -> None:
+def test_writing_snapshots_and_epochs_raises_if_the_disk_fails(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     disk.fill(0)
     with pytest.raises(StorageError):
@@ -156,7 +158,7 @@ def test_a_folder_that_cannot_be_read_is_a_storage_error(disk: UnsyncedDisk) -> 
         open_log(disk)
 
 
-def test_a_closed_log_gives_its_files_back(disk: UnsyncedDisk) -> None:
+def test_a_closed_log_has_no_open_files(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     log.close(clean=True)

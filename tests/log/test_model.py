@@ -64,7 +64,7 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.fill(free)
         try:
             append(self.log, 3, size=100)
-            raise AssertionError("there was no room for it")
+            raise AssertionError("an append to a full disk succeeded")
         except StorageError:
             pass
         finally:
@@ -106,7 +106,7 @@ class LogMachine(RuleBasedStateMachine):
         assert (found.offset if found else None) == expected
 
     def _cut(self, end: int) -> None:
-        """Drops batches that reach `end`; drops all if none reaches the start."""
+        """Drops batches that extend past `end`, and all of them if none reaches the start."""
         self.written = [b for b in self.written if b.next_offset <= end]
         if self.end == self.start and self.written and self.written[-1].next_offset < self.start:
             self.written = []

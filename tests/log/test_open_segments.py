@@ -18,7 +18,7 @@ SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
 
 
 class CountedFile(SystemFile):
-    """A file that counts its close."""
+    """A file that is counted out when it is closed."""
 
     __slots__ = ("disk",)
     disk: OpenFileCountingDisk
@@ -61,7 +61,7 @@ def test_only_active_segments_and_a_few_others_stay_open(tmp_path: Path) -> None
     assert len(shared) == 0
 
 
-def test_opening_closing_recovering_and_compacting_leak_no_file(tmp_path: Path) -> None:
+def test_opening_closing_recovery_and_compaction_leak_no_file(tmp_path: Path) -> None:
     disk, shared = OpenFileCountingDisk(), OpenSegments(2)
     folder = f"{tmp_path}/t-0"
     log = a_log(disk, folder, shared)
@@ -82,7 +82,7 @@ def test_opening_closing_recovering_and_compacting_leak_no_file(tmp_path: Path) 
     assert disk.open_files == 0
 
 
-def test_a_segment_that_was_closed_opens_itself_again(tmp_path: Path) -> None:
+def test_a_closed_segment_reopens_itself(tmp_path: Path) -> None:
     disk, shared = OpenFileCountingDisk(), OpenSegments(1)
     log = a_log(disk, f"{tmp_path}/t-0", shared)
     for _ in range(30):

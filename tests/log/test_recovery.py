@@ -33,7 +33,7 @@ class CountingFile(UnsyncedFile):
 
 
 class ReadCountingDisk(UnsyncedDisk):
-    """Counts the bytes that are read of open files."""
+    """Counts the bytes that are read from open files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def bases(log: Log) -> list[int]:
     return [batch.base_offset for batch in all_batches(log)]
 
 
-def test_a_clean_open_finds_everything_as_it_was(disk: Disk) -> None:
+def test_a_clean_open_restores_the_whole_log(disk: Disk) -> None:
     log = open_log(disk, SMALL)
     for number in range(40):
         append(log, 2, size=50, timestamp_ms=1000 + number)
@@ -76,7 +76,7 @@ def test_a_clean_open_reads_only_after_the_last_index_entry() -> None:
     assert disk.read_bytes[0] < 10_000
 
 
-def test_every_torn_tail_is_cut_at_the_last_whole_batch(disk: UnsyncedDisk) -> None:
+def test_every_torn_tail_is_truncated_at_the_last_whole_batch(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     sizes = [append(log, count).size_bytes for count in (2, 1, 3)]
     log.close(clean=False)
@@ -93,7 +93,7 @@ def test_every_torn_tail_is_cut_at_the_last_whole_batch(disk: UnsyncedDisk) -> N
         assert len(audit(disk, FOLDER)) == kept + 1
 
 
-def test_zeros_behind_the_last_batch_are_cut(disk: UnsyncedDisk) -> None:
+def test_zeros_after_the_last_batch_are_truncated(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     log.close(clean=False)
@@ -104,7 +104,7 @@ def test_zeros_behind_the_last_batch_are_cut(disk: UnsyncedDisk) -> None:
     assert (log.log_end_offset, log.size_bytes) == (1, len(whole))
 
 
-def test_a_tear_in_an_older_segment_takes_the_later_ones_with_it(disk: UnsyncedDisk) -> None:
+def test_after_a_tear_in_an_older_segment_the_later_ones_are_removed(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(30):
         append(log, size=50)
@@ -146,7 +146,7 @@ def test_segments_below_the_recovery_point_are_not_read(disk: UnsyncedDisk) -> N
     assert log.is_sound, "nothing has read the damaged segment"
 
 
-def test_indexes_are_the_same_whether_appended_or_recovered(disk: UnsyncedDisk) -> None:
+def test_recovery_rebuilds_the_same_indexes_as_appends(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for number in range(60):
         append(log, 1 + number % 3, size=number * 3, timestamp_ms=5000 - 7 * (number % 11))
@@ -160,7 +160,9 @@ def test_indexes_are_the_same_whether_appended_or_recovered(disk: UnsyncedDisk) 
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 7, b"\x00" * 64, b"\x7f" * 64])
-def test_sealed_indexes_that_do_not_fit_are_made_again(disk: UnsyncedDisk, damage: bytes) -> None:
+def test_sealed_indexes_that_do_not_match_their_log_are_rebuilt(
+    disk: UnsyncedDisk, damage: bytes
+) -> None:
     config = LogConfig(segment_bytes=20_000, index_interval_bytes=4096)
     log = open_log(disk, config)
     for number in range(100):
@@ -176,11 +178,11 @@ def test_sealed_indexes_that_do_not_fit_are_made_again(disk: UnsyncedDisk, damag
         assert found is not None
         assert found.offset == 20
         log.close(clean=True)
-        if damage or suffix == "timeindex":  # An empty offset index only makes readers walk.
+        if damage or suffix == "timeindex":  # An empty offset index is valid.
             assert disk.read_file(path) == sound
 
 
-def test_an_index_of_other_bytes_is_noticed(disk: UnsyncedDisk) -> None:
+def test_an_index_of_another_log_is_detected(disk: UnsyncedDisk) -> None:
     config = LogConfig(index_interval_bytes=100, segment_bytes=100_000)
     log = open_log(disk, config)
     for _ in range(10):
@@ -199,7 +201,7 @@ def test_an_index_of_other_bytes_is_noticed(disk: UnsyncedDisk) -> None:
     assert (log.log_end_offset, bases(log)) == (60, list(range(0, 60, 3)))
 
 
-def test_a_wrong_clean_flag_is_noticed_at_the_tail(disk: UnsyncedDisk) -> None:
+def test_a_torn_tail_is_detected_even_after_a_clean_close(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     append(log)
@@ -210,7 +212,7 @@ def test_a_wrong_clean_flag_is_noticed_at_the_tail(disk: UnsyncedDisk) -> None:
     assert log.recovered_from == 0
 
 
-def test_segments_below_the_log_start_offset_wait_for_retention(disk: UnsyncedDisk) -> None:
+def test_segments_below_the_log_start_offset_stay_until_retention(disk: UnsyncedDisk) -> None:
     log = open_log(disk, SMALL)
     for _ in range(30):
         append(log, size=50)
@@ -224,7 +226,7 @@ def test_segments_below_the_log_start_offset_wait_for_retention(disk: UnsyncedDi
     audit(disk, FOLDER)
 
 
-def test_a_log_that_lost_everything_begins_at_its_start_offset(disk: UnsyncedDisk) -> None:
+def test_a_log_that_lost_all_its_records_begins_at_its_start_offset(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log, 5)
     log.close(clean=True)
@@ -234,7 +236,7 @@ def test_a_log_that_lost_everything_begins_at_its_start_offset(disk: UnsyncedDis
     assert bases(log) == [100]
 
 
-def test_orphans_and_litter_are_removed(disk: UnsyncedDisk) -> None:
+def test_orphaned_and_temporary_files_are_removed(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     log.close(clean=True)
@@ -254,14 +256,14 @@ def test_orphans_and_litter_are_removed(disk: UnsyncedDisk) -> None:
     assert bases(log) == [0]
 
 
-def test_other_files_of_the_folder_are_left_alone(disk: UnsyncedDisk) -> None:
+def test_other_files_in_the_folder_are_kept(disk: UnsyncedDisk) -> None:
     open_log(disk).close(clean=True)
     disk.write_file(f"{FOLDER}/partition.metadata", b"version: 0", sync=False)
     open_log(disk).close(clean=True)
     assert disk.read_file(f"{FOLDER}/partition.metadata") == b"version: 0"
 
 
-def test_recovered_segments_forget_their_aborted_transactions_and_later_snapshots(
+def test_recovery_drops_aborted_transactions_and_snapshots_above_the_recovery_point(
     disk: UnsyncedDisk,
 ) -> None:
     log = open_log(disk, SMALL)
@@ -319,7 +321,7 @@ def test_a_flush_moves_the_recovery_point_to_the_active_segment(disk: UnsyncedDi
     assert (log.recovered_from, log.log_end_offset) == (base, base)
 
 
-def test_a_clean_open_keeps_both(disk: UnsyncedDisk) -> None:
+def test_a_clean_open_keeps_aborted_transactions_and_snapshots(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log, 5)
     log.append_aborted(AbortedTxn(1, 0, 4, 5))
@@ -331,7 +333,7 @@ def test_a_clean_open_keeps_both(disk: UnsyncedDisk) -> None:
     assert log.latest_snapshot(100) == (5, b"five")
 
 
-def test_gaps_between_offsets_are_no_damage(disk: UnsyncedDisk) -> None:
+def test_gaps_between_offsets_are_not_damage(disk: UnsyncedDisk) -> None:
     log = open_log(disk)
     append(log)
     log.log_end_offset = 10
@@ -354,7 +356,7 @@ def test_a_batch_larger_than_one_read_is_recovered(disk: UnsyncedDisk) -> None:
     assert open_log(disk).size_bytes == 0
 
 
-def test_a_folder_can_be_opened_again_and_again(disk: UnsyncedDisk) -> None:
+def test_a_folder_can_be_opened_repeatedly(disk: UnsyncedDisk) -> None:
     for number in range(5):
         log = open_log(disk, clean=number % 2 == 1)
         batch = sealed(log, [(b"k", b"v")])
@@ -365,7 +367,7 @@ def test_a_folder_can_be_opened_again_and_again(disk: UnsyncedDisk) -> None:
 
 
 @pytest.mark.parametrize("place", [HEADER_BYTES, -1])
-def test_a_last_batch_with_one_wrong_bit_behind_its_header_is_cut_off(place: int) -> None:
+def test_a_last_batch_with_one_wrong_bit_after_its_header_is_truncated(place: int) -> None:
     """Its length and its header are right: only the CRC shows it."""
     disk = UnsyncedDisk()
     disk.make_dir("data")

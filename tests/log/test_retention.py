@@ -32,7 +32,7 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_segments_older_than_the_retention_go(disk: UnsyncedDisk) -> None:
+def test_segments_older_than_the_retention_time_are_removed(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500, 400, 300, 200, 100, retention_ms=300)
     assert len(retain(log, NOW, upper_offset=5)) == 2
     assert bases(log) == [2, 3, 4]
@@ -42,7 +42,7 @@ def test_segments_older_than_the_retention_go(disk: UnsyncedDisk) -> None:
     assert len(audit(disk, FOLDER)) == 3
 
 
-def test_the_newest_record_of_a_segment_counts_and_a_young_one_shields_the_rest(
+def test_a_segment_is_as_old_as_its_newest_record_and_keeps_all_later_ones(
     disk: UnsyncedDisk,
 ) -> None:
     log = a_log(disk, 100, 500, 400, retention_ms=300)
@@ -50,13 +50,13 @@ def test_the_newest_record_of_a_segment_counts_and_a_young_one_shields_the_rest(
     assert bases(log) == [0, 1, 2]
 
 
-def test_what_is_not_durable_stays(disk: UnsyncedDisk) -> None:
+def test_records_that_are_not_durable_are_kept(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500, 500, 500, 500, retention_ms=300)
     assert len(retain(log, NOW, upper_offset=2)) == 2
     assert bases(log) == [2, 3]
 
 
-def test_when_everything_is_too_old_a_new_segment_keeps_the_end(disk: UnsyncedDisk) -> None:
+def test_when_all_segments_have_expired_a_new_one_keeps_the_end_offset(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500, 500, 500, retention_ms=300)
     assert len(retain(log, NOW, upper_offset=3)) == 3
     assert (bases(log), log.log_start_offset, log.log_end_offset) == ([3], 3, 3)
@@ -66,12 +66,12 @@ def test_when_everything_is_too_old_a_new_segment_keeps_the_end(disk: UnsyncedDi
     assert open_log(disk, clean=True, log_start_offset=3).log_end_offset == 4
 
 
-def test_minus_one_keeps_forever(disk: UnsyncedDisk) -> None:
+def test_a_retention_of_minus_one_keeps_records_forever(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500_000, 100, retention_ms=-1)
     assert retain(log, NOW, upper_offset=2) == []
 
 
-def test_segments_beyond_the_size_go_from_the_oldest_on(disk: UnsyncedDisk) -> None:
+def test_the_oldest_segments_beyond_the_retention_size_are_removed(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 0, 0, 0, 0, 0, retention_bytes=200)
     size = log.segments[0].size_bytes
     assert 2 * size <= 200 < 3 * size
@@ -80,12 +80,12 @@ def test_segments_beyond_the_size_go_from_the_oldest_on(disk: UnsyncedDisk) -> N
     assert bases(log) == [2, 3, 4]
 
 
-def test_a_log_below_the_size_keeps_everything(disk: UnsyncedDisk) -> None:
+def test_a_log_below_the_retention_size_keeps_everything(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 0, 0, retention_bytes=10_000)
     assert retain(log, NOW, upper_offset=2) == []
 
 
-def test_records_without_times_go_with_a_later_segment_only(disk: UnsyncedDisk) -> None:
+def test_a_segment_without_timestamps_is_removed_only_with_a_later_one(disk: UnsyncedDisk) -> None:
     log = a_log(disk, NOW + 1, 500, NOW + 1, 100, retention_ms=300)
     assert log.segments[0].max_timestamp == -1
     retain(log, NOW, upper_offset=4)
@@ -100,7 +100,7 @@ def test_a_compacted_log_is_not_deleted_by_age(disk: UnsyncedDisk) -> None:
     assert len(retain(log, NOW, upper_offset=3)) == 2
 
 
-def test_sealed_segments_know_their_age_after_a_restart(disk: UnsyncedDisk) -> None:
+def test_the_age_of_sealed_segments_is_known_after_a_restart(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 500, 400, 100, retention_ms=300)
     config = log.config
     log.close(clean=True)
@@ -108,7 +108,7 @@ def test_sealed_segments_know_their_age_after_a_restart(disk: UnsyncedDisk) -> N
     assert len(retain(log, NOW, upper_offset=3)) == 2
 
 
-def test_deleted_records_are_not_served_and_their_segments_go(disk: UnsyncedDisk) -> None:
+def test_deleted_records_are_not_served_and_their_segments_are_removed(disk: UnsyncedDisk) -> None:
     log = open_log(disk, LogConfig(segment_bytes=200))
     for _ in range(9):
         append(log, 2, size=30)
@@ -137,7 +137,7 @@ def test_retention_removes_segments_below_the_start_even_without_a_delete_policy
     assert len(retain(log, NOW, upper_offset=3)) == 2
 
 
-def test_old_snapshots_go_with_their_segments(disk: UnsyncedDisk) -> None:
+def test_old_snapshots_are_removed_with_their_segments(disk: UnsyncedDisk) -> None:
     log = a_log(disk, 0, 0, 0, 0)
     for offset in range(5):
         log.write_snapshot(offset, b"x")

@@ -26,7 +26,7 @@ def test_an_empty_segment_is_never_rolled(disk: Disk) -> None:
     assert len(log.segments) == 1
 
 
-def test_a_segment_is_full_when_the_next_batch_would_pass_its_size(disk: Disk) -> None:
+def test_a_segment_is_rolled_before_a_batch_that_would_exceed_its_size(disk: Disk) -> None:
     size = sealed(open_log(disk), [PAIR]).size_bytes
     log = open_log(disk, LogConfig(segment_bytes=2 * size))
     log.append(sealed(log, [PAIR]))
@@ -35,7 +35,7 @@ def test_a_segment_is_full_when_the_next_batch_would_pass_its_size(disk: Disk) -
     assert log.should_roll(sealed(log, [PAIR]), 0)
 
 
-def test_a_segment_ends_when_its_first_record_is_too_old_in_the_time_of_records(disk: Disk) -> None:
+def test_a_segment_is_rolled_when_a_record_is_too_much_newer_than_its_first(disk: Disk) -> None:
     log = open_log(disk, LogConfig(segment_ms=100))
     log.append(sealed(log, [PAIR], timestamp_ms=1000))
     log.append(sealed(log, [PAIR], timestamp_ms=1090))
@@ -43,20 +43,20 @@ def test_a_segment_ends_when_its_first_record_is_too_old_in_the_time_of_records(
     assert log.should_roll(sealed(log, [PAIR], timestamp_ms=1101), 0)
 
 
-def test_without_times_the_clock_decides(disk: Disk) -> None:
+def test_without_timestamps_the_clock_decides(disk: Disk) -> None:
     log = open_log(disk, LogConfig(segment_ms=100))
     log.append(sealed(log, [PAIR], timestamp_ms=-1))
     assert not log.should_roll(sealed(log, [PAIR], timestamp_ms=-1), 100)
     assert log.should_roll(sealed(log, [PAIR], timestamp_ms=-1), 101)
 
 
-def test_jitter_makes_it_earlier(disk: Disk) -> None:
+def test_jitter_rolls_a_segment_earlier(disk: Disk) -> None:
     log = open_log(disk, LogConfig(segment_ms=100, segment_jitter_ms=30))
     log.append(sealed(log, [PAIR], timestamp_ms=1000))
     assert log.should_roll(sealed(log, [PAIR], timestamp_ms=1071), 0)
 
 
-def test_a_full_index_ends_a_segment(disk: Disk) -> None:
+def test_a_segment_is_rolled_when_its_index_is_full(disk: Disk) -> None:
     log = open_log(disk, LogConfig(index_interval_bytes=1, segment_index_bytes=8 * 6))
     for _ in range(6):
         log.append(sealed(log, [PAIR], timestamp_ms=5))
@@ -65,7 +65,7 @@ def test_a_full_index_ends_a_segment(disk: Disk) -> None:
     assert log.should_roll(sealed(log, [PAIR]), 0)
 
 
-def test_offsets_too_far_from_the_base_end_a_segment(disk: Disk) -> None:
+def test_a_segment_is_rolled_when_an_offset_is_too_far_from_its_base(disk: Disk) -> None:
     log = open_log(disk)
     batch = sealed(log, [PAIR])
     batch.last_offset_delta = 2**31 - 2
@@ -96,7 +96,7 @@ def test_a_sealed_segment_has_its_indexes_on_the_disk(disk: Disk) -> None:
     assert len(disk.read_file(f"{FOLDER}/00000000000000000000.index")) == 8 * 19
 
 
-def test_a_leftover_file_of_the_new_name_is_emptied(disk: Disk) -> None:
+def test_a_leftover_file_with_the_new_name_is_emptied(disk: Disk) -> None:
     log = open_log(disk)
     append(log)
     disk.write_file(f"{FOLDER}/00000000000000000001.log", b"old", sync=False)
@@ -107,7 +107,7 @@ def test_a_leftover_file_of_the_new_name_is_emptied(disk: Disk) -> None:
     assert len(audit(disk, FOLDER)) == 2
 
 
-def test_a_roll_that_fails_leaves_the_log_as_it_was(disk: UnsyncedDisk) -> None:
+def test_a_failed_roll_leaves_the_log_unchanged(disk: UnsyncedDisk) -> None:
     for number in range(1, 10):
         log = open_log(disk)
         append(log)

@@ -28,7 +28,7 @@ def found(log: Log, timestamp_ms: int, upper_offset: int | None = None) -> int |
     return None if result is None else result.offset
 
 
-def test_the_first_record_that_is_not_older_is_found(log: Log) -> None:
+def test_the_first_record_at_or_after_a_timestamp_is_found(log: Log) -> None:
     append_times(log, 100, 300, 200)
     append_times(log, 400)
     assert log.offset_for_timestamp(150, 4) == TimestampOffset(300, 1, 0)
@@ -49,12 +49,12 @@ def test_nothing_below_the_start_of_the_log_is_found(log: Log) -> None:
     assert found(log, 50) == 1
 
 
-def test_an_empty_log_has_no_times(log: Log) -> None:
+def test_an_empty_log_has_no_timestamps(log: Log) -> None:
     assert found(log, 0) is None
     assert log.max_timestamp_offset() is None
 
 
-def test_the_newest_record_is_the_first_with_the_largest_time(log: Log) -> None:
+def test_the_newest_record_is_the_first_with_the_largest_timestamp(log: Log) -> None:
     append_times(log, 100, 900, 900)
     append_times(log, 500)
     for _ in range(30):
@@ -62,14 +62,14 @@ def test_the_newest_record_is_the_first_with_the_largest_time(log: Log) -> None:
     assert log.max_timestamp_offset() == TimestampOffset(900, 1, 0)
 
 
-def test_records_without_times_have_none(log: Log) -> None:
+def test_records_without_timestamps_are_not_found(log: Log) -> None:
     append_times(log, -1, -1)
     assert log.max_timestamp_offset() is None
     assert found(log, 0) is None
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_searches_agree_with_a_list_over_many_segments_and_a_restart(clean: bool) -> None:
+def test_searches_agree_with_a_list_across_many_segments_and_a_restart(clean: bool) -> None:
     disk = UnsyncedDisk()
     log = open_log(disk, SMALL)
     chance = random.Random(5)

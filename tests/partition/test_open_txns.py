@@ -34,7 +34,7 @@ def test_without_another_open_transaction_everything_up_to_the_marker_is_stable(
     assert txns.stable_after(CompletedTxn(1, 5, 9, aborted=True)) == 10
 
 
-def test_the_oldest_open_transaction_is_the_one_that_pins() -> None:
+def test_the_oldest_open_transaction_determines_the_first_unstable_offset() -> None:
     txns = OpenTxns()
     assert txns.first_unstable_offset() is None
     txns.begin(3, producer_id=11)

@@ -45,7 +45,7 @@ def refused(partition: Partition, batch: SealedBatch, guard: Guard | None = None
 
 
 def write(partition: Partition, batch: SealedBatch, *, tv2: bool = False) -> Appended:
-    """Appends as the broker does: the first write of a transaction gets a guard before."""
+    """Appends as the broker does: the first write of a transaction takes a guard first."""
     if not batch.is_transactional:
         return append(partition, batch)
     guard = partition.begin_verification(batch, NOW, starts_at_zero=tv2)
@@ -74,7 +74,7 @@ def end(
 
 
 def read(partition: Partition, offset: int = 0, *, committed: bool = True) -> list[bytes | None]:
-    """The values that a client gives to its application."""
+    """The values that a client passes to its application."""
     fetched = partition.fetch(offset, 1 << 20, read_committed=committed)
     assert fetched.error is ErrorCode.NONE
     aborted = sorted(fetched.aborted or (), key=lambda txn: txn[1])
@@ -108,7 +108,7 @@ def test_a_repeated_batch_gets_its_first_offset_again(new_world: NewWorld) -> No
     assert partition.log_end_offset == 3
 
 
-def test_a_repeated_batch_is_known_after_kill(new_world: NewWorld) -> None:
+def test_a_repeated_batch_is_recognised_after_a_kill(new_world: NewWorld) -> None:
     world = new_world()
     for sequence in range(3):
         write(world.partition, client_batch(b"v", producer_id=PID, epoch=0, sequence=sequence))
@@ -128,7 +128,7 @@ def test_nothing_above_the_high_watermark_is_read(new_world: NewWorld) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 2])
-def test_an_offset_outside_of_the_log_is_out_of_range(new_world: NewWorld, offset: int) -> None:
+def test_an_offset_outside_the_log_is_out_of_range(new_world: NewWorld, offset: int) -> None:
     partition = new_world().partition
     append(partition, client_batch(b"a"))
     fetched = partition.fetch(offset, 100, read_committed=False)
@@ -177,7 +177,7 @@ def test_case_70_the_aborted_index_of_interleaved_transactions(new_world: NewWor
     assert [tuple(txn) for txn in index] == [(one, 0, 28, 8), (two, 8, 30, 29)]
 
 
-def test_case_71_a_marker_without_data_has_no_index_entry_and_moves_nothing(
+def test_case_71_a_marker_without_data_has_no_index_entry_and_leaves_nothing_unstable(
     new_world: NewWorld,
 ) -> None:
     partition = new_world().partition
@@ -199,12 +199,12 @@ def test_case_72_an_aborted_transaction_over_two_segments_is_listed_from_its_sta
     assert fetched.aborted == [(PID, 0)]
 
 
-@pytest.mark.parametrize("segment_bytes", [200, 1_000_000], ids=["segments go", "within one"])
+@pytest.mark.parametrize("segment_bytes", [200, 1_000_000], ids=["several segments", "one segment"])
 @pytest.mark.parametrize("offset", range(1, 13))
-def test_case_73_the_last_stable_offset_is_raised_to_the_log_start(
+def test_case_73_the_last_stable_offset_is_never_below_the_log_start(
     new_world: NewWorld, offset: int, segment_bytes: int
 ) -> None:
-    """Also within a batch: each has two records."""
+    """Also in the middle of a batch; each has two records."""
     partition = new_world(segment_bytes=segment_bytes).partition
     for sequence in range(0, 12, 2):
         write(partition, txn_batch(sequence, b"v" * 50, b"w"))
@@ -250,7 +250,7 @@ def test_case_58_a_higher_sequence_waits_for_the_verification_of_the_lowest(
 
 
 @pytest.mark.parametrize("order", list(permutations((3, 4, 5))))
-def test_case_58_in_whatever_order_batches_are_verified_the_lowest_sequence_comes_first(
+def test_case_58_the_lowest_sequence_comes_first_in_any_order_of_verification(
     new_world: NewWorld, order: tuple[int, ...]
 ) -> None:
     partition = new_world().partition
@@ -270,7 +270,7 @@ def test_case_58_in_whatever_order_batches_are_verified_the_lowest_sequence_come
         append(partition, batches[sequence], guard)
 
 
-def test_case_58_a_batch_outside_of_the_transaction_does_not_overtake_either(
+def test_case_58_a_batch_outside_the_transaction_does_not_overtake_either(
     new_world: NewWorld,
 ) -> None:
     partition = new_world().partition
@@ -281,7 +281,7 @@ def test_case_58_a_batch_outside_of_the_transaction_does_not_overtake_either(
 
 
 def test_a_duplicate_after_the_end_is_verified_like_a_first_write(new_world: NewWorld) -> None:
-    """Otherwise a producer that was fenced meanwhile would get a success."""
+    """Otherwise a producer that has been fenced meanwhile would get a success."""
     partition = new_world().partition
     write(partition, txn_batch(0, b"a"))
     again = txn_batch(0, b"a")
@@ -304,7 +304,7 @@ def test_case_59_a_marker_between_verification_and_append_refuses_the_append(
     assert refused(partition, batch, guard).error is ErrorCode.INVALID_TXN_STATE
 
 
-def test_case_59_a_tv2_marker_leaves_the_guard_of_the_next_transaction(
+def test_case_59_a_tv2_marker_keeps_the_guard_of_the_next_transaction(
     new_world: NewWorld,
 ) -> None:
     partition = new_world().partition
@@ -364,10 +364,10 @@ def test_open_transactions_aborts_and_fences_survive(new_world: NewWorld, how: s
     ],
     ids=["empty", "nonsense", "truncated", "without an entry", "bit flipped"],
 )
-def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_used(
+def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_is_used(
     new_world: NewWorld, damage: Callable[[bytes], bytes]
 ) -> None:
-    """The log before the older one was removed: only a snapshot has its producers."""
+    """The log before the older one was deleted, so only a snapshot has its producers."""
     world = new_world(segment_bytes=200)
     partition = world.partition
     write(partition, client_batch(b"v" * 50, producer_id=99, epoch=3, sequence=0))
@@ -380,7 +380,7 @@ def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_used(
     newest = f"/data/t-0/{max(partition.log.list_snapshots()):020d}.snapshot"
     world.disk.write_file(newest, damage(world.disk.read_file(newest)), sync=True)
     reopened = world.partition = world._open(clean=True)
-    assert reopened.log.list_snapshots(), "an older one"
+    assert reopened.log.list_snapshots(), "an older snapshot is left"
     assert set(reopened.log.list_snapshots()) <= set(offsets)
     assert reopened.in_txn(PID, 0)
     assert reopened.last_stable_offset == 1
@@ -390,7 +390,7 @@ def test_case_67_a_damaged_snapshot_is_ignored_and_an_older_one_used(
     assert again.base_offset == 4
 
 
-def test_a_full_disk_refuses_the_batch_and_uses_no_offset_twice(new_world: NewWorld) -> None:
+def test_on_a_full_disk_an_append_fails_and_no_offset_is_used_twice(new_world: NewWorld) -> None:
     world = new_world()
     partition = world.partition
     append(partition, client_batch(b"a"))
@@ -403,7 +403,7 @@ def test_a_full_disk_refuses_the_batch_and_uses_no_offset_twice(new_world: NewWo
     assert read(world.kill()) == [b"a", b"c"]
 
 
-def test_a_failed_append_leaves_the_producer_where_it_was(new_world: NewWorld) -> None:
+def test_a_failed_append_does_not_change_the_state_of_its_producer(new_world: NewWorld) -> None:
     world = new_world()
     partition = world.partition
     write(partition, client_batch(b"a", producer_id=PID, epoch=0, sequence=0))
@@ -415,7 +415,7 @@ def test_a_failed_append_leaves_the_producer_where_it_was(new_world: NewWorld) -
     assert retried.base_offset == 1
 
 
-def test_a_compacted_topic_refuses_records_without_a_key_and_names_them(
+def test_a_compacted_topic_refuses_records_without_a_key_and_lists_them(
     new_world: NewWorld,
 ) -> None:
     partition = new_world(cleanup_policy=frozenset({"compact"})).partition
@@ -432,7 +432,7 @@ def test_log_append_time_stamps_the_batch_with_the_brokers_clock(new_world: NewW
     assert [record.timestamp_ms for record in open_batch(batch)] == [NOW]
 
 
-def test_records_with_a_wrong_time_are_named(new_world: NewWorld) -> None:
+def test_records_with_an_invalid_timestamp_are_listed(new_world: NewWorld) -> None:
     partition = new_world(message_timestamp_after_max_ms=10).partition
     records = [Record(timestamp_ms=time_ms, value=b"v") for time_ms in (NOW, NOW + 11, NOW + 5)]
     batch = read_header(build_batch(records, timestamp_ms=NOW))
@@ -461,7 +461,7 @@ def test_producers_survive_the_deletion_of_their_segments(new_world: NewWorld) -
     assert gap.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_retention_continues_though_snapshots_are_lost_and_damaged(new_world: NewWorld) -> None:
+def test_retention_continues_with_lost_and_damaged_snapshots(new_world: NewWorld) -> None:
     world = new_world(segment_bytes=200)
     partition = world.partition
     for sequence in range(6):
@@ -477,7 +477,7 @@ def test_retention_continues_though_snapshots_are_lost_and_damaged(new_world: Ne
     assert following.base_offset == 6
 
 
-def test_a_rising_leader_epoch_is_found_again(new_world: NewWorld) -> None:
+def test_the_end_offset_of_every_leader_epoch_is_known(new_world: NewWorld) -> None:
     partition = new_world().partition
     append(partition, client_batch(b"a"))
     partition.bump_leader_epoch(4)
@@ -510,10 +510,10 @@ def test_a_topics_compression_type_changes_the_codec_and_nothing_else(
 
 
 @pytest.mark.parametrize(("written", "sent"), [(1, 2), (3, 2), (2, 3)])
-def test_a_batch_that_only_begins_like_a_known_one_is_no_duplicate(
+def test_a_batch_that_only_begins_like_a_known_one_is_not_a_duplicate(
     new_world: NewWorld, written: int, sent: int
 ) -> None:
-    """An answer as a duplicate would lose its other records."""
+    """If it were answered as a duplicate, its other records would be lost."""
     partition = new_world().partition
     first = client_batch(*[b"v"] * written, producer_id=PID, epoch=0, sequence=0)
     append(partition, first)
@@ -521,7 +521,7 @@ def test_a_batch_that_only_begins_like_a_known_one_is_no_duplicate(
     assert refused(partition, other).error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_batch_of_an_earlier_epoch_is_fenced_though_its_sequences_are_known(
+def test_a_batch_of_an_earlier_epoch_is_fenced_even_if_its_sequences_are_known(
     new_world: NewWorld,
 ) -> None:
     partition = new_world().partition

@@ -52,7 +52,7 @@ def end(producers: Producers, epoch: int, coordinator_epoch: int = 0) -> None:
     producers.apply_marker(marker(epoch, coordinator_epoch), Marker(True, coordinator_epoch))
 
 
-def test_case_51_the_last_five_batches_are_known_and_the_sixth_is_not() -> None:
+def test_case_51_the_last_five_batches_are_recognised_and_the_sixth_is_not() -> None:
     producers = Producers()
     batches = [numbered(n * 2, count=2, offset=n * 2) for n in range(6)]
     for batch in batches:
@@ -131,7 +131,7 @@ def test_case_55_a_marker_of_the_same_epoch_keeps_the_sequence() -> None:
     assert error_of(producers, numbered(5)) is ErrorCode.NONE
 
 
-def test_case_55_the_state_of_a_fencing_marker_lives_until_it_is_idle_for_long() -> None:
+def test_case_55_the_state_of_a_fencing_marker_is_kept_until_it_expires() -> None:
     producers = Producers()
     end(producers, 2)  # The marker's time is 5.
     producers.expire(now_ms=14, expiration_ms=10)
@@ -146,8 +146,8 @@ def test_case_56_a_plain_batch_inside_an_open_transaction_is_an_invalid_state() 
     assert error_of(producers, numbered(1)) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_case_56_a_plain_batch_of_a_higher_epoch_does_not_pass_an_open_transaction() -> None:
-    """Otherwise the marker, of the lower epoch, would be refused, and the transaction hang."""
+def test_case_56_a_plain_batch_of_a_higher_epoch_cannot_bypass_an_open_transaction() -> None:
+    """Otherwise the marker, with its lower epoch, would be refused and the transaction hang."""
     producers = Producers()
     producers.apply_batch(numbered(0, transactional=True))
     assert error_of(producers, numbered(1, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -195,7 +195,7 @@ def test_a_stale_epoch_is_reported_before_an_old_coordinator() -> None:
     assert refusal.error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_case_65_tv1_markers_may_have_the_same_epoch_and_not_a_lower_one() -> None:
+def test_case_65_tv1_markers_may_have_the_same_epoch_but_not_a_lower_one() -> None:
     producers = Producers()
     producers.apply_batch(numbered(0, epoch=3, transactional=True))
     assert marker_error(producers, 3) is ErrorCode.NONE

@@ -75,7 +75,7 @@ def test_offsets_are_assigned_in_place_and_outside_the_crc() -> None:
     assert [record.offset for record in open_batch(again)] == [123456789, 123456790, 123456791]
 
 
-def test_a_batch_in_the_middle_of_a_buffer_is_changed_there() -> None:
+def test_a_batch_in_the_middle_of_a_buffer_is_changed_in_place() -> None:
     first, second = a_batch(), a_batch()
     buffer = bytearray(bytes(first.data) + bytes(second.data))
     batch = split_batches(buffer)[1]
@@ -84,7 +84,7 @@ def test_a_batch_in_the_middle_of_a_buffer_is_changed_there() -> None:
     assert read_header(buffer).base_offset == 0
 
 
-def test_append_time_is_the_time_of_every_record_and_renews_the_crc() -> None:
+def test_append_time_applies_to_every_record_and_updates_the_crc() -> None:
     batch = a_batch()
     batch.stamp_append_time(5000)
     again = read_header(bytes(batch.data))
@@ -94,7 +94,7 @@ def test_append_time_is_the_time_of_every_record_and_renews_the_crc() -> None:
     assert {record.timestamp_ms for record in open_batch(again)} == {5000}
 
 
-def test_a_header_view_of_a_truncated_batch_is_refused_by_the_check_only() -> None:
+def test_a_truncated_batch_can_be_read_and_fails_its_check() -> None:
     batch = read_header(bytes(a_batch().data)[:HEADER_BYTES])
     assert batch.record_count == 3
     with pytest.raises(BatchError) as refused:
@@ -103,7 +103,7 @@ def test_a_header_view_of_a_truncated_batch_is_refused_by_the_check_only() -> No
 
 
 @pytest.mark.parametrize("position", range(HEADER_BYTES + 20))
-def test_a_flipped_bit_anywhere_but_in_the_offsets_is_noticed(position: int) -> None:
+def test_a_flipped_bit_is_detected_everywhere_except_in_the_broker_fields(position: int) -> None:
     data = bytearray(a_batch().data)
     data[position] ^= 0x01
     if position < 8 or 12 <= position < 16:
@@ -140,7 +140,7 @@ def test_an_impossible_length_is_refused(length: int) -> None:
 
 
 @pytest.mark.parametrize("size", range(HEADER_BYTES))
-def test_less_than_a_header_is_no_batch(size: int) -> None:
+def test_less_than_a_header_is_not_a_batch(size: int) -> None:
     with pytest.raises(BatchError):
         read_header(bytes(a_batch().data)[:size])
 
@@ -148,7 +148,9 @@ def test_less_than_a_header_is_no_batch(size: int) -> None:
 @pytest.mark.parametrize(
     ("count", "last_delta"), [(-1, 2), (4, 2), (3, -1), (2**31 - 1, 2**31 - 1), (-(2**31), 0)]
 )
-def test_counts_that_cannot_be_are_refused_without_opening(count: int, last_delta: int) -> None:
+def test_impossible_counts_are_refused_without_opening_the_batch(
+    count: int, last_delta: int
+) -> None:
     data = bytearray(a_batch().data)
     struct.pack_into(">i", data, 23, last_delta)
     struct.pack_into(">i", data, 57, count)
@@ -176,7 +178,7 @@ def test_any_bytes_are_a_batch_or_a_batch_error(data: bytes) -> None:
 
 
 @given(st.integers(0, HEADER_BYTES + 30), st.binary(min_size=1, max_size=8))
-def test_a_hostile_batch_with_a_right_crc_opens_or_is_a_batch_error(
+def test_a_hostile_batch_with_a_valid_crc_opens_or_is_a_batch_error(
     position: int, noise: bytes
 ) -> None:
     data = bytearray(a_batch().data)

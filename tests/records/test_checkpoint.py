@@ -34,7 +34,7 @@ def test_offsets_are_lines_of_topic_partition_and_offset() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"0\n", b"0\n0\n"])
-def test_a_checkpoint_that_was_never_written_is_empty(data: bytes) -> None:
+def test_a_missing_checkpoint_is_empty(data: bytes) -> None:
     assert decode_epochs(data) == []
     assert decode_offsets(data) == {}
 
@@ -49,7 +49,7 @@ def test_a_damaged_checkpoint_is_a_value_error(data: bytes) -> None:
         decode_offsets(data)
 
 
-def test_partition_metadata_is_what_kafka_writes() -> None:
+def test_partition_metadata_is_written_as_kafka_writes_it() -> None:
     data = b"version: 0\ntopic_id: vTlkRYHVTDevWZk2VTZMQA"
     assert encode_partition_metadata(TOPIC_ID) == data
     assert decode_partition_metadata(data) == TOPIC_ID

@@ -20,7 +20,7 @@ BOMB_BYTES = 64 * 1024 * 1024
 
 
 @given(st.sampled_from(sorted(CODECS)), st.binary(max_size=2000), st.integers(1, 300))
-def test_every_codec_gives_back_what_it_took(codec: Codec, data: bytes, repetitions: int) -> None:
+def test_every_codec_round_trips(codec: Codec, data: bytes, repetitions: int) -> None:
     data *= repetitions
     assert bytes(decompress(codec, compress(codec, data))) == data
 
@@ -42,7 +42,7 @@ def bomb(codec: Codec) -> bytes:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_bomb_is_refused_at_the_limit(codec: Codec) -> None:
+def test_a_decompression_bomb_is_refused_at_the_limit(codec: Codec) -> None:
     packed = bomb(codec)
     with pytest.raises(BatchError) as refused:
         decompress(codec, packed, max_bytes=BOMB_BYTES - 1)
@@ -50,20 +50,20 @@ def test_a_bomb_is_refused_at_the_limit(codec: Codec) -> None:
     assert len(decompress(codec, packed, max_bytes=BOMB_BYTES)) == BOMB_BYTES
 
 
-def test_a_chain_of_small_gzip_members_counts_as_one() -> None:
+def test_the_limit_covers_all_gzip_members_together() -> None:
     members = gzip.compress(b"abc") + gzip.compress(b"def")
     assert bytes(decompress(Codec.GZIP, members)) == b"abcdef"
     with pytest.raises(BatchError):
         decompress(Codec.GZIP, members, max_bytes=5)
 
 
-def test_many_snappy_blocks_count_as_one() -> None:
+def test_the_limit_covers_all_snappy_blocks_together() -> None:
     packed = compress(Codec.SNAPPY, bytes(100_000))
     with pytest.raises(BatchError):
         decompress(Codec.SNAPPY, packed, max_bytes=99_999)
 
 
-def test_snappy_has_the_frame_of_java() -> None:
+def test_snappy_uses_the_java_framing() -> None:
     packed = compress(Codec.SNAPPY, b"x" * 40_000)
     assert packed.startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
     (first_block,) = struct.unpack_from(">i", packed, 16)
@@ -71,11 +71,11 @@ def test_snappy_has_the_frame_of_java() -> None:
     assert len(bytes(first)) == 32 * 1024
 
 
-def test_a_raw_snappy_block_without_a_frame_is_read_too() -> None:
+def test_a_raw_snappy_block_without_framing_is_also_read() -> None:
     assert bytes(decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(b"plain")))) == b"plain"
 
 
-def test_lz4_frames_have_independent_blocks_as_kafka_demands() -> None:
+def test_lz4_frames_have_independent_blocks_as_kafka_requires() -> None:
     packed = compress(Codec.LZ4, bytes(300_000))
     assert packed[:4] == bytes.fromhex("04224d18")
     assert packed[4] & 0x20, "the block independence flag"

@@ -21,7 +21,7 @@ def control_batch(key: bytes | None, value: bytes | None) -> SealedBatch:
     return build_pairs([(key, value)], timestamp_ms=0, transactional=True, control=True)
 
 
-def test_a_commit_marker_is_the_sample_byte_for_byte() -> None:
+def test_a_commit_marker_matches_the_sample_byte_for_byte() -> None:
     built = build_marker(
         Marker(commit=True, coordinator_epoch=7),
         producer_id=4000,
@@ -32,7 +32,7 @@ def test_a_commit_marker_is_the_sample_byte_for_byte() -> None:
     assert built.data == COMMIT_SAMPLE
 
 
-def test_the_sample_reads_as_the_marker_it_is() -> None:
+def test_the_sample_is_read_as_a_commit_marker() -> None:
     batch = read_header(COMMIT_SAMPLE)
     seal_check(batch)
     assert batch.is_control
@@ -49,7 +49,7 @@ def test_markers_read_back(commit: bool) -> None:
     assert read_marker(read_header(built.data)) == marker
 
 
-def test_data_and_emptied_markers_are_no_markers() -> None:
+def test_data_batches_and_emptied_markers_are_not_markers() -> None:
     assert read_marker(build_pairs([(b"k", b"v")], timestamp_ms=0)) is None
     emptied = rebuild_batch(read_header(COMMIT_SAMPLE), (), delete_horizon_ms=None)
     assert read_marker(read_header(emptied)) is None
@@ -61,7 +61,7 @@ def test_higher_versions_are_read_as_version_zero() -> None:
 
 
 @pytest.mark.parametrize("kind", [2, 3, 4, 5, 6, 99, -1])
-def test_other_control_records_are_stepped_over(kind: int) -> None:
+def test_other_control_records_are_skipped(kind: int) -> None:
     batch = control_batch(struct.pack(">hh", 0, kind), b"anything")
     assert read_marker(batch) is None
     assert list(entries_of(batch)) == []
@@ -83,7 +83,7 @@ def test_a_damaged_marker_is_a_batch_error(key: bytes | None, value: bytes | Non
         read_marker(control_batch(key, value))
 
 
-def test_entries_carry_who_wrote_them_and_where() -> None:
+def test_entries_have_their_producer_and_offset() -> None:
     batch = build_pairs(
         [(b"k", b"v"), (b"t", None)],
         timestamp_ms=0,

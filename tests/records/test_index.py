@@ -33,7 +33,7 @@ def test_an_offset_index_is_pairs_of_big_endian_integers(entries: list[tuple[int
 
 
 @given(st.lists(st.tuples(int64, int32)))
-def test_a_time_index_is_a_long_and_an_integer_each(entries: list[tuple[int, int]]) -> None:
+def test_a_time_index_is_pairs_of_a_long_and_an_integer(entries: list[tuple[int, int]]) -> None:
     timestamps = array("q", [timestamp for timestamp, _ in entries])
     offsets = array("i", [offset for _, offset in entries])
     data = encode_time_index(timestamps, offsets)
@@ -41,7 +41,7 @@ def test_a_time_index_is_a_long_and_an_integer_each(entries: list[tuple[int, int
     assert decode_time_index(data) == (timestamps, offsets)
 
 
-def test_an_aborted_transaction_is_the_sample_byte_for_byte() -> None:
+def test_an_aborted_transaction_matches_the_sample_byte_for_byte() -> None:
     txn = AbortedTxn(983493, 137, 299, 200)
     sample = bytes.fromhex(
         "0000 00000000000f01c5 0000000000000089 000000000000012b 00000000000000c8"
@@ -50,7 +50,7 @@ def test_an_aborted_transaction_is_the_sample_byte_for_byte() -> None:
     assert decode_aborted_txns(sample) == [txn]
 
 
-def test_several_aborted_transactions_lie_one_after_the_other() -> None:
+def test_aborted_transactions_are_stored_one_after_the_other() -> None:
     txns = [AbortedTxn(5, 0, 10, 11), AbortedTxn(6, 3, 20, 21)]
     assert decode_aborted_txns(b"".join(map(encode_aborted_txn, txns))) == txns
     assert decode_aborted_txns(b"") == []

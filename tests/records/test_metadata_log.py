@@ -61,7 +61,7 @@ ONE_OF_EACH: list[MetadataRecord] = [
 
 
 @pytest.mark.parametrize("record", ONE_OF_EACH, ids=lambda record: type(record).__name__)
-def test_a_record_survives_its_bytes(record: MetadataRecord) -> None:
+def test_a_record_reads_back(record: MetadataRecord) -> None:
     assert decode_record(encode_record(record)) == record
 
 
@@ -108,20 +108,20 @@ def test_a_record_survives_its_bytes(record: MetadataRecord) -> None:
         ),
     ],
 )
-def test_the_bytes_are_those_of_the_published_schema(record: MetadataRecord, text: str) -> None:
+def test_the_bytes_match_the_published_schema(record: MetadataRecord, text: str) -> None:
     assert encode_record(record).hex() == bytes.fromhex(text).hex()
 
 
 @pytest.mark.parametrize(
     "text", ["", "01", "01 02", "02 02 00", "01 63 00 00", "01 02 07 00", "8080"]
 )
-def test_what_is_no_record_of_ours_is_refused(text: str) -> None:
+def test_an_unknown_or_truncated_record_is_refused(text: str) -> None:
     with pytest.raises(WireError):
         decode_record(bytes.fromhex(text))
 
 
 @given(st.binary(max_size=80), st.sampled_from([0, 2, 3, 4, 5, 9, 12, 15, 17]))
-def test_random_bytes_are_a_record_or_refused(body: bytes, record_type: int) -> None:
+def test_random_bytes_are_a_record_or_a_wire_error(body: bytes, record_type: int) -> None:
     try:
         record = decode_record(bytes((1, record_type, 0)) + body)
     except WireError:

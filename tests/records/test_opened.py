@@ -31,7 +31,7 @@ a_record = st.builds(
     st.sampled_from(sorted(CODECS)),
     st.integers(0, 2**62),
 )
-def test_what_is_built_opens_to_the_same_records(
+def test_a_batch_opens_to_the_records_it_was_built_from(
     records: list[Record], codec: int, base_offset: int
 ) -> None:
     data = build_batch(records, timestamp_ms=1, codec=codec, base_offset=base_offset)
@@ -44,7 +44,7 @@ def test_what_is_built_opens_to_the_same_records(
     assert [record.offset for record in opened] == [base_offset + n for n in range(len(records))]
 
 
-def test_a_record_without_a_time_gets_that_of_its_batch() -> None:
+def test_a_record_without_a_timestamp_gets_that_of_its_batch() -> None:
     batch = read_header(build_batch([Record(key=b"k"), Record(0, 5)], timestamp_ms=9))
     assert [record.timestamp_ms for record in open_batch(batch)] == [9, 5]
     assert (batch.base_timestamp, batch.max_timestamp) == (9, 9)
@@ -80,7 +80,7 @@ def test_a_thinned_batch_keeps_its_offsets_producer_and_codec(codec: int) -> Non
     assert open_batch(thinned) == [opened[1], opened[3]]
 
 
-def test_a_delete_horizon_is_in_the_base_timestamp_and_keeps_the_times() -> None:
+def test_a_delete_horizon_replaces_the_base_timestamp_and_keeps_the_record_timestamps() -> None:
     batch = build_pairs([(b"k", None)], timestamp_ms=5000)
     marked = read_header(rebuild_batch(batch, open_batch(batch), delete_horizon_ms=90_000))
     seal_check(marked)
@@ -129,30 +129,30 @@ def test_the_smallest_record_opens() -> None:
         ("0c00000004ff00", 1, 0),  # a key longer than the record
         ("0c000000030100", 1, 0),  # a key of length -2
         ("0c000002010100", 1, 0),  # an offset beyond the batch
-        ("0c0000000101000c000000010100", 2, 1),  # an offset twice
+        ("0c0000000101000c000000010100", 2, 1),  # a repeated offset
         ("0c0000010101000c000002010100", 2, 1),  # an offset before the batch
-        ("0c000000010102", 1, 0),  # a header that is not there
-        ("0e00000001010101", 1, 0),  # minus one headers
+        ("0c000000010102", 1, 0),  # a missing header
+        ("0e00000001010101", 1, 0),  # a header count of -1
         ("1000000001010201ff", 1, 0),  # a header without a name
         ("12000000010102 02ff01", 1, 0),  # a header's name that is not UTF-8
         ("0e00000001010000", 1, 0),  # a byte after the headers
         ("0c000080808080808080808080010100", 1, 0),  # a number that never ends
     ],
 )
-def test_a_damaged_inside_is_refused(payload: str, count: int, last_delta: int) -> None:
+def test_damaged_records_are_refused(payload: str, count: int, last_delta: int) -> None:
     batch = read_header(payload_batch(payload, count, last_delta))
     with pytest.raises(BatchError):
         open_batch(batch)
 
 
-def test_a_count_that_no_memory_could_hold_is_refused_before_anything_is_read() -> None:
+def test_a_count_too_large_for_memory_is_refused_before_any_record_is_read() -> None:
     with pytest.raises(BatchError):
         open_batch(read_header(payload_batch("0c000000010100", 2**31 - 1, 2**31 - 2)))
     with pytest.raises(BatchError):
         open_batch(read_header(payload_batch("0c000000010100", -1, 0)))
 
 
-def test_a_batch_that_is_not_all_there_is_not_opened() -> None:
+def test_a_truncated_batch_is_not_opened() -> None:
     data = build_pairs([(b"key", b"value")], timestamp_ms=0).data
     with pytest.raises(BatchError):
         open_batch(read_header(data[:-1]))

@@ -96,7 +96,7 @@ def test_we_open_what_kafka_python_builds(records: list[Record], codec: int) -> 
 
 
 @given(some_records)
-def test_uncompressed_batches_are_theirs_byte_for_byte(records: list[Record]) -> None:
+def test_uncompressed_batches_match_byte_for_byte(records: list[Record]) -> None:
     ours = bytearray(encoded_by_us(records, Codec.NONE))
     theirs = bytearray(encoded_by(AioBuilder, records, Codec.NONE))
     # The broker writes the leader epoch; clients send different values.

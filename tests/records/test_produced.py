@@ -50,14 +50,14 @@ def refusal(data: Buffer | None) -> ErrorCode:
     return refused.error
 
 
-def test_a_sound_batch_is_read_without_a_copy() -> None:
+def test_a_valid_batch_is_read_without_a_copy() -> None:
     data = memoryview(sent())
     batch = accepted(data)
     batch.assign(5, 0)
     assert read_header(data).base_offset == 5
 
 
-def test_nothing_at_all_is_an_invalid_record() -> None:
+def test_a_missing_batch_is_an_invalid_record() -> None:
     assert refusal(None) is ErrorCode.INVALID_RECORD
     assert refusal(b"") is ErrorCode.INVALID_RECORD
 
@@ -66,12 +66,12 @@ def test_a_second_batch_is_refused() -> None:
     assert refusal(sent() + sent()) is ErrorCode.INVALID_RECORD
 
 
-def test_half_a_batch_is_refused() -> None:
+def test_a_truncated_batch_is_refused() -> None:
     assert refusal(sent()[:-1]) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("size", [1, 16, 17, 60])
-def test_a_piece_of_a_header_is_no_batch(size: int) -> None:
+def test_part_of_a_header_is_not_a_batch(size: int) -> None:
     assert refusal(sent()[:size]) is ErrorCode.INVALID_RECORD
 
 
@@ -85,7 +85,7 @@ def test_a_piece_of_a_header_is_no_batch(size: int) -> None:
         ((">b", 16, 1), False),  # magic
     ],
 )
-def test_a_whole_batch_is_read_and_then_refused_for_its_header(
+def test_a_complete_batch_is_read_and_then_refused_for_its_header(
     change: tuple[str, int, int], is_whole: bool
 ) -> None:
     data = sent(change=change)
@@ -93,7 +93,7 @@ def test_a_whole_batch_is_read_and_then_refused_for_its_header(
     assert isinstance(read_produced(data), SealedBatch) == is_whole
 
 
-def test_an_old_format_is_an_invalid_record() -> None:
+def test_an_old_message_format_is_an_invalid_record() -> None:
     assert refusal(sent(magic=(">b", 16, 1))) is ErrorCode.INVALID_RECORD
 
 
@@ -101,7 +101,7 @@ def test_a_wrong_crc_is_corrupt() -> None:
     assert refusal(sent(reseal=False, count=(">i", 57, 2))) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_batch_that_brings_its_own_offset_is_refused() -> None:
+def test_a_batch_with_a_base_offset_other_than_zero_is_refused() -> None:
     assert refusal(sent(base_offset=(">q", 0, 5))) is ErrorCode.INVALID_RECORD
 
 
@@ -121,7 +121,7 @@ def test_clients_may_not_write_control_records() -> None:
     assert refusal(sent(attributes=(">h", 21, 0x20))) is ErrorCode.INVALID_RECORD
 
 
-def test_a_producer_must_number_its_records() -> None:
+def test_a_batch_with_a_producer_id_needs_a_sequence() -> None:
     assert refusal(sent(producer_id=(">q", 43, 7))) is ErrorCode.INVALID_RECORD
     numbered = sent(producer_id=(">q", 43, 7), epoch=(">h", 51, 0), sequence=(">i", 53, 0))
     assert accepted(numbered).producer_id == 7
@@ -133,7 +133,7 @@ def test_an_unknown_codec_is_refused(codec: int) -> None:
     assert code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_times_too_far_from_the_clock_are_refused() -> None:
+def test_timestamps_too_far_from_the_clock_are_refused() -> None:
     batch = read_header(sent())
     assert check_timestamps(batch, 1000, before_max_ms=0, after_max_ms=0) is None
     early = check_timestamps(batch, 999, before_max_ms=2**63 - 1, after_max_ms=0)
@@ -144,5 +144,5 @@ def test_times_too_far_from_the_clock_are_refused() -> None:
 
 
 @given(st.binary(max_size=150))
-def test_any_bytes_are_a_batch_or_a_refusal(data: bytes) -> None:
+def test_any_bytes_are_a_batch_or_are_refused(data: bytes) -> None:
     assert isinstance(checked(data), SealedBatch | Refusal)

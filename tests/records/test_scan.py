@@ -46,13 +46,15 @@ def opened(batch: SealedBatch) -> list[int] | str:
 
 
 @given(records=RECORDS, step=st.integers(1, 10))
-def test_a_good_batch_is_scanned_as_it_is_opened(records: list[Record], step: int) -> None:
+def test_scanning_a_valid_batch_gives_the_same_result_as_opening_it(
+    records: list[Record], step: int
+) -> None:
     batch = read_header(build_batch(records, timestamp_ms=0))
     assert scan(batch, step) == opened(batch)
 
 
 @given(records=RECORDS, step=st.integers(1, 10), data=st.data())
-def test_a_damaged_batch_is_scanned_as_it_is_opened(
+def test_scanning_a_damaged_batch_gives_the_same_result_as_opening_it(
     records: list[Record], step: int, data: st.DataObject
 ) -> None:
     raw = build_batch(records, timestamp_ms=0)
@@ -66,7 +68,7 @@ def test_a_damaged_batch_is_scanned_as_it_is_opened(
     assert scan(batch, step) == opened(batch)
 
 
-def test_a_count_that_cannot_be_is_refused() -> None:
+def test_an_impossible_count_is_refused() -> None:
     raw = build_batch([Record(key=b"k")], timestamp_ms=0)
     raw[57:61] = (10_000).to_bytes(4, "big")
     batch = read_header(raw)
@@ -74,7 +76,7 @@ def test_a_count_that_cannot_be_is_refused() -> None:
         RecordScan(batch, memoryview(raw)[HEADER_BYTES:])
 
 
-def test_the_first_hundred_records_without_a_key_are_named() -> None:
+def test_the_first_hundred_records_without_a_key_are_reported() -> None:
     raw = build_batch([Record(value=b"v")] * 150, timestamp_ms=0)
     assert scan(read_header(raw), 40) == list(range(MAX_RECORD_ERRORS))
 
@@ -82,7 +84,7 @@ def test_the_first_hundred_records_without_a_key_are_named() -> None:
 @given(
     records=RECORDS, wanted=st.integers(0, 2**40), start=st.integers(0, 8), stamped=st.booleans()
 )
-def test_a_time_is_found_where_the_opened_batch_has_it(
+def test_a_timestamp_is_found_at_the_same_record_as_in_the_opened_batch(
     records: list[Record], wanted: int, start: int, stamped: bool
 ) -> None:
     batch = read_header(build_batch(records, timestamp_ms=0))

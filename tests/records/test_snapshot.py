@@ -29,7 +29,7 @@ an_entry = st.builds(
 )
 
 
-def test_a_snapshot_is_the_sample_byte_for_byte() -> None:
+def test_a_snapshot_matches_the_sample_byte_for_byte() -> None:
     assert encode_snapshot([SAMPLE_ENTRY]) == SAMPLE
     assert decode_snapshot(SAMPLE) == [SAMPLE_ENTRY]
 
@@ -40,7 +40,7 @@ def test_snapshots_read_back(entries: list[ProducerSnapshotEntry]) -> None:
 
 
 @pytest.mark.parametrize("position", range(len(SAMPLE)))
-def test_a_flipped_bit_is_noticed(position: int) -> None:
+def test_a_flipped_bit_is_detected(position: int) -> None:
     damaged = bytearray(SAMPLE)
     damaged[position] ^= 0x10
     with pytest.raises(ValueError):
@@ -48,6 +48,6 @@ def test_a_flipped_bit_is_noticed(position: int) -> None:
 
 
 @pytest.mark.parametrize("size", range(len(SAMPLE)))
-def test_a_truncated_snapshot_is_noticed(size: int) -> None:
+def test_a_truncated_snapshot_is_detected(size: int) -> None:
     with pytest.raises(ValueError):
         decode_snapshot(SAMPLE[:size])

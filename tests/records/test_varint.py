@@ -1,4 +1,4 @@
-"""Zigzag varints against aiokafka's reader, and wrong bytes of all kinds."""
+"""Zigzag varints against aiokafka's reader, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.records.varint import read_varint, read_varlong, write_varint
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_a_varlong_is_what_aiokafka_writes_and_reads_back(value: int) -> None:
+def test_a_varlong_matches_aiokafka_and_reads_back(value: int) -> None:
     expected = bytearray()
     oracle.encode_varint_py(value, expected.append)
     assert write_varint(value) == expected
@@ -29,7 +29,7 @@ def test_a_varint_reads_back(value: int) -> None:
     ("value", "encoded"),
     [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (-64, "7f"), (64, "8001"), (-65, "8101")],
 )
-def test_small_numbers_take_the_bytes_of_the_protocol(value: int, encoded: str) -> None:
+def test_small_numbers_have_the_bytes_of_the_protocol(value: int, encoded: str) -> None:
     assert write_varint(value).hex() == encoded
 
 

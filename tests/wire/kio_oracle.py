@@ -36,7 +36,8 @@ def messages() -> list[tuple[str, EntityType, type[Any]]]:
 
 
 def kio_class(name: str, version: int, entity: EntityType) -> type[Any]:
-    module, _, class_name = schema_name_map[name][version][entity].partition(":")  # type: ignore[index]
+    path = schema_name_map[name][version][entity]  # type: ignore[index]
+    module, _, class_name = path.partition(":")
     found: type[Any] = getattr(importlib.import_module(module), class_name)
     return found
 

@@ -1,8 +1,8 @@
 """Goal: our forms and codecs and kio's agree on the bytes of every message and version.
 
 Method: the structure of each form is compared with kio's dataclass of that version, field by field;
-then messages are written by one and read by the other, seeded ones for every version and
-Hypothesis's for versions it picks.
+then each reads messages that the other wrote: seeded ones in every version, and ones from
+Hypothesis in versions that it picks.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def assert_same_bytes(name: str, entity: EntityType, form: Any, version: int) ->
 
 
 @pytest.mark.parametrize(("name", "entity", "form"), MESSAGES)
-def test_every_version_is_the_same_bytes_to_both(
+def test_both_write_the_same_bytes_in_every_version(
     name: str, entity: EntityType, form: type[Any]
 ) -> None:
     for version in versions_of(form):
@@ -105,7 +105,7 @@ def test_every_version_is_the_same_bytes_to_both(
 
 
 @pytest.mark.parametrize(("name", "entity", "form"), MESSAGES)
-def test_a_form_of_defaults_is_the_same_bytes_to_both(
+def test_both_write_the_same_bytes_for_a_form_of_defaults(
     name: str, entity: EntityType, form: type[Any]
 ) -> None:
     for version in versions_of(form):
@@ -116,7 +116,7 @@ def test_a_form_of_defaults_is_the_same_bytes_to_both(
 @pytest.mark.parametrize(("name", "entity", "form"), MESSAGES)
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_message_is_the_same_bytes_to_both(
+def test_both_write_the_same_bytes_for_any_message(
     name: str, entity: EntityType, form: type[Any], data: st.DataObject
 ) -> None:
     version = data.draw(st.sampled_from(list(versions_of(form))))

@@ -22,7 +22,7 @@ def test_every_api_is_in_the_table_under_its_number() -> None:
 
 
 @pytest.mark.parametrize("api", EVERY_API)
-def test_an_api_is_served_in_the_versions_of_kafka(api: Api) -> None:
+def test_an_api_is_served_in_all_versions_that_kafka_serves(api: Api) -> None:
     known = sorted(schema_name_map[api.key.name.lower()])
     if api.key is ApiKey.INIT_PRODUCER_ID:
         known.remove(6)  # Unstable in 4.3: in the schema, but not offered.
@@ -30,7 +30,7 @@ def test_an_api_is_served_in_the_versions_of_kafka(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", EVERY_API)
-def test_request_and_response_become_flexible_where_the_table_says(api: Api) -> None:
+def test_requests_and_responses_are_flexible_from_the_version_in_the_table(api: Api) -> None:
     for form in (api.request, api.response):
         for version in versions_of(form):
             assert api.is_flexible(version) == is_flexible(form, version)
@@ -56,16 +56,16 @@ def test_an_api_without_flexible_versions_never_has_tags() -> None:
     assert api.request_header_version(1) == 1
 
 
-def test_an_api_prints_as_kafka_names_it() -> None:
+def test_an_api_prints_under_its_name_in_kafka() -> None:
     assert repr(API[ApiKey.END_TXN]) == "EndTxn (26): v0-5"
     assert API[ApiKey.OFFSET_FOR_LEADER_EPOCH].name == "OffsetForLeaderEpoch"
 
 
-def test_the_forms_are_what_the_tool_would_write() -> None:
+def test_the_forms_match_the_output_of_the_tool() -> None:
     assert main(["--check"]) == 0
 
 
-def test_the_codec_imports_neither_kio_nor_the_forms_it_does_not_need() -> None:
+def test_the_codec_imports_neither_kio_nor_unused_forms() -> None:
     script = (
         "import sys, fencepost.wire.codec, fencepost.wire.framing;"
         "sys.exit('kio' in sys.modules or 'asyncio' in sys.modules"

@@ -41,14 +41,14 @@ def frame_of(chunks: list[Buffer]) -> memoryview:
     return memoryview(bytearray(data))[4:]
 
 
-def test_an_old_request_has_a_header_without_tags() -> None:
+def test_an_old_request_header_has_no_tags() -> None:
     chunks = encode_request(API[ApiKey.END_TXN], 0, 5, "me", END_TXN)
     assert b"".join(chunks) == bytes.fromhex(
         "0000001a 001a 0000 00000005 0002 6d65 0001 74 0000000000000007 0001 01"
     )
 
 
-def test_a_flexible_request_has_tags_behind_an_old_client_id() -> None:
+def test_a_flexible_request_header_has_tags_after_a_client_id_in_the_old_format() -> None:
     chunks = encode_request(API[ApiKey.END_TXN], 3, 5, None, END_TXN)
     assert b"".join(chunks) == bytes.fromhex(
         "00000019 001a 0003 00000005 ffff 00 0274 0000000000000007 0001 01 00"
@@ -57,9 +57,7 @@ def test_a_flexible_request_has_tags_behind_an_old_client_id() -> None:
 
 @pytest.mark.parametrize("client_id", [None, "", "producer-é"])
 @pytest.mark.parametrize("version", [0, 5])
-def test_the_header_of_a_request_is_read_as_it_was_written(
-    client_id: str | None, version: int
-) -> None:
+def test_a_request_header_reads_back(client_id: str | None, version: int) -> None:
     frame = frame_of(encode_request(API[ApiKey.END_TXN], version, -3, client_id, END_TXN))
     header = read_request_header(frame)
     assert header.api_version == version
@@ -71,7 +69,7 @@ def test_the_header_of_a_request_is_read_as_it_was_written(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_the_header_agrees_with_its_form(version: int) -> None:
+def test_the_header_reader_agrees_with_the_header_form(version: int) -> None:
     api_version = 0 if version == 1 else 3
     form = RequestHeaderForm(
         request_api_key=26, request_api_version=api_version, correlation_id=9, client_id="abc"
@@ -82,7 +80,7 @@ def test_the_header_agrees_with_its_form(version: int) -> None:
     assert header.body_offset == len(data)
 
 
-def test_tags_of_a_header_are_skipped() -> None:
+def test_header_tags_are_skipped() -> None:
     plain = bytes(frame_of(encode_request(API[ApiKey.END_TXN], 3, 1, "c", END_TXN)))
     strange = plain[:11] + bytes.fromhex("01 05 02 abcd") + plain[12:]
     header = read_request_header(memoryview(strange))
@@ -101,25 +99,25 @@ def test_tags_of_a_header_are_skipped() -> None:
         ("001a 0003 00000001 ffff 01 00 7f", "not there"),
     ],
 )
-def test_a_header_that_is_none_is_a_wire_error(data: str, complaint: str) -> None:
+def test_an_invalid_header_is_a_wire_error(data: str, complaint: str) -> None:
     with pytest.raises(WireError, match=complaint):
         read_request_header(memoryview(bytes.fromhex(data)))
 
 
-def test_the_header_of_a_version_that_we_do_not_serve_can_be_read() -> None:
+def test_the_header_of_an_unsupported_version_can_be_read() -> None:
     header = read_request_header(memoryview(bytes.fromhex("0000 0002 00000007 0001 63")))
     assert header.api_key is ApiKey.PRODUCE
     assert header.correlation_id == 7
     assert not header.api.serves(header.api_version)
 
 
-def test_a_version_that_we_do_not_serve_is_never_decoded() -> None:
+def test_an_unsupported_version_is_never_decoded() -> None:
     with pytest.raises(AssertionError):
         decode_request(ApiKey.PRODUCE, 2, memoryview(bytes(100)), 10)
 
 
 @pytest.mark.parametrize("version", [0, 5])
-def test_a_response_is_read_as_it_was_written(version: int) -> None:
+def test_a_response_reads_back(version: int) -> None:
     response = EndTxnResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
     frame = frame_of(encode_response(API[ApiKey.END_TXN], version, 11, response))
     assert decode_response(API[ApiKey.END_TXN], version, frame) == (11, response)
@@ -127,7 +125,7 @@ def test_a_response_is_read_as_it_was_written(version: int) -> None:
 
 
 @pytest.mark.parametrize("data", ["", "000000", "00000001", "00000001 01"])
-def test_a_response_that_is_cut_short_is_a_wire_error(data: str) -> None:
+def test_a_truncated_response_is_a_wire_error(data: str) -> None:
     with pytest.raises(WireError):
         decode_response(ApiKey.END_TXN, 5, memoryview(bytes.fromhex(data)))
 
@@ -160,7 +158,7 @@ def test_a_small_message_is_one_bytes_object() -> None:
     assert type(only) is bytes
 
 
-def test_large_records_of_a_response_are_sent_from_where_they_lie() -> None:
+def test_large_records_of_a_response_are_sent_without_a_copy() -> None:
     first, second = memoryview(bytes(50_000)), bytes(60_000)
     partitions = [PartitionData(partition_index=i, records=[first, second]) for i in range(2)]
     response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
@@ -182,9 +180,9 @@ def test_records_of_a_request_are_a_writable_part_of_its_frame() -> None:
 
 
 @pytest.mark.parametrize("api", EVERY_API)
-def test_every_version_of_every_api_travels_both_ways(api: Api) -> None:
+def test_every_version_of_every_api_round_trips(api: Api) -> None:
     for version in range(api.min_version, api.max_version + 1):
-        # Filled as the version has it and raised by reading; then what is written is what was read.
+        # Reading raises the form to the newest shape; writing it again must give the same bytes.
         request = fill(plan_of(api.request, version), SeededValues(version))
         frame = sealed(api.request_header_version(version) == 2, request, version, api)
         header = read_request_header(frame)

@@ -83,7 +83,7 @@ def test_a_flexible_version_has_compact_lengths_and_tags_in_order() -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_what_was_written_is_read_again(version: int) -> None:
+def test_a_form_reads_back(version: int) -> None:
     data = encode(FULL, version)
     form, position = reader(Sample, version)(data, 0)
     assert position == len(data)
@@ -95,7 +95,7 @@ def test_the_last_version_keeps_every_field() -> None:
     assert decode(Sample, 3, encode(FULL, 3)) == FULL
 
 
-def test_fields_that_a_version_lacks_read_as_their_defaults() -> None:
+def test_fields_missing_from_a_version_read_as_their_defaults() -> None:
     form = decode(Sample, 0, encode(FULL, 0))
     assert (form.flag, form.topic_id, form.leader, form.ratio) == (False, bytes(16), None, 1.5)
 
@@ -144,7 +144,7 @@ def test_records_are_a_writable_view_of_the_frame() -> None:
     assert form.after == b"!"
 
 
-def test_large_records_are_chunks_of_their_own_and_not_copied() -> None:
+def test_large_records_become_separate_chunks_without_a_copy() -> None:
     big = bytes(10_000)
     chunks: list[Buffer] = []
     tail = writer(Carrier, 0)(
@@ -156,7 +156,7 @@ def test_large_records_are_chunks_of_their_own_and_not_copied() -> None:
     assert decode(Carrier, 0, whole).records == big + big
 
 
-def test_small_records_stay_in_the_one_buffer() -> None:
+def test_small_records_stay_in_the_same_buffer() -> None:
     chunks: list[Buffer] = []
     tail = writer(Carrier, 1)(Carrier(records=[b"ab", b"c"]), bytearray(), chunks)
     assert chunks == []
@@ -164,7 +164,7 @@ def test_small_records_stay_in_the_one_buffer() -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_every_cut_is_a_wire_error(version: int) -> None:
+def test_truncation_anywhere_is_a_wire_error(version: int) -> None:
     data = encode(FULL, version)
     for size in range(len(data)):
         with pytest.raises(WireError):
@@ -189,12 +189,12 @@ def test_a_tag_whose_size_is_wrong_is_refused() -> None:
     ("version", "prefix"),
     [(0, "0000 0000 7fffffff"), (2, "01 00 0000 %s ffffffff0f" % ("00" * 16))],
 )
-def test_a_lying_count_allocates_nothing(version: int, prefix: str) -> None:
+def test_a_false_count_allocates_nothing(version: int, prefix: str) -> None:
     with pytest.raises(WireError, match="numbers claims more items"):
         decode(Sample, version, bytes.fromhex(prefix) + bytes(100))
 
 
-def test_the_items_of_all_arrays_together_are_bounded() -> None:
+def test_the_total_number_of_array_items_is_bounded() -> None:
     half = [""] * (MAX_ARRAY_ITEMS // 2 + 1)
     data = encode(Sample(words=half, items=[Item()] * len(half)), 2)
     with pytest.raises(WireError, match="items claims more items"):
@@ -205,7 +205,7 @@ def test_the_items_of_all_arrays_together_are_bounded() -> None:
     ("version", "data"),
     [(0, "ffff"), (2, "00"), (0, "0000 0000 ffffffff"), (0, "0000 0000 00000000 00000001 ffff")],
 )
-def test_null_where_it_is_not_allowed_is_refused(version: int, data: str) -> None:
+def test_null_in_a_field_that_is_not_nullable_is_refused(version: int, data: str) -> None:
     with pytest.raises(WireError, match="null"):
         decode(Sample, version, bytes.fromhex(data) + bytes(50))
 
@@ -215,7 +215,7 @@ def test_a_string_that_is_not_utf8_is_refused() -> None:
         decode(Sample, 0, b"\0\1\xff" + bytes(50))
 
 
-def test_a_varint_without_an_end_is_refused() -> None:
+def test_an_endless_varint_is_refused() -> None:
     with pytest.raises(WireError, match="five bytes"):
         decode(Sample, 2, b"\xff" * 50)
 
@@ -227,19 +227,24 @@ def test_a_version_that_does_not_exist_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "form",
-    [Sample(key=None), Sample(count=40_000), Sample(words=[1]), Sample(key="\ud800")],  # type: ignore[arg-type, list-item]
+    [
+        Sample(key=None),  # type: ignore[arg-type]
+        Sample(count=40_000),
+        Sample(words=[1]),  # type: ignore[list-item]
+        Sample(key="\ud800"),
+    ],
 )
-def test_a_value_that_a_field_cannot_hold_is_our_bug(form: Sample) -> None:
+def test_a_value_out_of_range_for_its_field_fails_an_assertion(form: Sample) -> None:
     with pytest.raises(AssertionError, match="Sample v0 cannot be written"):
         encode(form, 0)
 
 
-def test_an_id_of_another_length_is_our_bug() -> None:
+def test_an_id_of_the_wrong_length_fails_an_assertion() -> None:
     with pytest.raises(AssertionError, match="16 bytes, not 3"):
         encode(Sample(topic_id=b"abc"), 2)
 
 
-def test_version_ranges_are_kafkas() -> None:
+def test_version_ranges_are_parsed_as_in_kafka() -> None:
     assert list(version_range("3-5")) == [3, 4, 5]
     assert list(version_range("3")) == [3]
     assert 32767 in version_range("3+")

@@ -31,14 +31,14 @@ def feed(buffer: FrameBuffer, data: bytes, at_most: int = 1 << 30) -> list[memor
     return frames
 
 
-def test_frames_that_come_together_are_cut_together() -> None:
+def test_frames_that_arrive_together_are_split() -> None:
     buffer = FrameBuffer()
     frames = feed(buffer, framed(b"one", b"", b"three"))
     assert [bytes(frame) for frame in frames] == [b"one", b"", b"three"]
     assert buffer.pending_bytes == 0
 
 
-def test_a_frame_may_come_byte_by_byte() -> None:
+def test_a_frame_may_arrive_byte_by_byte() -> None:
     buffer = FrameBuffer()
     assert [bytes(f) for f in feed(buffer, framed(b"hello", b"you"), at_most=1)] == [
         b"hello",
@@ -46,14 +46,14 @@ def test_a_frame_may_come_byte_by_byte() -> None:
     ]
 
 
-def test_a_frame_larger_than_the_inbox_comes_whole() -> None:
+def test_a_frame_larger_than_the_inbox_arrives_whole() -> None:
     body = bytes(range(256)) * 4096
     frames = feed(FrameBuffer(), framed(b"first", body, b"last"))
     assert [bytes(frame) for frame in frames] == [b"first", body, b"last"]
 
 
 @pytest.mark.parametrize("size", [INBOX_BYTES - 4, INBOX_BYTES - 3, 128 * 1024, 128 * 1024 + 1])
-def test_a_frame_of_a_size_at_an_edge_comes_whole(size: int) -> None:
+def test_a_frame_at_a_size_boundary_arrives_whole(size: int) -> None:
     body = bytes(size)
     assert [len(f) for f in feed(FrameBuffer(), framed(body, b"x"), at_most=1000)] == [size, 1]
 
@@ -78,7 +78,7 @@ def test_any_split_gives_the_same_frames(sizes: list[int], cuts: list[int]) -> N
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-def test_a_frame_stays_as_it_was_while_more_arrive(size: int) -> None:
+def test_a_frame_does_not_change_while_more_arrive(size: int) -> None:
     buffer = FrameBuffer()
     (held,) = feed(buffer, framed(b"a" * size))
     feed(buffer, framed(b"b" * size, b"c" * INBOX_BYTES))
@@ -87,18 +87,18 @@ def test_a_frame_stays_as_it_was_while_more_arrive(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
-def test_a_size_that_cannot_be_is_a_wire_error(size: int) -> None:
+def test_an_impossible_size_is_a_wire_error(size: int) -> None:
     buffer = FrameBuffer(max_bytes=1000)
     with pytest.raises(WireError, match=f"a frame of {size} bytes"):
         feed(buffer, struct.pack(">i", size))
     assert buffer.broken is not None
 
 
-def test_the_largest_frame_allowed_is_allowed() -> None:
+def test_a_frame_of_the_maximum_size_is_accepted() -> None:
     assert len(feed(FrameBuffer(max_bytes=100_000), framed(bytes(100_000)))) == 1
 
 
-def test_frames_before_a_wrong_size_are_not_lost() -> None:
+def test_frames_before_an_invalid_size_are_not_lost() -> None:
     buffer = FrameBuffer()
     frames = feed(buffer, framed(b"good") + b"\xff\xff\xff\xff")
     assert [bytes(frame) for frame in frames] == [b"good"]
@@ -107,7 +107,7 @@ def test_frames_before_a_wrong_size_are_not_lost() -> None:
         feed(buffer, b"more")
 
 
-def test_a_large_claim_costs_nothing_until_its_bytes_come() -> None:
+def test_a_large_size_allocates_nothing_until_its_bytes_arrive() -> None:
     buffer = FrameBuffer()
     tracemalloc.start()
     try:
@@ -118,7 +118,7 @@ def test_a_large_claim_costs_nothing_until_its_bytes_come() -> None:
         tracemalloc.stop()
 
 
-def test_memory_of_a_large_frame_is_used_again_when_nobody_holds_a_part_of_it() -> None:
+def test_the_buffer_of_a_large_frame_is_reused_once_all_views_of_it_are_gone() -> None:
     buffers = LargeBuffers()
     frame = buffers.get(100_000)
     part = frame[500:600]
@@ -129,7 +129,7 @@ def test_memory_of_a_large_frame_is_used_again_when_nobody_holds_a_part_of_it() 
     assert buffers.get(100_000).obj is memory
 
 
-def test_who_has_sent_a_large_frame_is_given_room_for_the_next_at_once() -> None:
+def test_after_one_large_frame_the_next_gets_its_whole_buffer_immediately() -> None:
     buffer = FrameBuffer()
     large = framed(bytes(1_000_000))
     feed(buffer, large[:50_000])
@@ -141,7 +141,7 @@ def test_who_has_sent_a_large_frame_is_given_room_for_the_next_at_once() -> None
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.binary(max_size=300))
-def test_noise_is_frames_or_a_wire_error(data: bytes) -> None:
+def test_random_bytes_are_frames_or_a_wire_error(data: bytes) -> None:
     buffer = FrameBuffer(max_bytes=200)
     try:
         frames = feed(buffer, data)

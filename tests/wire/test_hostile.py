@@ -47,7 +47,7 @@ def first_and_last(form: type[Any]) -> set[int]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_message_that_is_cut_is_a_wire_error_at_every_length(form: type[Any]) -> None:
+def test_a_message_truncated_at_any_length_is_a_wire_error(form: type[Any]) -> None:
     for version in first_and_last(form):
         data = encode(fill(plan_of(form, version), SeededValues(version + 1)), version)
         read = reader(form, version)
@@ -75,14 +75,14 @@ def test_a_changed_byte_is_another_value_or_a_wire_error(form: type[Any]) -> Non
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_noise_is_a_value_or_a_wire_error(form: type[Any], data: st.DataObject) -> None:
+def test_random_bytes_are_a_value_or_a_wire_error(form: type[Any], data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(list(versions_of(form))))
     read_safely(form, version, data.draw(st.binary(max_size=200)))
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=40), key=st.sampled_from(list(ApiKey)), version=st.integers(-1, 20))
-def test_noise_in_a_header_is_a_header_or_a_wire_error(
+def test_random_bytes_in_a_header_are_a_header_or_a_wire_error(
     data: bytes, key: ApiKey, version: int
 ) -> None:
     start = int(key).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True)
@@ -108,12 +108,12 @@ def test_noise_in_a_header_is_a_header_or_a_wire_error(
         (ProduceRequest, 9, "feffffff0f"),
         (ProduceRequest, 9, "00 0001 00000000 02 0274 02 00000000 ffffffff07"),
         (ProduceRequest, 3, "7fff"),
-        # Tags: more than there are, and larger than what is left.
+        # Tags: more than are present, and larger than the remaining bytes.
         (MetadataRequest, 9, "00 01 00 00 ffffffff0f"),
         (MetadataRequest, 9, "00 01 00 00 01 63 ffffffff0f"),
     ],
 )
-def test_a_claim_of_more_than_came_costs_no_memory(
+def test_a_count_or_length_beyond_the_received_bytes_allocates_nothing(
     form: type[Any], version: int, data: str
 ) -> None:
     read = reader(form, version)
@@ -127,7 +127,7 @@ def test_a_claim_of_more_than_came_costs_no_memory(
         tracemalloc.stop()
 
 
-def test_many_small_items_are_bounded_however_they_are_nested() -> None:
+def test_the_number_of_small_items_is_bounded_at_any_depth() -> None:
     # 1,500 topics that each claim 1,000 partitions: 9 MB that would become 1.5 million objects.
     topic = bytes.fromhex("0274") + b"\xe9\x07" + bytes.fromhex("00000000 01 00") * 1000 + b"\0"
     data = bytes.fromhex("00 0001 00000000 dd0b") + topic * 1500 + b"\0"
@@ -135,7 +135,7 @@ def test_many_small_items_are_bounded_however_they_are_nested() -> None:
         reader(ProduceRequest, 9)(data, 0)
 
 
-def test_a_message_may_be_followed_by_bytes_that_nobody_asked_for() -> None:
+def test_trailing_bytes_after_a_message_are_ignored() -> None:
     data = encode(MetadataRequest(topics=None), 9)
     form, position = reader(MetadataRequest, 9)(data + b"trailing", 0)
     assert form.topics is None

@@ -120,7 +120,7 @@ def test_a_request_arrives_in_the_newest_shape_from_every_version(api: ApiKey, f
         assert sent_request(api, version, form) == form, version
 
 
-def test_lowering_leaves_the_callers_form_alone() -> None:
+def test_lowering_does_not_change_the_callers_form() -> None:
     before = repr(ADD)
     encode_request(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 1, None, ADD)
     assert repr(ADD) == before
@@ -134,13 +134,13 @@ def test_null_topics_of_an_old_offset_fetch_mean_all_topics() -> None:
     assert sent_request(ApiKey.OFFSET_FETCH, 2, request).groups[0].topics == []
 
 
-def test_an_empty_list_of_topics_means_all_only_in_the_first_metadata() -> None:
+def test_an_empty_list_of_topics_means_all_topics_in_metadata_v0_only() -> None:
     nothing = memoryview(bytes(4))
     assert decode_request(ApiKey.METADATA, 0, nothing, 0).topics is None
     assert decode_request(ApiKey.METADATA, 1, nothing, 0).topics == []
 
 
-def test_the_first_join_has_one_timeout_for_both_purposes() -> None:
+def test_join_group_v0_has_one_timeout_for_session_and_rebalance() -> None:
     request = JoinGroupRequest(session_timeout_ms=9000, rebalance_timeout_ms=60000)
     assert sent_request(ApiKey.JOIN_GROUP, 0, request).rebalance_timeout_ms == 9000
     assert sent_request(ApiKey.JOIN_GROUP, 1, request).rebalance_timeout_ms == 60000
@@ -155,7 +155,9 @@ def test_the_first_join_has_one_timeout_for_both_purposes() -> None:
         (ApiKey.METADATA, 0, MetadataRequest(topics=[])),
     ],
 )
-def test_what_an_old_version_cannot_say_is_never_sent(api: ApiKey, version: int, form: Any) -> None:
+def test_a_request_that_its_version_cannot_express_is_never_sent(
+    api: ApiKey, version: int, form: Any
+) -> None:
     with pytest.raises(AssertionError):
         encode_request(api, version, 1, None, form)
 
@@ -177,7 +179,7 @@ def test_offsets_are_fetched_in_every_version(version: int) -> None:
     assert group.topics == [topic]
 
 
-def test_an_error_of_the_group_reaches_the_oldest_client_in_its_partitions() -> None:
+def test_offset_fetch_v1_gets_the_group_error_in_each_partition() -> None:
     topic = OffsetFetchResponseTopics(name="t", partitions=[OffsetFetchResponsePartitions()])
     group = OffsetFetchResponseGroup(group_id="g", topics=[topic], error_code=16)
     response = OffsetFetchResponse(groups=[group])
@@ -188,7 +190,7 @@ def test_an_error_of_the_group_reaches_the_oldest_client_in_its_partitions() -> 
 
 
 @pytest.mark.parametrize(("top", "member", "expected"), [(0, 0, 0), (0, 25, 25), (16, 0, 16)])
-def test_an_old_leave_has_the_error_of_the_group_or_the_member(
+def test_leave_group_before_v3_has_one_error_for_group_and_member(
     top: int, member: int, expected: int
 ) -> None:
     response = LeaveGroupResponse(
@@ -199,7 +201,7 @@ def test_an_old_leave_has_the_error_of_the_group_or_the_member(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_added_partitions_are_answered_in_every_version(version: int) -> None:
+def test_results_of_added_partitions_are_read_in_every_version(version: int) -> None:
     partition = AddPartitionsToTxnPartitionResult(partition_index=1, partition_error_code=51)
     topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[partition])
     response = AddPartitionsToTxnResponse(
@@ -211,13 +213,13 @@ def test_added_partitions_are_answered_in_every_version(version: int) -> None:
     assert read.results_by_transaction[0].topic_results == [topic]
 
 
-def test_a_group_without_a_protocol_has_an_empty_one_for_old_clients() -> None:
+def test_a_missing_protocol_is_an_empty_string_for_old_clients() -> None:
     response = JoinGroupResponse(protocol_name=None)
     assert body_of_response(ApiKey.JOIN_GROUP, 6, response).protocol_name == ""
     assert body_of_response(ApiKey.JOIN_GROUP, 7, response).protocol_name is None
 
 
-def test_features_that_begin_at_zero_are_shown_from_version_4_on() -> None:
+def test_features_with_a_minimum_of_zero_are_listed_from_version_4() -> None:
     zero = SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2)
     one = SupportedFeatureKey(name="metadata.version", min_version=1, max_version=30)
     response = ApiVersionsResponse(supported_features=[zero, one])

@@ -81,7 +81,7 @@ class GroupStage:
             assert decision.records, "a sequel follows an append"
             self.run(on_sequel(self.state, sequel, self.now_ms))
         for ticket, reply in answers:
-            assert ticket not in self.replies, "a request is answered once"
+            assert ticket not in self.replies, "a request gets one reply"
             self.replies[ticket] = reply
         self.check()
         return decision.reply if written else None
@@ -121,7 +121,7 @@ class GroupStage:
         first = min(self.state.groups.values(), key=lambda group: group.alarm_ms, default=None)
         return first if first is not None and first.alarm_ms <= until_ms else None
 
-    # -- the log against the living
+    # -- the log against the live state
 
     def fold(self, entries: Iterable[Entry] | None = None) -> GroupCoordinatorState:
         folded = GroupCoordinatorState(self.state.settings)
@@ -253,7 +253,7 @@ class GroupStage:
         view = views.fetch_offset(self.state, key, require_stable=require_stable, **fields)
         return view.error or view.offset
 
-    # -- looking
+    # -- views
 
     @property
     def group(self) -> Group:

@@ -73,13 +73,13 @@ records = st.builds(OffsetRecord, offset_keys, st.none() | offsets) | st.builds(
 
 
 @given(records)
-def test_a_record_is_read_as_it_was_written(record: LogRecord) -> None:
+def test_a_record_reads_back(record: LogRecord) -> None:
     key, value = encode_record(record)
     assert decode_record(key, value) == record
 
 
 @given(offsets)
-def test_the_writer_by_hand_writes_what_the_declared_form_writes(value: OffsetValue) -> None:
+def test_the_hand_written_writer_agrees_with_the_declared_form(value: OffsetValue) -> None:
     form = OffsetCommitValue(
         offset=value.offset,
         leader_epoch=value.leader_epoch,
@@ -90,7 +90,7 @@ def test_the_writer_by_hand_writes_what_the_declared_form_writes(value: OffsetVa
     assert encode_offset(value) == b"\0\4" + encode(form, 4)
 
 
-def test_the_bytes_of_an_offset_are_kafkas() -> None:
+def test_an_offset_has_kafkas_bytes() -> None:
     key, value = encode_record(OffsetRecord(KEY, OffsetValue(110, 15, "m", TIME_MS)))
     assert key == bytes.fromhex("0001 000167 000174 00000000")
     assert value == bytes.fromhex("0004 000000000000006e 0000000f 026d 0000018bcfe56800 00")
@@ -102,7 +102,7 @@ def test_an_older_version_3_is_read() -> None:
     assert decode_record(key, value) == OffsetRecord(KEY, OffsetValue(110, 15, "m", TIME_MS))
 
 
-def test_a_retention_of_the_clients_own_is_written_as_version_1() -> None:
+def test_an_offset_with_its_own_retention_is_written_as_version_1() -> None:
     offset = OffsetValue(110, -1, "m", TIME_MS, TIME_MS + 5)
     key, value = encode_record(OffsetRecord(KEY, offset))
     assert value is not None
@@ -144,30 +144,30 @@ def test_a_group_is_written_as_version_3() -> None:
     assert value == bytes.fromhex("0003 0000 00000000 ffff ffff 0000000000000005 00000000")
 
 
-def test_an_old_key_of_type_0_is_an_offset_too() -> None:
+def test_an_old_key_of_type_0_is_also_an_offset() -> None:
     key, value = encode_record(OffsetRecord(KEY, OffsetValue(110, 15, "m", TIME_MS)))
     assert decode_record(b"\0\0" + key[2:], value) == decode_record(key, value)
 
 
 @pytest.mark.parametrize("kind", [3, 8, 16, 23, -1])
-def test_groups_of_other_protocols_are_passed_over(kind: int) -> None:
+def test_groups_of_other_protocols_are_skipped(kind: int) -> None:
     assert decode_record(kind.to_bytes(2, "big", signed=True) + b"\0\1g", b"\0\0") is None
 
 
-def test_values_of_a_later_version_are_passed_over() -> None:
+def test_values_of_a_later_version_are_skipped() -> None:
     for record in (OffsetRecord(KEY, None), GroupRecord(GroupKey("g"), None)):
         key, _ = encode_record(record)
         assert decode_record(key, b"\0\x05anything") is None
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\1", b"\0\1\0\5ab", b"\0\2\0\5ab"])
-def test_bytes_that_are_no_key_are_refused(key: bytes) -> None:
+def test_bytes_that_are_not_a_key_are_refused(key: bytes) -> None:
     with pytest.raises(WireError):
         decode_record(key, None)
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_strange_bytes_raise_nothing_else(key: bytes, value: bytes) -> None:
+def test_random_bytes_are_a_record_or_a_wire_error(key: bytes, value: bytes) -> None:
     try:
         decode_record(b"\0" + key, value)
     except WireError:

@@ -51,7 +51,7 @@ def test_members_join_and_each_gets_its_own_assignment(count: int) -> None:
     assert {stage.synced(ticket).protocol_name for ticket in syncs} == {"range"}
 
 
-def test_only_the_leader_learns_who_is_in_the_group() -> None:
+def test_only_the_leader_receives_the_list_of_members() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -63,7 +63,7 @@ def test_only_the_leader_learns_who_is_in_the_group() -> None:
     )
 
 
-def test_a_member_that_the_leader_forgot_gets_an_empty_assignment() -> None:
+def test_a_member_without_an_assignment_from_the_leader_gets_an_empty_one() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -72,7 +72,7 @@ def test_a_member_that_the_leader_forgot_gets_an_empty_assignment() -> None:
     assert stage.synced(stage.sync(follower, 1)).assignment == b""
 
 
-def test_a_new_group_begins_with_a_record_of_its_own() -> None:
+def test_a_new_group_is_in_the_log_from_its_first_join_on() -> None:
     stage = GroupStage()
     stage.join(must_know_its_id=True)
     assert len(stage.log) == 1
@@ -84,7 +84,7 @@ def test_a_new_group_begins_with_a_record_of_its_own() -> None:
 # -- ids (KIP-394)
 
 
-def test_a_member_without_an_id_is_told_one_and_comes_back_with_it() -> None:
+def test_a_member_without_an_id_is_given_one_and_joins_again_with_it() -> None:
     stage = GroupStage()
     reply = stage.joined(stage.join(must_know_its_id=True))
     assert reply.error is ErrorCode.MEMBER_ID_REQUIRED
@@ -96,7 +96,7 @@ def test_a_member_without_an_id_is_told_one_and_comes_back_with_it() -> None:
     assert stage.joined(ticket).error is ErrorCode.NONE
 
 
-def test_an_id_that_was_handed_out_is_forgotten_when_nobody_comes_with_it() -> None:
+def test_a_new_member_id_expires_if_its_member_does_not_join_with_it() -> None:
     stage = GroupStage()
     reply = stage.joined(stage.join(must_know_its_id=True))
     stage.tick(SESSION_MS)
@@ -104,7 +104,7 @@ def test_an_id_that_was_handed_out_is_forgotten_when_nobody_comes_with_it() -> N
     assert stage.joined(late).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_a_member_that_was_told_its_id() -> None:
+def test_a_rebalance_waits_for_a_member_with_a_new_id() -> None:
     stage = GroupStage()
     (leader,) = stage.stable(1)
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
@@ -115,7 +115,7 @@ def test_a_rebalance_waits_for_a_member_that_was_told_its_id() -> None:
     assert stage.joined(other).generation_id == 2
 
 
-def test_a_rebalance_goes_on_when_the_member_with_its_new_id_does_not_come() -> None:
+def test_a_rebalance_continues_without_a_member_that_does_not_join_with_its_new_id() -> None:
     stage = GroupStage()
     (leader,) = stage.stable(1)
     stage.join(must_know_its_id=True)
@@ -124,7 +124,7 @@ def test_a_rebalance_goes_on_when_the_member_with_its_new_id_does_not_come() -> 
     assert stage.joined(waiting).generation_id == 2
 
 
-def test_a_member_id_that_left_before_it_joined_is_gone() -> None:
+def test_a_member_that_leaves_before_it_joins_is_removed() -> None:
     stage = GroupStage()
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
     assert stage.leave(told) == (ErrorCode.NONE,)
@@ -149,7 +149,7 @@ def test_a_session_timeout_has_bounds(timeout_ms: int, error: ErrorCode) -> None
     assert stage.joined(ticket).error is error
 
 
-def test_a_group_needs_a_name() -> None:
+def test_an_empty_group_id_is_refused() -> None:
     stage = GroupStage()
     assert stage.joined(stage.join(group_id="")).error is ErrorCode.INVALID_GROUP_ID
     assert stage.synced(stage.sync("m", 1, group_id="")).error is ErrorCode.INVALID_GROUP_ID
@@ -157,7 +157,7 @@ def test_a_group_needs_a_name() -> None:
     assert not stage.log
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_accepts_no_new_member() -> None:
     stage = GroupStage(max_size=2)
     leader, follower = stage.stable(2)
     refused = stage.joined(stage.join())
@@ -168,7 +168,7 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert stage.heartbeat(leader, 1) is ErrorCode.NONE
 
 
-def test_ids_are_not_handed_out_without_end() -> None:
+def test_the_number_of_member_ids_that_have_not_joined_is_bounded() -> None:
     stage = GroupStage()
     stage.join(must_know_its_id=True)
     for number in range(MAX_GROUP_SIZE - 1):
@@ -180,7 +180,7 @@ def test_ids_are_not_handed_out_without_end() -> None:
     assert told.error is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_the_last_to_join_again_must_go_when_the_limit_was_lowered() -> None:
+def test_after_the_size_limit_is_lowered_the_last_members_to_rejoin_are_refused() -> None:
     stage = GroupStage()
     first, second, third = stage.stable(3)
     log = stage.log
@@ -198,7 +198,7 @@ def test_the_last_to_join_again_must_go_when_the_limit_was_lowered() -> None:
 # -- choosing a protocol
 
 
-def test_the_protocol_with_the_most_votes_among_the_shared_wins() -> None:
+def test_the_protocol_with_the_most_votes_among_the_common_ones_is_chosen() -> None:
     stage = GroupStage()
     stage.join(protocols=(("sticky", b"s"), ("range", b"r")))
     stage.join(protocols=(("range", b"r"), ("sticky", b"s")))
@@ -207,7 +207,7 @@ def test_the_protocol_with_the_most_votes_among_the_shared_wins() -> None:
     assert stage.joined(ticket).protocol_name == "range"
 
 
-def test_a_protocol_that_one_member_lacks_is_not_chosen() -> None:
+def test_a_protocol_that_one_member_does_not_support_is_not_chosen() -> None:
     stage = GroupStage()
     stage.join(protocols=(("sticky", b"s"), ("range", b"r")))
     stage.join(protocols=(("sticky", b"s"), ("range", b"r")))
@@ -236,7 +236,7 @@ def test_an_empty_group_may_change_its_type() -> None:
 # -- joining again
 
 
-def test_a_follower_that_joins_again_unchanged_hears_its_generation() -> None:
+def test_a_follower_that_rejoins_unchanged_gets_its_current_generation() -> None:
     stage = GroupStage()
     leader, follower = stage.stable(2)
     reply = stage.joined(stage.join(follower))
@@ -244,7 +244,7 @@ def test_a_follower_that_joins_again_unchanged_hears_its_generation() -> None:
     assert stage.is_in(State.STABLE)
 
 
-def test_a_leader_that_joins_again_makes_everybody_join() -> None:
+def test_a_leader_that_rejoins_starts_a_rebalance() -> None:
     stage = GroupStage()
     leader, follower = stage.stable(2)
     first = stage.join(leader)
@@ -253,7 +253,7 @@ def test_a_leader_that_joins_again_makes_everybody_join() -> None:
     assert {stage.joined(first).generation_id, stage.joined(second).generation_id} == {2}
 
 
-def test_a_member_that_lost_our_answer_hears_it_again_while_the_leader_assigns() -> None:
+def test_a_member_that_lost_the_reply_gets_it_again_while_the_leader_assigns() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -262,7 +262,7 @@ def test_a_member_that_lost_our_answer_hears_it_again_while_the_leader_assigns()
     assert stage.joined(stage.join(follower.member_id)) == follower
 
 
-def test_changed_metadata_while_the_leader_assigns_starts_over() -> None:
+def test_changed_metadata_while_the_leader_assigns_starts_another_rebalance() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -277,7 +277,7 @@ def test_changed_metadata_while_the_leader_assigns_starts_over() -> None:
     assert stage.is_in(State.PREPARING_REBALANCE)
 
 
-def test_a_waiting_sync_is_told_to_join_again_when_the_group_starts_over() -> None:
+def test_a_waiting_sync_gets_an_error_when_another_rebalance_starts() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -288,7 +288,7 @@ def test_a_waiting_sync_is_told_to_join_again_when_the_group_starts_over() -> No
     assert stage.group.members[leader].assignment == b""
 
 
-def test_a_newer_join_takes_the_place_of_the_one_that_waits() -> None:
+def test_a_newer_join_replaces_the_one_that_waits() -> None:
     stage = GroupStage()
     leader, _ = stage.stable(2)
     older = stage.join(leader)
@@ -298,7 +298,7 @@ def test_a_newer_join_takes_the_place_of_the_one_that_waits() -> None:
     assert stage.group.awaiting_join_count == 1
 
 
-def test_a_newer_sync_takes_the_place_of_the_one_that_waits() -> None:
+def test_a_newer_sync_replaces_the_one_that_waits() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -310,7 +310,7 @@ def test_a_newer_sync_takes_the_place_of_the_one_that_waits() -> None:
     assert stage.synced(newer).assignment == b"mine"
 
 
-def test_a_cooperative_rebalance_is_two_generations_in_a_row() -> None:
+def test_a_cooperative_rebalance_takes_two_generations() -> None:
     """Members first revoke partitions; then they join again, and others get those partitions."""
     stage = GroupStage()
     cooperative = (("cooperative-sticky", b"owns 0 1"),)
@@ -335,7 +335,7 @@ def test_a_cooperative_rebalance_is_two_generations_in_a_row() -> None:
 # -- leaving
 
 
-def test_when_the_last_member_leaves_the_group_is_empty_and_keeps_counting() -> None:
+def test_when_the_last_member_leaves_the_group_is_empty_and_its_generation_rises() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     assert stage.leave(only) == (ErrorCode.NONE,)
@@ -365,7 +365,7 @@ def test_several_members_leave_in_one_request() -> None:
     assert set(stage.group.members) == {second}
 
 
-def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
+def test_a_member_that_leaves_while_its_join_waits_gets_a_reply() -> None:
     stage = GroupStage()
     leader, _ = stage.stable(2)
     waiting = stage.join(leader)
@@ -374,7 +374,7 @@ def test_a_member_that_leaves_while_it_waits_is_answered() -> None:
     assert stage.joined(waiting).member_id == ""
 
 
-def test_the_member_that_held_up_a_rebalance_leaves_and_it_goes_on() -> None:
+def test_a_rebalance_completes_when_the_member_it_waits_for_leaves() -> None:
     stage = GroupStage()
     leader, follower = stage.stable(2)
     waiting = stage.join(leader)
@@ -385,14 +385,14 @@ def test_the_member_that_held_up_a_rebalance_leaves_and_it_goes_on() -> None:
 # -- the disk
 
 
-def test_a_group_that_cannot_be_written_is_not_there() -> None:
+def test_a_group_that_cannot_be_written_does_not_exist() -> None:
     stage = GroupStage()
     stage.disk_is_full = True
     assert stage.joined(stage.join()).error is ErrorCode.NOT_COORDINATOR
     assert GROUP not in stage.state.groups
 
 
-def test_an_assignment_that_cannot_be_written_makes_everybody_join_again() -> None:
+def test_an_assignment_that_cannot_be_written_starts_another_rebalance() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -408,7 +408,7 @@ def test_an_assignment_that_cannot_be_written_makes_everybody_join_again() -> No
     assert {stage.joined(ticket).generation_id for ticket in again} == {2}
 
 
-def test_an_empty_generation_that_cannot_be_written_is_tried_again() -> None:
+def test_writing_an_empty_generation_is_retried() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     stage.disk_is_full = True
@@ -421,7 +421,7 @@ def test_an_empty_generation_that_cannot_be_written_is_tried_again() -> None:
     assert (stage.group.state, stage.group.generation_id) == (State.EMPTY, 2)
 
 
-def test_a_member_that_joins_while_the_empty_generation_is_not_written_gets_the_next_one() -> None:
+def test_a_member_can_join_before_the_empty_generation_is_written() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     stage.disk_is_full = True

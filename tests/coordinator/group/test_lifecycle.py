@@ -25,7 +25,7 @@ LEGAL = {
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
-def test_a_group_moves_where_the_table_says_and_nowhere_else(before: State, after: State) -> None:
+def test_a_group_makes_only_the_transitions_in_the_table(before: State, after: State) -> None:
     group = Group("g", 1)
     group.state = before
     if (before, after) in LEGAL:
@@ -37,9 +37,9 @@ def test_a_group_moves_where_the_table_says_and_nowhere_else(before: State, afte
         assert group.state is before
 
 
-def test_every_state_has_its_row() -> None:
+def test_every_state_has_a_row() -> None:
     assert set(TRANSITIONS) == set(State)
 
 
-def test_only_a_dead_group_goes_nowhere() -> None:
+def test_only_a_dead_group_has_no_transition() -> None:
     assert {state for state, after in TRANSITIONS.items() if after <= {state}} == {State.DEAD}

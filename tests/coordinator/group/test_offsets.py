@@ -26,7 +26,7 @@ def committed(stage: GroupStage, name: str) -> views.OffsetView:
 # -- plain commits
 
 
-def test_a_commit_by_nobody_makes_a_simple_group() -> None:
+def test_a_commit_without_a_member_creates_a_simple_group() -> None:
     stage = GroupStage()
     assert stage.commit({"orders-0": 5, "orders-1": 6}) == [NONE, NONE]
     assert (stage.fetch("orders-0"), stage.fetch("orders-1")) == (5, 6)
@@ -36,7 +36,7 @@ def test_a_commit_by_nobody_makes_a_simple_group() -> None:
     assert stage.fetch("orders-0") == 5
 
 
-def test_a_commit_of_a_generation_to_a_group_that_is_not_there_says_so_in_its_version() -> None:
+def test_a_commit_with_a_generation_to_a_missing_group_gets_the_error_of_its_version() -> None:
     stage = GroupStage()
     assert stage.commit({"orders-0": 5}, generation_id=3) is ErrorCode.ILLEGAL_GENERATION
     newer = ErrorCode.GROUP_ID_NOT_FOUND
@@ -44,7 +44,7 @@ def test_a_commit_of_a_generation_to_a_group_that_is_not_there_says_so_in_its_ve
     assert not stage.log
 
 
-def test_the_empty_group_id_can_commit_as_it_always_could() -> None:
+def test_the_empty_group_id_can_still_commit() -> None:
     stage = GroupStage()
     assert stage.commit({"orders-0": 5}, group_id="") == [NONE]
     assert stage.fetch("orders-0", group_id="") == 5
@@ -59,14 +59,14 @@ def test_the_empty_group_id_can_commit_as_it_always_could() -> None:
         ("\U0001f600" * 2049, ErrorCode.OFFSET_METADATA_TOO_LARGE),
     ],
 )
-def test_metadata_has_a_limit_in_javas_characters(metadata: str, error: ErrorCode) -> None:
+def test_the_metadata_limit_counts_utf_16_units_as_in_java(metadata: str, error: ErrorCode) -> None:
     stage = GroupStage()
     long = OffsetToCommit(partition("orders-0"), 5, metadata=metadata)
     assert stage.commit({"orders-0": long, "orders-1": 6}) == [error, NONE]
     assert stage.fetch("orders-1") == 6
 
 
-def test_an_offset_of_a_deleted_topic_is_not_that_of_its_namesake() -> None:
+def test_an_offset_of_a_deleted_topic_is_not_used_for_a_recreated_topic() -> None:
     stage = GroupStage()
     old, new = b"o" * 16, b"n" * 16
     stage.commit({"orders-0": OffsetToCommit(partition("orders-0"), 5, topic_id=old)})
@@ -75,7 +75,7 @@ def test_an_offset_of_a_deleted_topic_is_not_that_of_its_namesake() -> None:
     assert stage.fetch("orders-0") == 5
 
 
-def test_all_offsets_of_a_group_are_listed_but_not_those_that_are_only_pending() -> None:
+def test_listing_all_offsets_of_a_group_leaves_out_those_that_are_only_pending() -> None:
     stage = GroupStage()
     stage.commit({"orders-0": 5, "refunds-1": 6})
     stage.commit({"orders-0": 7, "orders-9": 8}, PRODUCER)
@@ -89,13 +89,13 @@ def test_all_offsets_of_a_group_are_listed_but_not_those_that_are_only_pending()
 # -- case 78: who may commit in a transaction
 
 
-def test_case_78_a_transaction_that_says_nothing_of_its_member_may_commit() -> None:
+def test_case_78_a_transaction_without_a_member_may_commit() -> None:
     stage = GroupStage()
     stage.stable(1)
     assert stage.commit({"orders-0": 5}, PRODUCER) == [NONE]
 
 
-def test_case_78_a_wrong_member_a_wrong_generation_and_a_wrong_group_are_refused() -> None:
+def test_case_78_the_wrong_member_generation_or_group_is_refused() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     offsets = {"orders-0": 5}
@@ -108,14 +108,14 @@ def test_case_78_a_wrong_member_a_wrong_generation_and_a_wrong_group_are_refused
     assert stage.commit(offsets, PRODUCER, member_id=only, generation_id=1) == [NONE]
 
 
-def test_case_78_a_member_without_a_generation_is_fenced_as_well() -> None:
+def test_case_78_a_member_without_a_generation_is_also_fenced() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     reply = stage.commit({"orders-0": 5}, PRODUCER, member_id=only)
     assert reply is ErrorCode.ILLEGAL_GENERATION
 
 
-def test_case_79_a_delayed_commit_joins_whatever_transaction_its_producer_has_open() -> None:
+def test_case_79_a_delayed_commit_joins_the_transaction_that_its_producer_has_open() -> None:
     """The group's side of the hazard: only the transaction coordinator can tell the two apart."""
     stage = GroupStage()
     stage.commit({"orders-0": 5}, PRODUCER)
@@ -141,7 +141,7 @@ def test_case_80_pending_offsets_are_unstable_until_the_marker(commit: bool) -> 
     assert [stage.fetch(name, require_stable=True) for name in names] == expected
 
 
-def test_case_80_pending_offsets_survive_another_coordinator() -> None:
+def test_case_80_pending_offsets_survive_a_coordinator_move() -> None:
     stage = GroupStage()
     stage.commit({"foo-1": 110})
     stage.commit({"foo-1": 111}, PRODUCER)
@@ -151,7 +151,7 @@ def test_case_80_pending_offsets_survive_another_coordinator() -> None:
     assert stage.fetch("foo-1", require_stable=True) == 111
 
 
-def test_case_80_a_partition_is_stable_when_the_last_of_its_transactions_has_ended() -> None:
+def test_case_80_a_partition_is_stable_when_its_last_transaction_has_ended() -> None:
     stage = GroupStage()
     stage.commit({"foo-1": 1}, PRODUCER)
     stage.commit({"foo-1": 2}, PRODUCER + 1)
@@ -172,7 +172,7 @@ def test_case_80_one_transaction_may_commit_for_several_groups() -> None:
 # -- cases 81 to 85
 
 
-def test_case_81_a_plain_commit_behind_the_pending_one_stays_when_the_marker_comes() -> None:
+def test_case_81_a_plain_commit_after_the_pending_one_is_kept_when_the_marker_arrives() -> None:
     stage = GroupStage()
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.commit({"foo-1": 50})
@@ -180,7 +180,7 @@ def test_case_81_a_plain_commit_behind_the_pending_one_stays_when_the_marker_com
     assert stage.fetch("foo-1") == 50
 
 
-def test_case_81_of_two_transactions_the_later_record_wins_in_whatever_order_they_end() -> None:
+def test_case_81_the_later_record_of_two_transactions_wins_in_any_order_of_their_ends() -> None:
     stage = GroupStage()
     stage.commit({"foo-1": 1}, PRODUCER)
     stage.commit({"foo-1": 2}, PRODUCER + 1)
@@ -189,7 +189,7 @@ def test_case_81_of_two_transactions_the_later_record_wins_in_whatever_order_the
     assert stage.fetch("foo-1") == 2
 
 
-def test_case_82_a_tombstone_clears_what_is_pending() -> None:
+def test_case_82_a_tombstone_clears_pending_offsets() -> None:
     stage = GroupStage()
     stage.commit({"foo-1": 110})
     stage.commit({"foo-1": 111, "bar-0": 5}, PRODUCER)
@@ -209,7 +209,7 @@ def test_case_82_an_offset_that_is_only_pending_can_be_deleted() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_case_83_what_is_pending_keeps_offsets_and_group_from_expiring(commit: bool) -> None:
+def test_case_83_pending_offsets_keep_offsets_and_group_from_expiring(commit: bool) -> None:
     stage = GroupStage(offsets_retention_ms=1_000)
     stage.commit({"foo-1": 110, "bar-0": 200})
     stage.commit({"foo-1": 111}, PRODUCER)
@@ -222,7 +222,7 @@ def test_case_83_what_is_pending_keeps_offsets_and_group_from_expiring(commit: b
     assert GROUP not in stage.state.groups
 
 
-def test_case_83_a_group_with_nothing_but_pending_offsets_is_not_deleted_by_time() -> None:
+def test_case_83_a_group_with_only_pending_offsets_does_not_expire() -> None:
     stage = GroupStage(offsets_retention_ms=1_000)
     stage.commit({"foo-1": 111}, PRODUCER)
     stage.tick(10_000)

@@ -103,7 +103,7 @@ class GroupHistory:
         self.stage.tick(1_000)
 
     def everybody_syncs(self, a: int, b: int, c: int) -> None:
-        """All but one in six request their assignment, the leader last or first."""
+        """All but one in six send SyncGroup, the leader first or last."""
         if not self._exists():
             return
         group = self.stage.group
@@ -184,21 +184,21 @@ def play(history: list[Step]) -> GroupHistory:
 
 @settings(max_examples=150)
 @given(histories(*OFFSETS, "restart"))
-def test_offsets_are_those_of_the_log_whole_or_compacted(history: list[Step]) -> None:
+def test_offsets_match_the_log_before_and_after_compaction(history: list[Step]) -> None:
     stage = play(history).stage
     assert summary(stage.fold(compacted(stage.log))) == summary(stage.fold())
 
 
 @settings(max_examples=200)
 @given(histories(*MEMBERSHIP, *MEMBERSHIP, *OFFSETS, *TROUBLE))
-def test_groups_are_those_of_the_log_whole_or_compacted(history: list[Step]) -> None:
+def test_groups_match_the_log_before_and_after_compaction(history: list[Step]) -> None:
     stage = play(history).stage
     assert summary(stage.fold(compacted(stage.log))) == summary(stage.fold())
 
 
 @settings(max_examples=200)
 @given(histories(*MEMBERSHIP, *TROUBLE))
-def test_nobody_waits_for_ever(history: list[Step]) -> None:
+def test_no_request_waits_forever(history: list[Step]) -> None:
     player = play(history)
     stage = player.stage
     stage.disk_is_full = False
@@ -209,7 +209,7 @@ def test_nobody_waits_for_ever(history: list[Step]) -> None:
 
 @settings(max_examples=100)
 @given(histories(*MEMBERSHIP))
-def test_a_group_whose_members_behave_becomes_stable(history: list[Step]) -> None:
+def test_a_group_whose_members_join_and_sync_in_time_becomes_stable(history: list[Step]) -> None:
     """After any history: when all join and sync in time, all have an assignment."""
     stage = play(history).stage
     stage.tick(2 * NEW_MEMBER_JOIN_TIMEOUT_MS)

@@ -31,7 +31,7 @@ def test_an_empty_group_is_deleted_with_its_offsets() -> None:
     assert not stage.state.groups
 
 
-def test_offsets_of_topics_that_a_member_reads_are_spared() -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     stage.commit({"orders-0": 5, "old-0": 6}, member_id=only, generation_id=1)
@@ -43,20 +43,20 @@ def test_offsets_of_topics_that_a_member_reads_are_spared() -> None:
     assert (stage.fetch("orders-0"), stage.fetch("old-0")) == (5, -1)
 
 
-def test_offsets_of_members_that_are_no_consumers_are_not_deleted() -> None:
+def test_offsets_of_a_group_with_members_of_another_type_are_not_deleted() -> None:
     stage = GroupStage()
     stage.stable(1, protocol_type="connect", protocols=(("sessioned", b""),))
     assert stage.delete_offsets("orders-0") is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_a_consumer_whose_metadata_cannot_be_read_may_read_everything() -> None:
+def test_a_consumer_with_unreadable_metadata_counts_as_subscribed_to_every_topic() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1, protocols=(("range", b"not a subscription"),))
     stage.commit({"orders-0": 5}, member_id=only, generation_id=1)
     assert stage.delete_offsets("orders-0") == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
-def test_deleting_offsets_needs_a_group() -> None:
+def test_offsets_can_only_be_deleted_from_an_existing_group() -> None:
     stage = GroupStage()
     assert stage.delete_offsets("a-0", group_id="") is ErrorCode.INVALID_GROUP_ID
     assert stage.delete_offsets("a-0") is ErrorCode.GROUP_ID_NOT_FOUND
@@ -65,7 +65,7 @@ def test_deleting_offsets_needs_a_group() -> None:
 # -- with the topic
 
 
-def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
+def test_the_offsets_of_a_deleted_topic_are_deleted_with_it() -> None:
     stage = GroupStage()
     stage.commit({"orders-0": 5, "refunds-0": 6})
     stage.commit({"orders-1": 7, "refunds-1": 8}, 4000, group_id="other")
@@ -79,10 +79,10 @@ def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
     assert len(stage.log) == records
 
 
-# -- by time
+# -- by retention
 
 
-def test_offsets_of_a_simple_group_expire_each_by_its_own_commit() -> None:
+def test_offsets_of_a_simple_group_expire_separately_by_commit_time() -> None:
     stage = GroupStage()
     stage.commit({"orders-0": 5})
     stage.tick(DAY_MS)
@@ -101,7 +101,7 @@ def test_offsets_of_a_simple_group_expire_each_by_its_own_commit() -> None:
     assert not stage.state.groups
 
 
-def test_offsets_of_a_group_with_members_expire_since_the_last_one_left() -> None:
+def test_the_retention_of_offsets_starts_when_the_last_member_leaves() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1, session_timeout_ms=1_800_000)
     stage.commit({"orders-0": 5}, member_id=only, generation_id=1)
@@ -117,7 +117,7 @@ def test_offsets_of_a_group_with_members_expire_since_the_last_one_left() -> Non
     assert GROUP not in stage.state.groups
 
 
-def test_a_stable_group_loses_old_offsets_of_topics_that_it_no_longer_reads() -> None:
+def test_old_offsets_of_unsubscribed_topics_expire_in_a_stable_group() -> None:
     stage = GroupStage(offsets_retention_ms=10_000)
     (only,) = stage.stable(1, session_timeout_ms=1_800_000)
     stage.commit({"orders-0": 5, "old-0": 6}, member_id=only, generation_id=1)
@@ -127,7 +127,7 @@ def test_a_stable_group_loses_old_offsets_of_topics_that_it_no_longer_reads() ->
     assert stage.is_in(State.STABLE)
 
 
-def test_a_group_that_rebalances_loses_nothing() -> None:
+def test_no_offset_expires_during_a_rebalance() -> None:
     stage = GroupStage(offsets_retention_ms=10_000)
     first, second = stage.stable(2, session_timeout_ms=1_800_000)
     stage.commit({"old-0": 6}, member_id=first, generation_id=1)
@@ -138,7 +138,7 @@ def test_a_group_that_rebalances_loses_nothing() -> None:
     assert stage.fetch("old-0") == 6
 
 
-def test_a_retention_of_the_clients_own_counts_alone() -> None:
+def test_a_retention_in_the_commit_overrides_the_setting() -> None:
     stage = GroupStage()
     stage.commit({"orders-0": 5}, retention_ms=1_000)
     stage.commit({"orders-1": 6}, retention_ms=30 * DAY_MS)
@@ -154,7 +154,7 @@ def test_a_retention_of_the_clients_own_counts_alone() -> None:
     assert stage.fetch("orders-1") == 6
 
 
-def test_a_retention_beyond_all_time_is_for_ever() -> None:
+def test_the_longest_retention_keeps_an_offset_forever() -> None:
     stage = GroupStage()
     assert stage.commit({"orders-0": 5}, retention_ms=2**63 - 1) == [NONE]
     stage.tick(1_000 * DAY_MS)
@@ -162,14 +162,14 @@ def test_a_retention_beyond_all_time_is_for_ever() -> None:
     assert stage.fetch("orders-0") == 5
 
 
-def test_an_empty_group_without_offsets_is_forgotten_at_the_next_look() -> None:
+def test_an_empty_group_without_offsets_is_removed_by_the_next_expiry_check() -> None:
     stage = GroupStage()
     stage.leave(*stage.stable(1))
     stage.expire()
     assert GROUP not in stage.state.groups
 
 
-def test_a_member_that_was_just_told_its_id_keeps_its_group_alive() -> None:
+def test_a_group_with_a_new_member_id_is_not_removed() -> None:
     stage = GroupStage()
     told = stage.joined(stage.join(must_know_its_id=True)).member_id
     stage.expire()
@@ -178,7 +178,7 @@ def test_a_member_that_was_just_told_its_id_keeps_its_group_alive() -> None:
     assert stage.joined(ticket).error is NONE
 
 
-def test_a_group_of_an_old_kafka_that_does_not_say_since_when_it_is_empty() -> None:
+def test_a_group_from_an_old_kafka_without_a_state_timestamp_expires_by_commit_time() -> None:
     stage = GroupStage(offsets_retention_ms=1_000)
     stage.leave(*stage.stable(1))
     stage.commit({"orders-0": 5})
@@ -192,7 +192,7 @@ def test_a_group_of_an_old_kafka_that_does_not_say_since_when_it_is_empty() -> N
 # -- subscriptions
 
 
-def test_the_topics_of_a_subscription_are_read_whatever_follows_them() -> None:
+def test_the_topics_of_a_subscription_are_read_regardless_of_later_fields() -> None:
     assert read_topics(subscription("a", "orders")) == frozenset({"a", "orders"})
     assert read_topics(subscription()) == frozenset()
     assert read_topics(b"\0\3" + subscription("a")[2:] + b"of later versions") == frozenset({"a"})
@@ -210,5 +210,5 @@ def test_the_topics_of_a_subscription_are_read_whatever_follows_them() -> None:
         b"\0\0\0\0\0\1\xff\xffab",
     ],
 )
-def test_bytes_that_are_no_subscription_tell_nothing(metadata: bytes) -> None:
+def test_bytes_that_are_not_a_subscription_are_ignored(metadata: bytes) -> None:
     assert read_topics(metadata) is None

@@ -13,7 +13,7 @@ FENCED = ErrorCode.FENCED_INSTANCE_ID
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_joins_at_once_without_being_told_an_id() -> None:
+def test_a_static_member_joins_without_a_member_id_round_trip() -> None:
     stage = GroupStage()
     ticket = stage.join(group_instance_id="a", must_know_its_id=True)
     stage.tick(0)
@@ -23,7 +23,7 @@ def test_a_static_member_joins_at_once_without_being_told_an_id() -> None:
     assert reply.members[0].group_instance_id == "a"
 
 
-def test_a_restarted_follower_gets_another_id_and_its_assignment_without_a_rebalance() -> None:
+def test_a_restarted_follower_gets_its_assignment_without_a_rebalance() -> None:
     stage = GroupStage()
     ids = stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="b"))
@@ -35,7 +35,7 @@ def test_a_restarted_follower_gets_another_id_and_its_assignment_without_a_rebal
     assert synced.assignment == f"for {ids['b']}".encode()
 
 
-def test_a_restarted_leader_hears_the_members_and_that_it_need_not_assign() -> None:
+def test_a_restarted_leader_gets_the_members_and_need_not_assign() -> None:
     stage = GroupStage()
     stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="a"))
@@ -44,7 +44,7 @@ def test_a_restarted_leader_hears_the_members_and_that_it_need_not_assign() -> N
     assert [member.group_instance_id for member in reply.members] == ["a", "b"]
 
 
-def test_a_restarted_leader_with_an_older_client_is_told_the_old_leader() -> None:
+def test_a_restarted_leader_with_an_older_client_gets_the_old_leader_id() -> None:
     stage = GroupStage()
     ids = stage.static("a", "b")
     reply = stage.joined(stage.join(group_instance_id="a", can_skip_assignment=False))
@@ -54,7 +54,7 @@ def test_a_restarted_leader_with_an_older_client_is_told_the_old_leader() -> Non
     assert stage.group.leader == reply.member_id
 
 
-def test_the_new_id_survives_another_coordinator() -> None:
+def test_the_new_id_survives_a_coordinator_move() -> None:
     stage = GroupStage()
     stage.static("a", "b")
     new = stage.joined(stage.join(group_instance_id="b", protocols=BOTH)).member_id
@@ -80,13 +80,13 @@ def test_the_old_process_of_an_instance_is_fenced() -> None:
     assert stage.heartbeat(old, 1) is UNKNOWN
 
 
-def test_an_instance_that_nobody_knows_is_unknown() -> None:
+def test_an_unknown_instance_is_refused() -> None:
     stage = GroupStage()
     ids = stage.static("a")
     assert stage.heartbeat(ids["a"], 1, group_instance_id="z") is UNKNOWN
 
 
-def test_a_process_that_waits_is_fenced_by_the_next_one_of_its_instance() -> None:
+def test_a_waiting_process_is_fenced_by_the_next_one_of_its_instance() -> None:
     stage = GroupStage()
     ids = stage.static("a", "b")
     waiting = stage.join(ids["a"], group_instance_id="a")
@@ -97,7 +97,7 @@ def test_a_process_that_waits_is_fenced_by_the_next_one_of_its_instance() -> Non
     assert stage.joined(newer).generation_id == 2
 
 
-def test_an_instance_that_comes_back_while_the_leader_assigns_starts_over() -> None:
+def test_an_instance_that_returns_while_the_leader_assigns_starts_another_rebalance() -> None:
     """The leader has the old id, so its assignment would miss the new one."""
     stage = GroupStage()
     first, second = stage.join(group_instance_id="a"), stage.join(group_instance_id="b")
@@ -110,7 +110,7 @@ def test_an_instance_that_comes_back_while_the_leader_assigns_starts_over() -> N
     assert stage.joined(again).generation_id == 2
 
 
-def test_an_instance_that_comes_back_with_another_choice_of_protocol_rebalances() -> None:
+def test_an_instance_that_returns_with_another_preferred_protocol_starts_a_rebalance() -> None:
     stage = GroupStage()
     stage.join(group_instance_id="a", protocols=BOTH)
     stage.tick(0)
@@ -132,7 +132,7 @@ def test_a_new_id_that_cannot_be_written_changes_nothing() -> None:
     assert stage.group.members[ids["b"]].protocols == RANGE
 
 
-def test_a_static_member_that_does_not_join_again_keeps_its_place_in_the_next_generation() -> None:
+def test_a_static_member_that_does_not_rejoin_stays_in_the_next_generation() -> None:
     stage = GroupStage()
     ids = stage.static("a", "b")
     ticket = stage.join(ids["a"], group_instance_id="a")
@@ -144,7 +144,7 @@ def test_a_static_member_that_does_not_join_again_keeps_its_place_in_the_next_ge
     assert [member.group_instance_id for member in reply.members] == ["a", "b"]
 
 
-def test_a_leader_that_does_not_join_again_is_replaced_by_one_that_does() -> None:
+def test_a_leader_that_does_not_rejoin_is_replaced_by_a_member_that_does() -> None:
     stage = GroupStage()
     ids = stage.static("a", "b")
     ticket = stage.join(ids["b"], group_instance_id="b", protocols=BOTH)
@@ -154,7 +154,7 @@ def test_a_leader_that_does_not_join_again_is_replaced_by_one_that_does() -> Non
     assert stage.joined(ticket).leader == ids["b"]
 
 
-def test_while_no_static_member_joins_again_the_group_waits_until_their_sessions_end() -> None:
+def test_while_no_static_member_rejoins_the_group_waits_until_their_sessions_end() -> None:
     stage = GroupStage()
     ids = stage.static("a", "b")
     stage.join(rebalance_timeout_ms=1_000)
@@ -165,7 +165,7 @@ def test_while_no_static_member_joins_again_the_group_waits_until_their_sessions
     assert stage.is_in(State.EMPTY)
 
 
-def test_static_members_without_any_patience_do_not_keep_us_busy() -> None:
+def test_static_members_with_a_zero_rebalance_timeout_cause_no_busy_loop() -> None:
     stage = GroupStage()
     ticket = stage.join(group_instance_id="a", rebalance_timeout_ms=0)
     stage.tick(0)
@@ -191,7 +191,7 @@ def test_an_administrator_removes_static_members_by_their_instance(
     assert stage.is_in(expected)
 
 
-def test_a_removed_static_member_whose_sync_waits_is_answered() -> None:
+def test_the_waiting_sync_of_a_removed_static_member_gets_a_reply() -> None:
     stage = GroupStage()
     stage.join(group_instance_id="a")
     second = stage.join(group_instance_id="b")

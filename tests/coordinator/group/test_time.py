@@ -35,7 +35,7 @@ def test_a_silent_member_is_removed_when_its_session_ends() -> None:
     assert stage.heartbeat(follower, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_when_all_fall_silent_the_group_is_empty() -> None:
+def test_when_all_sessions_end_the_group_is_empty() -> None:
     stage = GroupStage()
     stage.stable(3)
     stage.tick(SESSION_MS)
@@ -44,14 +44,14 @@ def test_when_all_fall_silent_the_group_is_empty() -> None:
     assert stage.group.alarm_ms == NEVER
 
 
-def test_heartbeats_keep_a_session_for_ever() -> None:
+def test_heartbeats_keep_a_session_alive() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     keep_alive(stage, 10 * SESSION_MS, only)
     assert stage.heartbeat(only, 1) is NONE
 
 
-def test_a_commit_keeps_a_session_too() -> None:
+def test_a_commit_keeps_a_session_alive() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
@@ -60,7 +60,7 @@ def test_a_commit_keeps_a_session_too() -> None:
     assert stage.heartbeat(only, 1) is NONE
 
 
-def test_a_transactional_commit_keeps_no_session() -> None:
+def test_a_transactional_commit_does_not_keep_a_session_alive() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
@@ -69,7 +69,7 @@ def test_a_transactional_commit_keeps_no_session() -> None:
     assert stage.is_in(State.EMPTY)
 
 
-def test_a_member_that_waits_for_our_answer_need_not_send_heartbeats() -> None:
+def test_a_member_whose_join_waits_need_not_send_heartbeats() -> None:
     stage = GroupStage()
     leader, follower = stage.stable(2)
     waiting = stage.join(leader)
@@ -98,7 +98,7 @@ def test_a_member_whose_sync_waits_need_not_send_heartbeats() -> None:
     assert follower not in stage.group.members
 
 
-def test_a_member_whose_sync_was_refused_must_be_heard_of_again() -> None:
+def test_a_member_whose_sync_failed_must_send_heartbeats_again() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -112,7 +112,7 @@ def test_a_member_whose_sync_was_refused_must_be_heard_of_again() -> None:
     assert follower not in stage.group.members
 
 
-def test_a_new_member_may_not_wait_for_ever() -> None:
+def test_a_new_member_does_not_wait_forever() -> None:
     """Its client may have given up and retried without its id."""
     stage = GroupStage()
     patient = 2 * NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -126,7 +126,7 @@ def test_a_new_member_may_not_wait_for_ever() -> None:
 # -- rebalances
 
 
-def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
+def test_members_that_do_not_rejoin_in_time_are_removed() -> None:
     stage = GroupStage()
     leader, slow, slower = stage.stable(3)
     waiting = stage.join(leader)
@@ -137,7 +137,7 @@ def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
     assert set(stage.group.members) == {leader}
 
 
-def test_the_most_patient_member_says_how_long_a_rebalance_may_take() -> None:
+def test_the_longest_rebalance_timeout_of_the_members_applies() -> None:
     stage = GroupStage()
     (impatient,) = stage.stable(1, rebalance_timeout_ms=10_000)
     waiting = stage.join(rebalance_timeout_ms=30_000)
@@ -147,7 +147,7 @@ def test_the_most_patient_member_says_how_long_a_rebalance_may_take() -> None:
     assert stage.joined(waiting).error is NONE
 
 
-def test_members_that_never_ask_for_their_assignment_are_removed() -> None:
+def test_members_that_never_sync_are_removed() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -158,7 +158,7 @@ def test_members_that_never_ask_for_their_assignment_are_removed() -> None:
     assert stage.is_in(State.PREPARING_REBALANCE)
 
 
-def test_a_leader_that_never_assigns_is_removed_and_the_others_join_again() -> None:
+def test_a_leader_that_never_assigns_is_removed_and_the_others_rejoin() -> None:
     stage = GroupStage()
     first, second = stage.join(), stage.join()
     stage.tick(0)
@@ -170,7 +170,7 @@ def test_a_leader_that_never_assigns_is_removed_and_the_others_join_again() -> N
     assert stage.joined(stage.join(follower)).leader == follower
 
 
-def test_all_in_time_leaves_no_deadline_of_the_sync_phase() -> None:
+def test_there_is_no_sync_deadline_once_all_members_have_synced() -> None:
     stage = GroupStage()
     ids = stage.stable(2)
     assert stage.group.sync_deadline_ms == NEVER
@@ -190,7 +190,7 @@ def test_an_empty_group_waits_for_more_members_before_its_first_generation() -> 
     assert stage.joined(first).generation_id == 1
 
 
-def test_every_member_that_comes_meanwhile_prolongs_the_wait() -> None:
+def test_every_member_that_joins_meanwhile_extends_the_wait() -> None:
     stage = GroupStage(initial_rebalance_delay_ms=3_000)
     first = stage.join()
     stage.tick(2_000)
@@ -202,7 +202,7 @@ def test_every_member_that_comes_meanwhile_prolongs_the_wait() -> None:
     assert len(stage.joined(first).members) == 2
 
 
-def test_the_wait_ends_with_the_rebalance_timeout_however_many_come() -> None:
+def test_the_wait_ends_at_the_rebalance_timeout_however_many_join() -> None:
     stage = GroupStage(initial_rebalance_delay_ms=3_000)
     first = stage.join(rebalance_timeout_ms=7_000)
     for _ in range(7):
@@ -229,10 +229,10 @@ def test_a_rebalance_of_a_group_with_members_does_not_wait() -> None:
     assert stage.joined(stage.join(old)).generation_id == 2
 
 
-# -- other coordinators
+# -- moves of the coordinator
 
 
-def test_loaded_members_get_a_whole_session_to_find_their_coordinator() -> None:
+def test_loaded_members_get_a_full_session_to_find_their_coordinator() -> None:
     stage = GroupStage()
     (only,) = stage.stable(1)
     stage.tick(SESSION_MS - 1)
@@ -243,7 +243,7 @@ def test_loaded_members_get_a_whole_session_to_find_their_coordinator() -> None:
     assert stage.is_in(State.EMPTY)
 
 
-def test_whoever_waits_is_sent_to_the_new_coordinator() -> None:
+def test_a_waiting_join_is_sent_to_the_new_coordinator() -> None:
     stage = GroupStage()
     leader, _ = stage.stable(2)
     joining = stage.join(leader)
@@ -266,7 +266,7 @@ def test_a_waiting_sync_is_sent_to_the_new_coordinator() -> None:
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_clock_that_jumps_breaks_no_rule(jump_ms: int) -> None:
+def test_a_jump_of_the_clock_breaks_no_invariant(jump_ms: int) -> None:
     stage = GroupStage()
     leader, follower = stage.stable(2)
     stage.now_ms += jump_ms

@@ -27,11 +27,11 @@ def test_a_group_that_rebalances_shows_its_members_without_metadata() -> None:
     assert [member.metadata for member in view.members] == [b"", b""]
 
 
-def test_a_group_that_is_not_there_has_no_view() -> None:
+def test_a_missing_group_has_no_view() -> None:
     assert views.describe_group(GroupStage().state, GROUP) is None
 
 
-def test_groups_are_listed_by_state_and_type_in_whatever_case() -> None:
+def test_groups_are_listed_by_state_and_type_regardless_of_case() -> None:
     stage = GroupStage()
     stage.stable(1)
     stage.commit({"orders-0": 1}, group_id="simple")

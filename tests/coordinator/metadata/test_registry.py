@@ -22,7 +22,7 @@ ORDERS_0 = TopicPartition("orders", 0)
 ORDERS_1 = TopicPartition("orders", 1)
 
 
-def test_the_first_broker_says_what_the_cluster_can_do() -> None:
+def test_the_first_broker_sets_the_features_of_the_cluster() -> None:
     cluster = one_broker()
     assert cluster.state.features == FEATURES
     assert cluster.state.endpoint(1) == Endpoint("PLAINTEXT", "localhost", 9092)
@@ -38,7 +38,7 @@ def test_a_broker_epoch_is_the_offset_of_its_registration() -> None:
     assert cluster.state.endpoint(1) == Endpoint("PLAINTEXT", "localhost", 9999)
 
 
-def test_a_fenced_broker_is_not_told_to_clients() -> None:
+def test_a_fenced_broker_is_not_reported_to_clients() -> None:
     cluster = one_broker()
     cluster.take(decide_fence_broker(cluster.state, 1, fenced=True))
     assert cluster.state.live_brokers() == []
@@ -48,7 +48,7 @@ def test_a_fenced_broker_is_not_told_to_clients() -> None:
     assert [broker.node_id for broker in cluster.state.live_brokers()] == [1]
 
 
-def test_a_leader_epoch_grows_though_the_leader_stays() -> None:
+def test_a_leader_epoch_can_rise_without_a_change_of_leader() -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
     decision = cluster.take(decide_bump_leader_epochs(cluster.state, [ORDERS_1]))
@@ -58,7 +58,7 @@ def test_a_leader_epoch_grows_though_the_leader_stays() -> None:
     assert (bumped.leader, bumped.leader_epoch, bumped.partition_epoch) == (1, 1, 1)
 
 
-def test_a_partition_moves_with_its_one_copy() -> None:
+def test_a_partition_moves_with_its_only_replica() -> None:
     cluster = one_broker()
     cluster.register(2)
     cluster.create("orders")
@@ -69,11 +69,11 @@ def test_a_partition_moves_with_its_one_copy() -> None:
     assert partition.replicas == partition.isr == (2,)
 
 
-def test_no_partitions_mean_no_records() -> None:
+def test_bumping_no_partitions_writes_no_records() -> None:
     assert decide_bump_leader_epochs(one_broker().state, []).records == ()
 
 
-def test_a_setting_comes_changes_and_goes() -> None:
+def test_a_setting_can_be_added_changed_and_removed() -> None:
     cluster = one_broker()
 
     def alter(**changes: str | None) -> tuple[object, ...]:
@@ -89,7 +89,7 @@ def test_a_setting_comes_changes_and_goes() -> None:
     assert cluster.state.settings == {}
 
 
-def test_every_block_of_producer_ids_is_new() -> None:
+def test_producer_id_blocks_never_overlap() -> None:
     cluster = one_broker()
     firsts = []
     for _ in range(3):
@@ -99,7 +99,7 @@ def test_every_block_of_producer_ids_is_new() -> None:
     assert cluster.reloaded().next_producer_id == 3000
 
 
-def test_a_log_with_a_record_from_the_future_is_refused_at_its_offset() -> None:
+def test_a_record_of_an_unknown_type_is_refused_with_its_offset() -> None:
     log = [*one_broker().log, b"\x01\x7f\x00\x00"]
     with pytest.raises(CorruptError, match=f"offset {len(log) - 1}.*type 127"):
         load(MetadataState(), entries(log))

@@ -40,7 +40,7 @@ def refused(decision: Decision) -> ErrorCode:
     return decision.error
 
 
-def test_a_topic_begins_with_leader_epoch_zero_on_the_one_broker() -> None:
+def test_a_new_topic_has_leader_epoch_zero_on_the_only_broker() -> None:
     cluster = one_broker()
     decision = cluster.take(decide_create_topic(cluster.state, wanted(partition_count=3)))
     assert decision.effects == (PartitionsCreated("orders", 0, 3, TOPIC_ID),)
@@ -51,7 +51,7 @@ def test_a_topic_begins_with_leader_epoch_zero_on_the_one_broker() -> None:
     assert cluster.state.partition_count("orders") == 3
 
 
-def test_settings_come_with_the_topic() -> None:
+def test_a_topic_is_created_with_its_settings() -> None:
     cluster = one_broker()
     cluster.create("orders", settings={"retention.ms": "5", "cleanup.policy": "compact"})
     assert cluster.state.settings_of(2, "orders") == {
@@ -69,19 +69,19 @@ def test_an_illegal_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 249, "A-Z_0.9", "...", "__mine"])
-def test_a_legal_name_is_taken(name: str) -> None:
+def test_a_legal_name_is_accepted(name: str) -> None:
     cluster = one_broker()
     cluster.create(name)
     assert cluster.state.partition_count(name) == 1
 
 
-def test_a_topic_that_exists_is_not_made_again() -> None:
+def test_an_existing_topic_is_not_created_again() -> None:
     cluster = one_broker()
     cluster.create("orders")
     assert refused(decide_create_topic(cluster.state, wanted())) is ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_names_that_differ_in_dots_and_underscores_alone_collide() -> None:
+def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
     cluster = one_broker()
     cluster.create("a.b_c")
     decision = decide_create_topic(cluster.state, wanted("a_b.c"))
@@ -90,7 +90,7 @@ def test_names_that_differ_in_dots_and_underscores_alone_collide() -> None:
     assert decide_create_topic(cluster.state, wanted("a_b.c")).error is ErrorCode.NONE
 
 
-def test_the_metadata_log_is_no_topic() -> None:
+def test_the_metadata_log_is_not_a_topic() -> None:
     cluster = one_broker()
     decision = decide_create_topic(cluster.state, wanted("__cluster_metadata"))
     assert refused(decision) is ErrorCode.INVALID_REQUEST
@@ -103,27 +103,27 @@ def test_a_topic_needs_partitions(count: int) -> None:
     assert refused(decision) is ErrorCode.INVALID_PARTITIONS
 
 
-def test_a_mistyped_number_of_partitions_is_refused() -> None:
+def test_an_excessive_number_of_partitions_is_refused() -> None:
     cluster = one_broker()
     decision = decide_create_topic(cluster.state, wanted(partition_count=MAX_NEW_PARTITIONS + 1))
     assert refused(decision) is ErrorCode.POLICY_VIOLATION
 
 
 @pytest.mark.parametrize("factor", [0, -2, 2, 3])
-def test_there_is_one_copy_and_no_other_number(factor: int) -> None:
+def test_any_replication_factor_other_than_one_is_refused(factor: int) -> None:
     cluster = one_broker()
     decision = decide_create_topic(cluster.state, wanted(replication_factor=factor))
     assert refused(decision) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 @pytest.mark.parametrize("factor", [-1, 1])
-def test_one_copy_may_be_asked_for_or_left_open(factor: int) -> None:
+def test_a_replication_factor_of_one_or_the_default_is_accepted(factor: int) -> None:
     cluster = one_broker()
     decision = decide_create_topic(cluster.state, wanted(replication_factor=factor))
     assert decision.error is ErrorCode.NONE
 
 
-def test_a_manual_assignment_in_any_order_is_taken() -> None:
+def test_a_manual_assignment_in_any_order_is_accepted() -> None:
     cluster = one_broker()
     cluster.register(2, 9093)
     event = wanted(partition_count=-1, assignments=[(2, [1]), (0, [2]), (1, [1])])
@@ -143,7 +143,7 @@ def test_a_manual_assignment_in_any_order_is_taken() -> None:
         [(1, [1])],
     ],
 )
-def test_a_manual_assignment_that_cannot_be_is_refused(
+def test_an_impossible_manual_assignment_is_refused(
     assignments: list[tuple[int, list[int]]],
 ) -> None:
     cluster = one_broker()
@@ -154,13 +154,15 @@ def test_a_manual_assignment_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize(("count", "factor"), [(2, -1), (-1, 1)])
-def test_a_manual_assignment_goes_without_numbers(count: int, factor: int) -> None:
+def test_a_manual_assignment_excludes_a_partition_count_and_a_replication_factor(
+    count: int, factor: int
+) -> None:
     cluster = one_broker()
     event = wanted(partition_count=count, replication_factor=factor, assignments=[(0, [1])])
     assert refused(decide_create_topic(cluster.state, event)) is ErrorCode.INVALID_REQUEST
 
 
-def test_two_copies_cannot_be_assigned_by_hand_either() -> None:
+def test_a_manual_assignment_of_two_replicas_is_refused() -> None:
     cluster = one_broker()
     cluster.register(2)
     event = wanted(partition_count=-1, assignments=[(0, [1, 2])])
@@ -169,7 +171,7 @@ def test_two_copies_cannot_be_assigned_by_hand_either() -> None:
     )
 
 
-def test_partitions_spread_over_the_brokers_that_live() -> None:
+def test_partitions_are_spread_over_the_live_brokers() -> None:
     cluster = Cluster()
     for node_id in (1, 2, 3):
         cluster.register(node_id, 9090 + node_id)
@@ -179,12 +181,12 @@ def test_partitions_spread_over_the_brokers_that_live() -> None:
     assert led == {1: 3, 2: 3, 3: 3}
 
 
-def test_without_a_broker_there_is_no_topic() -> None:
+def test_a_topic_cannot_be_created_without_a_broker() -> None:
     decision = decide_create_topic(MetadataState(), wanted())
     assert refused(decision) is ErrorCode.BROKER_NOT_AVAILABLE
 
 
-def test_a_deleted_topic_takes_its_settings_with_it() -> None:
+def test_the_settings_of_a_deleted_topic_are_deleted_with_it() -> None:
     cluster = one_broker()
     cluster.create("orders", 2, {"retention.ms": "5"})
     decision = cluster.take(decide_delete_topic(cluster.state, DeleteTopic("orders")))
@@ -193,7 +195,7 @@ def test_a_deleted_topic_takes_its_settings_with_it() -> None:
     assert cluster.state.settings_of(2, "orders") == {}
 
 
-def test_a_topic_made_again_has_another_id() -> None:
+def test_a_recreated_topic_has_a_new_id() -> None:
     cluster = one_broker()
     cluster.create("orders")
     before = cluster.state.topic_id("orders")
@@ -204,13 +206,13 @@ def test_a_topic_made_again_has_another_id() -> None:
     assert cluster.state.topic_name(before) is None
 
 
-def test_what_is_not_there_cannot_be_deleted() -> None:
+def test_a_missing_topic_cannot_be_deleted() -> None:
     decision = decide_delete_topic(one_broker().state, DeleteTopic("orders"))
     assert refused(decision) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
-def test_an_internal_topic_stays_as_it_is(name: str) -> None:
+def test_an_internal_topic_cannot_be_deleted_or_extended(name: str) -> None:
     cluster = one_broker()
     cluster.create(name, 50)
     assert cluster.state.topics[name].is_internal
@@ -222,7 +224,7 @@ def test_an_internal_topic_stays_as_it_is(name: str) -> None:
     )
 
 
-def test_new_partitions_stand_behind_the_old_ones() -> None:
+def test_new_partitions_are_numbered_after_the_old_ones() -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
     event = CreatePartitions("orders", 5)
@@ -236,20 +238,20 @@ def test_new_partitions_stand_behind_the_old_ones() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 1, 0, -1])
-def test_partitions_never_become_fewer(count: int) -> None:
+def test_the_number_of_partitions_cannot_be_reduced(count: int) -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
     decision = decide_create_partitions(cluster.state, CreatePartitions("orders", count))
     assert refused(decision) is ErrorCode.INVALID_PARTITIONS
 
 
-def test_partitions_of_a_missing_topic_are_refused() -> None:
+def test_partitions_cannot_be_added_to_a_missing_topic() -> None:
     decision = decide_create_partitions(one_broker().state, CreatePartitions("orders", 5))
     assert refused(decision) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("assignments", [[[1]], [[1], [2]], [[1], []], [[1], [1, 1]]])
-def test_new_partitions_need_a_proper_assignment(assignments: list[list[int]]) -> None:
+def test_an_invalid_assignment_of_new_partitions_is_refused(assignments: list[list[int]]) -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
     event = CreatePartitions("orders", 4, assignments)
@@ -258,7 +260,7 @@ def test_new_partitions_need_a_proper_assignment(assignments: list[list[int]]) -
     )
 
 
-def test_new_partitions_may_be_assigned_by_hand() -> None:
+def test_new_partitions_may_be_assigned_manually() -> None:
     cluster = one_broker()
     cluster.create("orders", 2)
     event = CreatePartitions("orders", 4, [[1], [1]])

@@ -122,7 +122,7 @@ class ProducerModel:
             for commit, epoch, _ in node.markers_in("t", index):
                 outcomes.setdefault(epoch, set()).add(commit)
         assert all(len(found) == 1 for found in outcomes.values()), (
-            "a transaction ended in two ways"
+            "a transaction was both committed and aborted"
         )
         for ended in self.ended:
             if ended.answer.error is not ErrorCode.NONE:
@@ -137,7 +137,7 @@ class ProducerModel:
 
 @settings(max_examples=400)
 @given(steps, st.booleans())
-def test_whatever_crashes_when_answers_hold_and_transactions_end_one_way(
+def test_replies_hold_and_transactions_end_once_after_any_crash(
     sequence: list[tuple[str, int, str, str]], fsync: bool
 ) -> None:
     node = ShellNode(fsync=fsync)

@@ -93,7 +93,7 @@ def test_kafka_9600_only_the_epochs_of_the_table_are_accepted(version: int, epoc
         assert ledger.end(4000, epoch, commit=True, version=version).error is CODES["90"]
 
 
-def test_the_order_of_tv1_is_producer_epoch_pending_state() -> None:
+def test_tv1_checks_producer_id_then_epoch_then_pending_then_state() -> None:
     ledger = Ledger(transaction(State.EMPTY, epoch=5))
     ledger.pending.add(TXN)
     assert ledger.end(4001, 5, commit=True, version=0).error is CODES["49"]
@@ -101,7 +101,7 @@ def test_the_order_of_tv1_is_producer_epoch_pending_state() -> None:
     assert ledger.end(4000, 5, commit=True, version=0).error is CODES["51"]
 
 
-def test_the_order_of_tv2_is_pending_producer_epoch_state() -> None:
+def test_tv2_checks_pending_then_producer_id_then_epoch_then_state() -> None:
     ledger = Ledger(transaction(State.EMPTY, epoch=5))
     assert ledger.end(4001, 4, commit=True, version=2).error is CODES["49"]
     assert ledger.end(4000, 4, commit=True, version=2).error is CODES["90"]
@@ -109,7 +109,7 @@ def test_the_order_of_tv2_is_pending_producer_epoch_state() -> None:
     assert ledger.end(4001, 4, commit=True, version=2).error is CODES["51"]
 
 
-def test_a_commit_of_tv1_keeps_the_identity_to_its_end() -> None:
+def test_a_tv1_commit_keeps_the_producer_id_and_epoch() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=5, last_epoch=4, start_ms=777))
     ledger.end(4000, 5, commit=True, version=0)
     assert ledger.txn.partitions == {"t": (0,)}
@@ -122,7 +122,7 @@ def test_a_commit_of_tv1_keeps_the_identity_to_its_end() -> None:
     assert ledger.txn.start_ms == 777
 
 
-def test_an_abort_of_nothing_in_tv2_starts_and_ends_now() -> None:
+def test_a_tv2_abort_without_a_transaction_starts_and_ends_now() -> None:
     ledger = Ledger(transaction(State.EMPTY, epoch=5))
     ledger.now_ms = 7_000
     ledger.end(4000, 5, commit=False, version=2)
@@ -133,7 +133,7 @@ def test_an_abort_of_nothing_in_tv2_starts_and_ends_now() -> None:
     assert ledger.txn.state == State.COMPLETE_ABORT
 
 
-def test_case_27_a_commit_that_was_finished_answers_again_and_writes_nothing() -> None:
+def test_case_27_a_repeated_commit_gets_the_same_reply_and_writes_nothing() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=5))
     first = ledger.end(4000, 5, commit=True, version=2)
     ledger.complete()
@@ -143,7 +143,7 @@ def test_case_27_a_commit_that_was_finished_answers_again_and_writes_nothing() -
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_case_28_the_last_epoch_hands_over_to_a_fresh_producer_id(commit: bool) -> None:
+def test_case_28_the_last_epoch_is_followed_by_a_fresh_producer_id(commit: bool) -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32766))
     reply = ledger.end(4000, 32766, commit=commit, version=2)
     assert reply == Reply(ErrorCode.NONE, 9000, 0)
@@ -158,7 +158,7 @@ def test_case_28_the_last_epoch_hands_over_to_a_fresh_producer_id(commit: bool) 
     assert ledger.ids_taken == 1
 
 
-def test_case_28_the_other_outcome_is_refused_after_the_hand_over() -> None:
+def test_case_28_the_other_outcome_is_refused_after_the_change_of_producer_id() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32766))
     ledger.end(4000, 32766, commit=True, version=2)
     assert ledger.end(4000, 32766, commit=False, version=2).error is CODES["48"]
@@ -222,7 +222,7 @@ def test_kafka_17754_a_late_end_of_tv2_is_fenced() -> None:
     assert ledger.txn.state == State.ONGOING
 
 
-def test_kafka_18227_a_client_may_go_from_tv1_to_tv2_within_a_transaction() -> None:
+def test_kafka_18227_a_client_may_switch_from_tv1_to_tv2_within_a_transaction() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=5, version=0))
     assert ledger.end(4000, 5, commit=True, version=2) == Reply(ErrorCode.NONE, 4000, 6)
     assert ledger.txn.client_transaction_version == 2
@@ -237,7 +237,7 @@ def test_kafka_20310_the_next_producer_id_survives_in_the_log() -> None:
     assert moved.end(4000, 32766, commit=True, version=2) == Reply(ErrorCode.NONE, 9000, 0)
 
 
-def test_an_end_that_could_not_be_written_changes_nothing() -> None:
+def test_an_end_that_cannot_be_written_changes_nothing() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=5))
     ledger.append_fails = 1
     ledger.end(4000, 5, commit=True, version=2)

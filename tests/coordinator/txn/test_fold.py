@@ -22,17 +22,17 @@ def test_case_41_the_last_record_wins() -> None:
     assert list(state.open) == ["a"]
 
 
-def test_case_41_a_tombstone_removes() -> None:
+def test_case_41_a_tombstone_removes_its_id() -> None:
     state = fold([entry(0, KEY, ONGOING), entry(1, KEY, None)])
     assert state.transactions == {}
     assert not state.open
 
 
-def test_case_41_a_tombstone_of_an_id_that_is_gone_is_no_problem() -> None:
+def test_case_41_a_tombstone_of_a_missing_id_is_ignored() -> None:
     assert fold([entry(0, KEY, None)]) == CoordinatorState()
 
 
-def test_case_41_what_a_later_kafka_wrote_is_skipped() -> None:
+def test_case_41_records_of_a_later_kafka_are_skipped() -> None:
     later_key = entry(0, b"\0\1" + KEY[2:], EMPTY)
     later_value = entry(1, encode_key("b"), b"\0\2" + EMPTY[2:])
     assert read_entry(later_key) is None
@@ -40,7 +40,7 @@ def test_case_41_what_a_later_kafka_wrote_is_skipped() -> None:
     assert fold([later_key, later_value, entry(2, KEY, EMPTY)]).transactions.keys() == {"a"}
 
 
-def test_case_41_a_record_that_cannot_be_read_does_not_keep_the_others_out() -> None:
+def test_case_41_a_record_that_cannot_be_read_does_not_hide_the_others() -> None:
     corrupt = [
         entry(0, b"", EMPTY),
         entry(1, b"\0", EMPTY),
@@ -58,14 +58,14 @@ def test_a_marker_in_the_log_is_not_a_transaction() -> None:
 
 
 @pytest.mark.interpreted
-def test_states_come_back_as_members_of_the_table() -> None:
+def test_states_are_read_back_as_enum_members() -> None:
     record = read_entry(entry(0, KEY, ONGOING))
     assert record is not None
     assert record.metadata is not None
     assert record.metadata.state is State.ONGOING
 
 
-def test_states_are_equal_when_their_logs_say_the_same() -> None:
+def test_states_of_equivalent_logs_are_equal() -> None:
     state = fold([entry(0, KEY, EMPTY)])
     assert state == fold([entry(0, KEY, ONGOING), entry(1, KEY, EMPTY)])
     assert state != fold([entry(0, KEY, ONGOING)])

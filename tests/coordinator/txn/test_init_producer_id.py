@@ -38,7 +38,7 @@ def test_case_3_a_timeout_out_of_range_is_refused(timeout_ms: int) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [1, MAX_TIMEOUT_MS])
-def test_case_3_a_timeout_at_the_bounds_is_taken(timeout_ms: int) -> None:
+def test_case_3_a_timeout_at_the_bounds_is_accepted(timeout_ms: int) -> None:
     assert refused(InitProducerId(TXN, timeout_ms)) is NONE
 
 
@@ -60,32 +60,32 @@ def test_case_5_a_producer_whose_state_has_expired_gets_a_fresh_id() -> None:
     assert reply.producer_epoch == 0
 
 
-def test_case_7_a_producer_that_goes_on_gets_the_next_epoch_and_a_lost_answer_again() -> None:
+def test_case_7_a_retried_init_gets_the_same_next_epoch() -> None:
     ledger = Ledger(transaction(epoch=10, last_epoch=9))
     assert ledger.init(4000, 10) == Reply(ErrorCode.NONE, 4000, 11)
     assert ledger.init(4000, 10) == Reply(ErrorCode.NONE, 4000, 11)
     assert ledger.txn.last_producer_epoch == 10
 
 
-def test_case_7_a_lost_answer_is_given_again_after_a_coordinator_move() -> None:
-    """Kafka forgets the last epoch then; ours is in the log."""
+def test_case_7_a_retried_init_gets_the_same_reply_after_a_coordinator_move() -> None:
+    """Kafka loses the last epoch then; here it is in the log."""
     ledger = Ledger(transaction(epoch=10, last_epoch=9))
     ledger.init(4000, 10)
     assert ledger.moved().init(4000, 10) == Reply(ErrorCode.NONE, 4000, 11)
 
 
-def test_case_8_a_producer_is_fenced_once_another_has_the_id() -> None:
+def test_case_8_a_producer_is_fenced_once_another_one_has_initialised() -> None:
     ledger = Ledger(transaction(epoch=10, last_epoch=9))
     assert ledger.init() == Reply(ErrorCode.NONE, 4000, 11)
     assert ledger.init(4000, 10).error is FENCED
 
 
-def test_case_9_a_producer_of_the_id_before_is_fenced() -> None:
+def test_case_9_a_producer_with_the_previous_producer_id_is_fenced() -> None:
     ledger = Ledger(transaction(producer_id=4001, epoch=3, previous=4000))
     assert ledger.init(4000, 2).error is FENCED
 
 
-def test_case_10_an_exhausted_epoch_gets_a_fresh_producer_id_and_the_lost_answer_again() -> None:
+def test_case_10_at_the_last_epoch_an_init_and_its_retry_get_the_same_fresh_producer_id() -> None:
     ledger = Ledger(transaction(epoch=32766))
     first = ledger.init(4000, 32766)
     assert first.error is NONE
@@ -102,20 +102,20 @@ def test_case_10_an_older_epoch_of_the_exhausted_id_is_fenced() -> None:
     assert ledger.init(4000, 32765).error is FENCED
 
 
-def test_case_10_an_exhausted_id_that_is_taken_over_keeps_no_last_epoch() -> None:
+def test_case_10_a_new_owner_of_an_exhausted_id_leaves_no_last_epoch() -> None:
     ledger = Ledger(transaction(epoch=32766))
     assert ledger.init().producer_epoch == 0
     assert ledger.txn.last_producer_epoch == -1
 
 
 @pytest.mark.parametrize("state", [State.PREPARE_COMMIT, State.PREPARE_ABORT])
-def test_case_11_a_transaction_that_is_ending_makes_the_new_producer_wait(state: State) -> None:
+def test_case_11_a_new_producer_waits_for_a_transaction_that_is_ending(state: State) -> None:
     ledger = Ledger(transaction(state))
     assert ledger.init().error is CONCURRENT
     assert len(ledger.log) == 1
 
 
-def test_case_12_a_pending_transition_makes_the_new_producer_wait_without_a_bump() -> None:
+def test_case_12_a_new_producer_waits_for_a_pending_transition_without_an_epoch_bump() -> None:
     ledger = Ledger(transaction(epoch=4))
     ledger.pending.add(TXN)
     assert ledger.init().error is CONCURRENT
@@ -123,7 +123,7 @@ def test_case_12_a_pending_transition_makes_the_new_producer_wait_without_a_bump
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_case_13_an_open_transaction_is_aborted_and_the_retry_gets_the_epoch_after(
+def test_case_13_an_open_transaction_is_aborted_and_the_retry_gets_the_next_epoch(
     version: int,
 ) -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=4), cluster_version=version)
@@ -135,7 +135,7 @@ def test_case_13_an_open_transaction_is_aborted_and_the_retry_gets_the_epoch_aft
     assert ledger.init() == Reply(ErrorCode.NONE, 4000, 6)
 
 
-def test_case_14_a_fence_whose_append_fails_raises_the_epoch_once_in_the_end_tv1() -> None:
+def test_case_14_a_fence_whose_append_fails_raises_the_epoch_only_once_in_tv1() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=4), cluster_version=0)
     ledger.append_fails = 2
     assert ledger.init().error is ErrorCode.NOT_COORDINATOR
@@ -144,7 +144,7 @@ def test_case_14_a_fence_whose_append_fails_raises_the_epoch_once_in_the_end_tv1
     assert ledger.identity == (4000, 5)
 
 
-def test_case_15_a_fence_whose_append_fails_raises_the_epoch_once_in_the_end_tv2() -> None:
+def test_case_15_a_fence_whose_append_fails_raises_the_epoch_only_once_in_tv2() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=1))
     ledger.append_fails = 1
     assert ledger.init().error is ErrorCode.NOT_COORDINATOR
@@ -155,7 +155,7 @@ def test_case_15_a_fence_whose_append_fails_raises_the_epoch_once_in_the_end_tv2
     assert ledger.init().producer_epoch == 3
 
 
-def test_case_16_a_fence_at_the_last_epoch_tv1() -> None:
+def test_case_16_a_fence_at_the_last_epoch_in_tv1() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32766), cluster_version=0)
     assert ledger.init().error is CONCURRENT
     assert ledger.identity == (4000, 32767)
@@ -166,7 +166,7 @@ def test_case_16_a_fence_at_the_last_epoch_tv1() -> None:
     assert reply.producer_id != 4000
 
 
-def test_case_16_a_fence_at_the_last_epoch_tv2() -> None:
+def test_case_16_a_fence_at_the_last_epoch_in_tv2() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32766))
     assert ledger.init().error is CONCURRENT
     assert ledger.identity == (4000, 32767)
@@ -178,7 +178,7 @@ def test_case_16_a_fence_at_the_last_epoch_tv2() -> None:
     assert ledger.txn.last_producer_epoch == 32766
 
 
-def test_case_18_two_phase_commit_is_refused_where_it_is_off() -> None:
+def test_case_18_two_phase_commit_is_refused_unless_enabled() -> None:
     event = InitProducerId(TXN, 1_000, enable_two_phase_commit=True)
     assert refused(event) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert refused(event, two_phase_commit=True) is NONE
@@ -200,7 +200,7 @@ def test_case_18_two_phase_commit_has_no_timeout(timeout_ms: int) -> None:
     assert timed_out_ids(ledger.state, ledger.pending, 2**60) == []
 
 
-def test_the_checks_come_in_kafkas_order() -> None:
+def test_checks_are_made_in_kafkas_order() -> None:
     everything_wrong = InitProducerId("", -1, enable_two_phase_commit=True, keep_prepared_txn=True)
     assert refused(everything_wrong) is ErrorCode.INVALID_REQUEST
     assert (
@@ -213,13 +213,13 @@ def test_the_checks_come_in_kafkas_order() -> None:
     assert refused(without_two_phase) is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_pending_transition_is_told_before_a_wrong_identity() -> None:
+def test_a_pending_transition_is_reported_before_a_wrong_identity() -> None:
     ledger = Ledger(transaction(epoch=4))
     ledger.pending.add(TXN)
     assert ledger.init(1, 1).error is CONCURRENT
 
 
-def test_a_wrong_identity_is_told_before_an_ending_transaction() -> None:
+def test_a_wrong_identity_is_reported_before_an_ending_transaction() -> None:
     ledger = Ledger(transaction(State.PREPARE_COMMIT, epoch=4))
     assert ledger.init(1, 1).error is FENCED
 
@@ -234,14 +234,14 @@ def test_an_earlier_owner_cannot_abort_an_open_transaction_by_initialising_again
 
 
 @pytest.mark.parametrize("epoch", [4, 5])
-def test_its_own_producer_may_initialise_again_in_an_open_transaction(epoch: int) -> None:
+def test_the_owner_may_initialise_again_in_an_open_transaction(epoch: int) -> None:
     """Also at a later epoch than ours: a loss of power may have removed the end of the log."""
     ledger = Ledger(transaction(State.ONGOING, epoch=4))
     assert ledger.init(4000, epoch).error is CONCURRENT
     assert ledger.txn.state == State.PREPARE_ABORT
 
 
-def test_the_record_of_an_initialised_id() -> None:
+def test_an_init_writes_an_empty_transaction_with_its_timeout() -> None:
     ledger = Ledger()
     reply = ledger.init(timeout_ms=5_000)
     txn = ledger.txn
@@ -250,13 +250,13 @@ def test_the_record_of_an_initialised_id() -> None:
     assert (txn.timeout_ms, txn.start_ms, txn.last_update_ms) == (5_000, -1, ledger.now_ms)
 
 
-def test_kafka_19367_epochs_never_pass_the_end() -> None:
+def test_kafka_19367_an_epoch_never_exceeds_the_maximum() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32767), cluster_version=0)
     assert ledger.init().error is CONCURRENT
     assert ledger.identity == (4000, 32767)
 
 
-def test_kafka_20090_a_fence_in_the_broken_state_recovers_with_a_fresh_id() -> None:
+def test_kafka_20090_a_fence_beyond_the_last_epoch_recovers_with_a_fresh_producer_id() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=32767))
     assert ledger.init().error is CONCURRENT
     assert ledger.identity == (4000, 32767)
@@ -266,8 +266,8 @@ def test_kafka_20090_a_fence_in_the_broken_state_recovers_with_a_fresh_id() -> N
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
 @pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
-def test_only_the_very_last_epoch_is_that_of_a_lost_answer(state: State, epoch: int) -> None:
-    """An epoch before it belonged to a fenced producer."""
+def test_only_the_last_epoch_counts_as_a_retry(state: State, epoch: int) -> None:
+    """Any earlier epoch belongs to a fenced producer."""
     ledger = Ledger(transaction(state, epoch=4, last_epoch=3))
     assert ledger.init(4000, epoch).error is FENCED
     assert ledger.identity == (4000, 4)

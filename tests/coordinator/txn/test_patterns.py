@@ -37,7 +37,7 @@ def matches(pattern: str, text: str) -> bool:
         ("a{,2}", "a{,2}", "aa"),
     ],
 )
-def test_a_pattern_matches_whole_ids_in_the_syntax_of_re2(pattern: str, yes: str, no: str) -> None:
+def test_a_pattern_in_re2_syntax_matches_whole_ids(pattern: str, yes: str, no: str) -> None:
     assert matches(pattern, yes)
     assert not matches(pattern, no)
 
@@ -50,7 +50,7 @@ def test_a_pattern_matches_whole_ids_in_the_syntax_of_re2(pattern: str, yes: str
         *(r"(a)\1", r"\Z", r"\h", r"\k<n>", r"\x{110000}", "[[:nobody:]]", "[b-a]", r"\pX"),
     ],
 )
-def test_a_pattern_outside_of_re2_is_rejected(
+def test_a_pattern_that_re2_does_not_support_is_rejected(
     pattern: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ValueError):

@@ -70,7 +70,7 @@ class RandomProducers:
         error, producer_id, epoch = reply.error, reply.producer_id, reply.producer_epoch
         if error is not ErrorCode.NONE:
             return
-        assert 0 <= epoch < 32767, "no client ever holds the last epoch"
+        assert 0 <= epoch < 32767, "no client ever gets the last epoch"
         self.identities.append((producer_id, epoch))
 
     def add(self, identity: tuple[int, int], partition: int, version: int) -> None:
@@ -79,7 +79,7 @@ class RandomProducers:
         current = ledger.identity
         error = ledger.add(*identity, {"t": (partition,)}, version=version)
         if error is ErrorCode.NONE:
-            assert identity == current, "only the present producer adds"
+            assert identity == current, "only the current producer can add"
             assert partition in ledger.txn.partitions["t"]
             for topic, indexes in before.partitions.items():
                 assert set(indexes) <= set(ledger.txn.partitions[topic])
@@ -132,7 +132,7 @@ def check_log(ledger: Ledger) -> None:
 
 @settings(max_examples=300)
 @given(steps, first_epochs, st.sampled_from([0, 2]))
-def test_whatever_clients_do_the_log_tells_the_state_and_nobody_gets_the_last_epoch(
+def test_any_requests_keep_log_and_state_equal_and_never_give_out_the_last_epoch(
     sequence: list[tuple[str, int, int, int, int]], first_epoch: int, cluster_version: int
 ) -> None:
     client = RandomProducers(first_epoch, cluster_version)
@@ -143,7 +143,7 @@ def test_whatever_clients_do_the_log_tells_the_state_and_nobody_gets_the_last_ep
 
 @settings(max_examples=100)
 @given(steps, first_epochs, st.sampled_from([0, 2]))
-def test_a_crash_after_any_step_can_be_finished(
+def test_a_transaction_can_be_completed_after_a_crash_at_any_step(
     sequence: list[tuple[str, int, int, int, int]], first_epoch: int, cluster_version: int
 ) -> None:
     client = RandomProducers(first_epoch, cluster_version)

@@ -1,4 +1,4 @@
-"""Coordinator and partition logs of different times: which transactions end, and at which epoch."""
+"""Coordinator and partition logs from different times: what ends, and at which epoch."""
 
 from __future__ import annotations
 
@@ -79,30 +79,32 @@ def after(result: Reconciliation) -> tuple[int, int, int]:
         (known(State.PREPARE_COMMIT, 3, T0, version=0), [idle(T0, 3)]),
     ],
 )
-def test_logs_that_agree_are_left_alone(txn: TransactionMetadata, seen: list[ProducerSeen]) -> None:
+def test_logs_that_agree_are_not_changed(
+    txn: TransactionMetadata, seen: list[ProducerSeen]
+) -> None:
     assert settled(txn, *seen) == NOTHING
 
 
-def test_a_transaction_that_nobody_owns_is_aborted() -> None:
+def test_a_transaction_without_an_owner_is_aborted() -> None:
     result = reconcile([opened(T0, 5), opened(OFFSETS, 4), idle(T1, 6)], [], 200)
     assert result == Reconciliation(
         [MissingMarker(T0, P, 6, False, 2), MissingMarker(OFFSETS, P, 5, False, 2)], []
     )
 
 
-def test_an_ongoing_transaction_is_aborted_because_records_of_it_may_be_gone() -> None:
+def test_an_ongoing_transaction_is_aborted_because_records_of_it_may_be_lost() -> None:
     result = settled(known(State.ONGOING, 5, T0, T1), opened(T0, 5), idle(T1, 4))
     assert ends(result) == [(T0, 6, False)]
     assert after(result) == (State.COMPLETE_ABORT, 6, 5)
 
 
-def test_an_ongoing_transaction_that_lost_all_its_data_is_aborted_too() -> None:
+def test_an_ongoing_transaction_that_lost_all_its_data_is_also_aborted() -> None:
     result = settled(known(State.ONGOING, 5, T0))
     assert ends(result) == []
     assert after(result) == (State.COMPLETE_ABORT, 6, 5)
 
 
-def test_a_commit_of_tv2_whose_marker_was_lost_is_committed() -> None:
+def test_a_tv2_commit_whose_marker_was_lost_is_written_again() -> None:
     result = settled(known(State.COMPLETE_COMMIT, 6, last=5), opened(T0, 5), idle(T1, 6))
     assert ends(result) == [(T0, 6, True)]
     assert result.records == []
@@ -121,40 +123,40 @@ def test_a_commit_of_tv2_whose_marker_was_lost_is_committed() -> None:
         known(State.EMPTY, 6),
     ],
 )
-def test_what_is_open_is_not_committed_in_doubt(txn: TransactionMetadata) -> None:
+def test_an_open_transaction_with_an_uncertain_outcome_is_aborted(txn: TransactionMetadata) -> None:
     result = settled(txn, opened(T0, 5))
     fenced = txn.producer_epoch + 1
     assert ends(result) == [(T0, fenced, False)]
     assert after(result) == (State.COMPLETE_ABORT, fenced, fenced - 1)
 
 
-def test_a_producer_whose_begin_was_lost_cannot_commit_the_second_half() -> None:
+def test_an_open_transaction_that_the_coordinator_lost_is_aborted_and_fenced() -> None:
     result = settled(known(State.COMPLETE_COMMIT, 5, last=4), opened(T0, 5))
     assert ends(result) == [(T0, 6, False)]
     assert after(result) == (State.COMPLETE_ABORT, 6, 5)
 
 
-def test_an_idle_id_takes_over_the_highest_epoch_that_a_partition_knows() -> None:
+def test_an_idle_id_adopts_the_highest_epoch_that_a_partition_knows() -> None:
     result = settled(known(State.COMPLETE_COMMIT, 4, last=3), idle(T0, 9), idle(T1, 6))
     assert ends(result) == []
     assert after(result) == (State.EMPTY, 9, -1)
 
 
-def test_a_prepared_transaction_that_partitions_have_moved_past_is_over() -> None:
+def test_a_prepared_transaction_that_its_partitions_have_moved_past_is_complete() -> None:
     for state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
         result = settled(known(state, 4, T0, T1, last=3), idle(T0, 9), idle(T1, 4))
         assert ends(result) == []
         assert after(result) == (State.COMPLETE_ABORT, 10, 9)
 
 
-def test_a_commit_that_is_behind_is_written_where_it_is_certain_and_nowhere_else() -> None:
+def test_an_outdated_commit_is_written_only_where_it_is_certain() -> None:
     prepared = known(State.PREPARE_COMMIT, 4, T0, T1, last=3)
     result = settled(prepared, opened(T0, 3), opened(T1, 4), opened(OFFSETS, 2))
     assert ends(result) == [(T0, 4, True), (T1, 5, False), (OFFSETS, 5, False)]
     assert after(result) == (State.COMPLETE_ABORT, 5, 4)
 
 
-def test_the_last_epoch_is_given_to_nobody() -> None:
+def test_the_last_epoch_is_not_given_out() -> None:
     txn = known(State.ONGOING, MAX_PRODUCER_EPOCH - 1, T0)
     result = settled(txn, opened(T0, MAX_PRODUCER_EPOCH - 1))
     assert ends(result) == [(T0, MAX_PRODUCER_EPOCH, False)]
@@ -163,7 +165,7 @@ def test_the_last_epoch_is_given_to_nobody() -> None:
 
 @pytest.mark.parametrize("markers_kept", [0, 1, 2, 3])
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_a_start_that_was_interrupted_is_done_again(markers_kept: int, is_recorded: bool) -> None:
+def test_an_interrupted_start_is_repeated(markers_kept: int, is_recorded: bool) -> None:
     prepared = known(State.PREPARE_COMMIT, 4, T0, T1, last=3)
     seen = {each.name: each for each in (opened(T0, 3), opened(T1, 4), opened(OFFSETS, 2))}
     first = settled(prepared, *seen.values())

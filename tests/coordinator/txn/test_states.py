@@ -34,7 +34,7 @@ PREVIOUS = {
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(State, State)))
-def test_the_table_is_kafkas_read_from_the_other_side(before: State, after: State) -> None:
+def test_the_table_is_the_inverse_of_kafkas(before: State, after: State) -> None:
     assert (after in TRANSITIONS[before]) == (before in PREVIOUS[after])
 
 
@@ -76,7 +76,7 @@ def test_no_event_in_any_state_leaves_the_table(
 
 
 @pytest.mark.parametrize("state", WRITTEN)
-def test_both_end_tables_have_every_cell_that_the_checks_before_them_let_through(
+def test_both_end_tables_have_every_cell_that_the_earlier_checks_allow(
     state: State,
 ) -> None:
     for commit in (True, False):
@@ -87,7 +87,7 @@ def test_both_end_tables_have_every_cell_that_the_checks_before_them_let_through
         assert ((state, commit, False) in END_TXN_TV2) == lets_current_through
 
 
-def test_what_is_prepared_can_only_be_completed() -> None:
+def test_a_prepared_transaction_can_only_be_completed() -> None:
     for state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
         ledger = Ledger(transaction(state))
         assert ledger.init().error is ErrorCode.CONCURRENT_TRANSACTIONS

@@ -27,7 +27,7 @@ def test_case_35_a_transaction_times_out_after_its_timeout_and_not_at_it() -> No
     assert timed_out_ids(ledger.state, ledger.pending, 1_501) == [(TXN, 4000)]
 
 
-def test_case_36_a_pending_transition_is_left_alone_this_round() -> None:
+def test_case_36_a_pending_transition_is_left_for_the_next_scan() -> None:
     ledger = Ledger(transaction(State.ONGOING, start_ms=1_000, timeout_ms=500))
     ledger.pending.add(TXN)
     assert timed_out_ids(ledger.state, ledger.pending, 1_000_000) == []
@@ -35,7 +35,7 @@ def test_case_36_a_pending_transition_is_left_alone_this_round() -> None:
     assert len(ledger.log) == 1
 
 
-def test_a_timeout_of_a_transaction_that_ended_meanwhile_does_nothing() -> None:
+def test_a_timeout_of_a_transaction_that_has_ended_does_nothing() -> None:
     ledger = Ledger(transaction(State.COMPLETE_COMMIT))
     assert ledger.time_out().error is ErrorCode.CONCURRENT_TRANSACTIONS
     assert len(ledger.log) == 1
@@ -61,7 +61,7 @@ def test_only_idle_ids_expire(state: State) -> None:
     assert (TXN in ledger.state.transactions) == (not idle)
 
 
-def test_an_id_expires_when_its_time_is_reached() -> None:
+def test_an_id_expires_at_its_expiration_time() -> None:
     ledger = Ledger(transaction(update_ms=1))
     ledger.now_ms = WEEK_MS
     assert ledger.expire(WEEK_MS) == 0
@@ -82,7 +82,7 @@ def test_case_40_kafka_14880_an_id_with_epoch_minus_1_expires() -> None:
     assert ledger.expire(WEEK_MS) == 1
 
 
-def test_case_40_kafka_13099_tombstones_are_split_by_the_size_of_a_batch() -> None:
+def test_case_40_kafka_13099_tombstones_are_split_by_batch_size() -> None:
     ledger = Ledger()
     names = [f"id-{number:04d}" for number in range(100)]
     for name in names:
@@ -96,13 +96,13 @@ def test_case_40_kafka_13099_tombstones_are_split_by_the_size_of_a_batch() -> No
     assert ledger.state.transactions == {}
 
 
-def test_case_40_one_tombstone_goes_out_however_small_the_batch() -> None:
+def test_case_40_one_tombstone_is_written_however_small_the_batch() -> None:
     ledger = Ledger(transaction(update_ms=0))
     ledger.now_ms = WEEK_MS
     assert ledger.expire(WEEK_MS, 1) == 1
 
 
-def test_case_38_what_an_expired_id_is_told() -> None:
+def test_case_38_an_expired_id_is_unknown_until_it_is_initialised_again() -> None:
     ledger = Ledger(transaction(epoch=5, update_ms=0))
     ledger.now_ms = WEEK_MS
     ledger.expire(WEEK_MS)
@@ -113,7 +113,7 @@ def test_case_38_what_an_expired_id_is_told() -> None:
     assert ledger.init() == Reply(ErrorCode.NONE, 9000, 0)
 
 
-def test_an_id_whose_tombstone_is_not_durable_yet_makes_everybody_wait() -> None:
+def test_requests_wait_while_the_tombstone_of_their_id_is_not_durable() -> None:
     ledger = Ledger(transaction(epoch=5, update_ms=0))
     ledger.now_ms = WEEK_MS
     ledger.expire(WEEK_MS)

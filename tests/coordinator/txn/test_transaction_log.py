@@ -37,12 +37,12 @@ def sample(**changes: int) -> TransactionMetadata:
     return transaction(State.ONGOING, partitions={"t": (0, 1)}, **fields)
 
 
-def test_a_key_is_kafkas() -> None:
+def test_a_key_has_kafkas_bytes() -> None:
     assert encode_key("txn-1") == bytes.fromhex("0000 0005 74786e2d31")
     assert decode_key(encode_key("txn-1")) == "txn-1"
 
 
-def test_a_value_of_version_1_is_kafkas() -> None:
+def test_a_value_of_version_1_has_kafkas_bytes() -> None:
     assert len(SAMPLE_V1) == 61
     assert encode_value(sample(version=2)) == SAMPLE_V1
     assert decode_value(SAMPLE_V1) == sample(version=2)
@@ -53,7 +53,7 @@ def test_a_value_of_version_0_is_read() -> None:
     assert decode_value(SAMPLE_V0) == sample(previous=-1)
 
 
-def test_an_empty_transaction_has_null_partitions_and_a_complete_one_none() -> None:
+def test_an_empty_transaction_has_null_partitions_and_a_complete_one_an_empty_list() -> None:
     empty = encode_value(transaction(State.EMPTY))
     complete = encode_value(transaction(State.COMPLETE_COMMIT))
     assert empty[16:18] == b"\x00\x00"
@@ -66,12 +66,12 @@ def test_an_empty_transaction_with_partitions_is_never_written() -> None:
 
 
 @pytest.mark.parametrize("state", [State.DEAD, State.PREPARE_EPOCH_FENCE])
-def test_states_that_live_in_memory_alone_are_never_written(state: State) -> None:
+def test_states_that_exist_only_in_memory_are_never_written(state: State) -> None:
     with pytest.raises(AssertionError):
         encode_value(transaction(state))
 
 
-def test_the_last_producer_epoch_stands_in_a_tag_that_kafka_skips() -> None:
+def test_the_last_producer_epoch_is_in_a_tag_that_kafka_skips() -> None:
     value = encode_value(transaction(State.EMPTY, epoch=8, last_epoch=7))
     assert value.endswith(bytes.fromhex("904e 02 0007"))
     decoded = decode_value(value)
@@ -80,26 +80,26 @@ def test_the_last_producer_epoch_stands_in_a_tag_that_kafka_skips() -> None:
 
 
 def test_a_tag_of_a_later_kafka_is_skipped() -> None:
-    # Two tags: the previous producer id and 3 (nextProducerEpoch of KIP-939), which is not written
-    # yet.
+    # Two tags: the previous producer id, and 3 (nextProducerEpoch of KIP-939), which no Kafka
+    # writes yet.
     value = SAMPLE_V1[:46] + bytes.fromhex("02 0008 0000000000000fa0 0302 0001")
     decoded = decode_value(value)
     assert decoded is not None
     assert decoded == sample()
 
 
-def test_a_key_or_value_of_a_later_kafka_is_not_understood() -> None:
+def test_a_key_or_value_of_a_later_kafka_is_skipped() -> None:
     assert decode_key(b"\x00\x01" + encode_key("x")[2:]) is None
     assert decode_value(b"\x00\x02" + SAMPLE_V1[2:]) is None
 
 
 @pytest.mark.parametrize("length", range(len(SAMPLE_V1) - 1))
-def test_a_value_that_was_cut_raises_and_nothing_else(length: int) -> None:
+def test_a_truncated_value_is_a_wire_error(length: int) -> None:
     with pytest.raises(WireError):
         decode_value(SAMPLE_V1[:length])
 
 
-def test_a_status_that_is_never_written_raises() -> None:
+def test_an_invalid_status_is_a_wire_error() -> None:
     with pytest.raises(WireError):
         decode_value(SAMPLE_V1[:16] + b"\x06" + SAMPLE_V1[17:])
 
@@ -140,7 +140,7 @@ def metadatas(draw: st.DrawFn) -> TransactionMetadata:
 
 
 @given(metadatas())
-def test_the_writer_by_hand_writes_what_the_declared_form_says(
+def test_the_hand_written_writer_agrees_with_the_declared_form(
     metadata: TransactionMetadata,
 ) -> None:
     partitions = [
@@ -164,10 +164,10 @@ def test_the_writer_by_hand_writes_what_the_declared_form_says(
 
 
 @given(metadatas())
-def test_a_value_comes_back_as_it_was_written(metadata: TransactionMetadata) -> None:
+def test_a_value_reads_back(metadata: TransactionMetadata) -> None:
     assert decode_value(encode_value(metadata)) == metadata
 
 
 @given(st.text(max_size=100))
-def test_a_key_comes_back_as_it_was_written(transactional_id: str) -> None:
+def test_a_key_reads_back(transactional_id: str) -> None:
     assert decode_key(encode_key(transactional_id)) == transactional_id

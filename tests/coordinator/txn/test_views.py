@@ -29,7 +29,7 @@ def ids(ledger: Ledger, filters: Filters, now_ms: int = 1_000) -> list[str]:
     return [name for name, _ in list_transactions(ledger.state, filters, now_ms)]
 
 
-def test_everything_known_of_an_id_is_described(ledger: Ledger) -> None:
+def test_a_description_has_everything_known_about_an_id(ledger: Ledger) -> None:
     found = describe_transaction(ledger.state, "open")
     assert found == (ErrorCode.NONE, "open", "Ongoing", 60_000, 500, 2, 7, {"t": (0, 3)})
 
@@ -39,7 +39,9 @@ def test_an_unknown_id_is_not_found(ledger: Ledger) -> None:
     assert found.error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_while_markers_are_written_only_partitions_without_one_are_shown(ledger: Ledger) -> None:
+def test_while_markers_are_being_written_only_partitions_without_one_are_listed(
+    ledger: Ledger,
+) -> None:
     found = describe_transaction(ledger.state, "open", {"t": (3,)})
     assert found.partitions == {"t": (3,)}
 
@@ -54,13 +56,13 @@ def test_ids_are_listed_by_state(ledger: Ledger) -> None:
     assert ids(ledger, Filters(states)) == ["open", "done"]
 
 
-def test_names_that_no_state_has_are_given_back_and_match_nothing(ledger: Ledger) -> None:
+def test_unknown_state_names_are_returned_and_match_nothing(ledger: Ledger) -> None:
     states, unknown = parse_state_filters(["Sleeping"])
     assert unknown == ["Sleeping"]
     assert ids(ledger, Filters(states)) == []
 
 
-def test_no_names_mean_every_state() -> None:
+def test_no_state_names_mean_every_state() -> None:
     assert parse_state_filters([]) == (None, [])
 
 
@@ -68,7 +70,7 @@ def test_ids_are_listed_by_producer(ledger: Ledger) -> None:
     assert ids(ledger, Filters(producer_ids={2, 3})) == ["open", "done"]
 
 
-def test_the_duration_must_be_exceeded(ledger: Ledger) -> None:
+def test_only_transactions_that_exceed_the_duration_are_listed(ledger: Ledger) -> None:
     assert ids(ledger, Filters(duration_ms=499)) == ["empty", "open"]
     assert ids(ledger, Filters(duration_ms=500)) == ["empty"]
 
