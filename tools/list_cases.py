@@ -226,7 +226,7 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
                 (
                     "test_members_join_and_each_gets_its_own_assignment",
                     "test_only_the_leader_receives_the_list_of_members",
-                    "test_a_member_joins_syncs_beats_and_leaves",
+                    "test_a_member_joins_syncs_sends_a_heartbeat_and_leaves",
                 ),
             ),
             (
@@ -301,15 +301,15 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
                 "offsets belong to a topic id, not to its name",
                 (
                     "test_an_offset_of_a_deleted_topic_is_not_used_for_a_recreated_topic",
-                    "test_a_crash_at_any_call_of_a_topics_deletion_gives_its_offsets_to_no_other_topic",
+                    "test_after_a_crash_during_a_deletion_no_other_topic_gets_the_offsets",
                 ),
             ),
             (
                 "a restart, a compacted log and a loss of power lead to the same state",
                 (
-                    "test_a_group_lives_on_in_the_next_process",
+                    "test_a_group_survives_a_restart",
                     "test_groups_match_the_log_before_and_after_compaction",
-                    "test_an_offset_that_was_acknowledged_never_goes_back",
+                    "test_an_acknowledged_offset_never_goes_back",
                 ),
             ),
         ),

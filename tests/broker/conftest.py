@@ -1,4 +1,4 @@
-"""One embedded broker per test module, names that no two tests share, and what the broker complained of."""
+"""One embedded broker per test module, unique topic names, and the broker's warnings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def new_topic(client: RawClient) -> NewTopic:
-    """Creates a topic under a name that was not used before; settings are given with underscores."""
+    """Creates a topic with an unused name; settings are given with underscores."""
 
     def create(partitions: int = 1, **settings: str) -> str:
         name = f"topic-{next(_numbers)}"
@@ -60,13 +60,13 @@ def one_step_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    """For tests that let hundreds of brokers fail: what each of them says of it is not kept."""
+    """Drops the log lines of tests in which hundreds of brokers fail."""
     caplog.set_level(logging.CRITICAL, logger="fencepost")
 
 
 @pytest.fixture
 def complaints(caplog: pytest.LogCaptureFixture) -> Complaints:
-    """The lines that the broker logged as warnings or worse, so far in this test."""
+    """The warnings and errors that the broker has logged so far in this test."""
     caplog.set_level(logging.INFO, logger="fencepost")
 
     def lines() -> list[str]:

@@ -1,12 +1,12 @@
 """A whole broker on a virtual loop and a disk in memory, for crashes at any point, without waiting.
 
     stage = Stage(durability="fsync")
-    stage.call(ApiKey.PRODUCE, 11, request)     a request through frames, dispatcher, handler and back
-    stage.lose_power()                          everything that was not synced is gone
-    stage = stage.again()                       the next life on the same disk
+    stage.call(ApiKey.PRODUCE, 11, request)     a request as frames, through the handler and back
+    stage.lose_power()                          everything that was not synced is lost
+    stage = stage.again()                       the next run on the same disk
 
-Requests pass through the real `Connection`; only its transport is ours. Time passes when nothing
-else is left to do.
+Requests pass through the real `Connection`; only its transport is simulated. Time passes when
+nothing is left to do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.broker.virtual_loop import VirtualLoop
 
 FOLDER: Final = "/data"
 PATIENCE_SECONDS: Final = 24 * 3600.0
-"""In the loop's time: a reply that takes a day will not come."""
+"""In the loop's time: a reply that takes a day will never arrive."""
 SETTINGS: Final = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "log.dirs": FOLDER,
@@ -70,7 +70,7 @@ class Wire(asyncio.Transport):
         self._unread: list[bytes] = []
         self._most_unread = 0
         self.is_deaf = False
-        """Whether the client does not read; then what is sent stays here."""
+        """Whether the client does not read; sent bytes then stay here."""
         self.is_reading_paused = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -142,7 +142,7 @@ class Line:
         self.is_closed = False
 
     def call(self, api: ApiKey, version: int, form: Any) -> Any:
-        """Sends a request and lets the loop run until its reply is there."""
+        """Sends a request and runs the loop until its reply arrives."""
         return self.reply(api, version, self.send(api, version, form))
 
     def send(self, api: ApiKey, version: int, form: Any) -> int:
@@ -200,7 +200,7 @@ class Line:
         self.give_up(ClosedError())
 
     def give_up(self, problem: Exception) -> None:
-        """Nothing more will come: tells whoever waits."""
+        """No more replies will arrive: fails those that are awaited."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             future.set_exception(problem)
@@ -241,7 +241,7 @@ class Stage:
         self._is_dead = False
 
     def start(self) -> Self:
-        """Loads what the disk has, and serves; a start that fails leaves nothing behind."""
+        """Loads the disk and serves; a failed start closes the loop."""
         try:
             self.run(self.node.start())
         except BaseException:
@@ -265,7 +265,7 @@ class Stage:
         return self._server._connection()
 
     def serve(self) -> None:
-        """What has arrived is served now, and not in the next turn of the loop."""
+        """Serves the bytes that have arrived now, not in the next turn of the loop."""
         assert self._server is not None
         self._server._work_all()
 
@@ -275,7 +275,7 @@ class Stage:
         return line
 
     def call(self, api: ApiKey, version: int, form: Any) -> Any:
-        """A request on the stage's own connection; a new one if that was closed."""
+        """Sends a request on the stage's connection, or on a new one if that was closed."""
         if self._line is None or self._line.is_closed:
             self._line = self.connect()
         return self._line.call(api, version, form)
@@ -284,11 +284,11 @@ class Stage:
         return self.loop.run_until_complete(awaitable)
 
     def settle(self) -> None:
-        """Everything that can happen without waiting happens."""
+        """Runs the loop until nothing is ready; no time passes."""
         self.loop.settle()
 
     def advance(self, milliseconds: float) -> None:
-        """Time passes, and what is due happens."""
+        """Lets time pass and fires the timers that are due."""
         self.run(asyncio.sleep(milliseconds / 1000))
         self.settle()
 
@@ -300,19 +300,19 @@ class Stage:
         self.abandon()
 
     def kill(self) -> Self:
-        """The process dies at this moment; the disk keeps what it was given."""
+        """Kills the process now; the disk keeps everything written."""
         self._die()
         self.disk.kill()
         return self
 
     def lose_power(self, randomness: Randomness | None = None) -> Self:
-        """The machine dies at this moment; the disk keeps what it was asked to."""
+        """Cuts the power now; the disk keeps only what was synced."""
         self._die()
         self.disk.crash(randomness)
         return self
 
     def again(self, **changes: Any) -> Stage:
-        """The next life on the same disk, started."""
+        """Starts the next run on the same disk."""
         given: dict[str, Any] = {
             "durability": self._given["durability"],
             "settings": self._given,
@@ -323,14 +323,14 @@ class Stage:
         return Stage(**{**given, **changes}).start()
 
     def _die(self) -> None:
-        """What is under way never reaches the disk; a disk that has lost its power at some call has seen less still."""
+        """Pending work never reaches the disk, whose power may have failed even earlier."""
         if not self.loop.is_closed():
             self._is_dead = True
             self.disk.lose_power_at(1)
         self.abandon()
 
     def abandon(self) -> None:
-        """Lets the loop go when nothing is ready any more: for the end of a test, and after a clean stop."""
+        """Closes the loop once nothing is ready."""
         if self.loop.is_closed():
             return
         server = self.node._server
@@ -341,7 +341,7 @@ class Stage:
 
     def _on_fatal(self, reason: str) -> None:
         if self._is_dead:
-            return  # Of what happens after its death a process knows nothing.
+            return  # A dead process reports nothing.
         self.fatal.append(reason)
         for line in self._lines:
             line.give_up(DiedError(reason))

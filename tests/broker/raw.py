@@ -1,4 +1,4 @@
-"""A client on a plain socket, which sends any bytes and shows any reply."""
+"""A client on a plain socket, which can send any bytes and returns any reply."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from fencepost.wire.apis import ApiKey
 
 PATIENCE_SECONDS: Final = 30.0
-"""After this a reply that does not come is a failure; no test ever waits so long for one that
-passes."""
+"""After this time a missing reply is a failure; a test that passes never waits so long."""
 
 
 class ClosedError(Exception):
@@ -41,26 +40,26 @@ class RawClient:
         return self.reply(api, version, self.send(api, version, form))
 
     def send(self, api: ApiKey, version: int, form: Any) -> int:
-        """Sends a request; its correlation id."""
+        """Sends a request; returns its correlation id."""
         correlation_id = next(self._correlation_ids)
         self.send_bytes(frame_of(api, version, form, correlation_id))
         return correlation_id
 
     def reply(self, api: ApiKey, version: int, correlation_id: int | None = None) -> Any:
-        """The next reply, which must be the one to that request."""
+        """The next reply, which must belong to that request."""
         answered, form = decode_response(api, version, memoryview(self.read_frame()))
-        assert correlation_id in (None, answered), f"{answered} was answered, not {correlation_id}"
+        assert correlation_id in (None, answered), f"reply to {answered}, not {correlation_id}"
         return form
 
     def send_bytes(self, data: bytes) -> None:
         self._socket.sendall(data)
 
     def send_frame(self, body: bytes) -> None:
-        """Any bytes, with their size in front."""
+        """Sends any bytes, with their size in front."""
         self.send_bytes(struct.pack(">i", len(body)) + body)
 
     def read_frame(self) -> bytes:
-        """The next frame without its size; ClosedError when there will be none."""
+        """The next frame without its size; raises ClosedError if there is none."""
         (size,) = struct.unpack(">i", self._read(4))
         return self._read(size)
 
@@ -78,7 +77,7 @@ class RawClient:
         return b"".join(parts)
 
     def is_closed_by_broker(self) -> bool:
-        """Waits until the broker says something: True if that was the end."""
+        """Waits for a frame or the end of the connection; True if it was closed."""
         try:
             self.read_frame()
         except ClosedError:
@@ -97,12 +96,12 @@ class RawClient:
 
 
 def frame_of(api: ApiKey, version: int, form: Any, correlation_id: int = 1) -> bytes:
-    """A request as it goes over the wire, its size in front."""
+    """A request as sent, with its size in front."""
     return b"".join(encode_request(api, version, correlation_id, "raw", form))
 
 
 def frame_as_written(api: ApiKey, version: int, form: Any, correlation_id: int = 1) -> bytes:
-    """The same for a form that has the shape of its version already, old or new."""
+    """The same for a form that already has the shape of its version."""
     tags = b"\x00" if API[api].is_flexible(version) else b""
     header = struct.pack(">hhih3s", api, version, correlation_id, 3, b"raw") + tags
     body = header + encode(form, version)

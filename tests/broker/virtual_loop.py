@@ -1,8 +1,7 @@
 """An asyncio loop that never waits: when nothing is ready, its clock jumps to the next timer.
 
-What would run in a thread runs in a turn of the loop, so a test is the same in every run. There is
-nobody outside to wait for: a loop without timers that is asked to go on has nothing to do for ever,
-and says so.
+Work for threads runs in a turn of the loop, so every run of a test is the same. No outside event
+can wake the loop, so it fails if it is asked to continue without a timer.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual_seconds
 
     def _pass_time(self, seconds: float | None) -> None:
-        assert seconds is not None, "nothing will ever happen on this loop again"
+        assert seconds is not None, "the loop would wait forever"
         self._virtual_seconds += seconds
 
     def run_in_executor(  # type: ignore[override]
@@ -68,14 +67,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 return
             try:
                 future.set_result(function(*arguments))
-            except Exception as problem:  # noqa: BLE001 - whoever waits for the future gets it.
+            except Exception as problem:  # noqa: BLE001 - passed on through the future.
                 future.set_exception(problem)
 
         self.call_soon(run)
         return future
 
     def turn(self) -> None:
-        """Runs what is ready now, and no more."""
+        """Runs what is ready now, and nothing else."""
         self.call_soon(self.stop)
         self.run_forever()
 

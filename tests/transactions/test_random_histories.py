@@ -46,7 +46,7 @@ DROPPED = (
 )
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer.
+class Refused(Exception):  # noqa: N818 - it is a reply.
     """A request was answered with an error: the transaction is over for its producer."""
 
 

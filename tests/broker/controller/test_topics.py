@@ -31,7 +31,7 @@ def test_the_cluster_keeps_its_id() -> None:
     assert node.restarted().controller.cluster_id == cluster_id
 
 
-def test_meta_properties_are_kafkas_with_our_format_beside() -> None:
+def test_meta_properties_are_kafkas_plus_the_fencepost_format() -> None:
     node = StubNode().start()
     lines = node.disk.read_file("/data/meta.properties").decode().splitlines()
     assert lines[0] == "version=1"
@@ -40,7 +40,7 @@ def test_meta_properties_are_kafkas_with_our_format_beside() -> None:
     assert any(line.startswith("directory.id=") for line in lines)
 
 
-def test_another_nodes_directory_is_not_opened() -> None:
+def test_the_directory_of_another_node_is_refused() -> None:
     node = StubNode().start()
     with pytest.raises(ConfigError, match=r"belongs to node 1.*node\.id=1"):
         node.restarted(node_id="2")
@@ -56,7 +56,7 @@ def test_another_nodes_directory_is_not_opened() -> None:
         (b"nonsense", "cannot be read"),
     ],
 )
-def test_a_directory_that_is_not_ours_is_not_opened(content: bytes, reason: str) -> None:
+def test_the_directory_of_another_program_or_format_is_refused(content: bytes, reason: str) -> None:
     node = StubNode()
     node.disk.make_dir("/data")
     node.disk.write_file("/data/meta.properties", content, sync=True)
@@ -64,7 +64,7 @@ def test_a_directory_that_is_not_ours_is_not_opened(content: bytes, reason: str)
         node.start()
 
 
-def test_a_directory_that_lost_its_identity_is_not_opened() -> None:
+def test_a_directory_without_meta_properties_is_refused() -> None:
     node = StubNode().start()
     node.disk.remove("/data/meta.properties")
     with pytest.raises(ConfigError, match=r"no meta\.properties"):
@@ -72,16 +72,16 @@ def test_a_directory_that_lost_its_identity_is_not_opened() -> None:
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "old-delete", "orders-0"])
-def test_a_directory_with_something_of_somebody_in_it_does_not_become_ours(name: str) -> None:
+def test_a_directory_with_foreign_files_is_refused(name: str) -> None:
     node = StubNode()
     node.disk.make_dir(f"/data/{name}")
     with pytest.raises(ConfigError, match=rf"not empty \({name}\).*empty or new directory"):
         node.start()
-    assert node.disk.list_dir("/data") == [name], "nothing was made, moved or deleted"
+    assert node.disk.list_dir("/data") == [name], "nothing was created, moved or deleted"
 
 
 @pytest.mark.parametrize("name", [".lock", ".gitkeep", "meta.properties.tmp", "lost+found"])
-def test_what_a_first_start_or_a_file_system_leaves_does_not_keep_a_directory_from_becoming_ours(
+def test_leftovers_of_a_first_start_or_a_file_system_are_allowed_in_a_new_directory(
     name: str,
 ) -> None:
     node = StubNode()
@@ -94,7 +94,7 @@ def test_what_a_first_start_or_a_file_system_leaves_does_not_keep_a_directory_fr
 # -- topics
 
 
-def test_a_new_topic_can_be_written_to_when_it_is_answered() -> None:
+def test_a_new_topic_is_writable_when_the_reply_is_sent() -> None:
     node = StubNode().start()
     (outcome,) = node.create(NewTopic("orders", 3))
     assert outcome.error is ErrorCode.NONE
@@ -106,13 +106,13 @@ def test_a_new_topic_can_be_written_to_when_it_is_answered() -> None:
         assert partition.topic_id == outcome.topic_id
 
 
-def test_a_topic_without_numbers_takes_those_of_the_broker() -> None:
+def test_a_topic_without_a_partition_count_gets_the_default() -> None:
     node = StubNode({"num.partitions": "4"}).start()
     (outcome,) = node.create("orders")
     assert outcome.partition_count == 4
 
 
-def test_validation_leaves_nothing_behind() -> None:
+def test_validation_creates_nothing() -> None:
     node = StubNode().start()
     before = node.controller.state.version
     outcomes = node.create(NewTopic("orders", 2), NewTopic("a b"), validate_only=True)
@@ -122,7 +122,7 @@ def test_validation_leaves_nothing_behind() -> None:
     assert node.partition("orders", 0) is None
 
 
-def test_each_topic_of_a_request_has_its_own_fate() -> None:
+def test_each_topic_of_a_request_gets_its_own_result() -> None:
     node = StubNode().start()
     outcomes = node.create(
         NewTopic("a", 1),
@@ -145,7 +145,7 @@ def test_each_topic_of_a_request_has_its_own_fate() -> None:
     assert sorted(node.controller.state.topics) == ["a", "f"]
 
 
-def test_the_settings_of_a_topic_reach_its_log() -> None:
+def test_the_settings_of_a_topic_apply_to_its_log() -> None:
     node = StubNode().start()
     node.made("orders", retention_ms="5", cleanup_policy="compact")
     partition = node.partition("orders", 0)
@@ -154,7 +154,7 @@ def test_the_settings_of_a_topic_reach_its_log() -> None:
     assert partition.log.config.is_compacted
 
 
-def test_a_deleted_topic_is_gone_with_its_files() -> None:
+def test_a_deleted_topic_is_removed_with_its_files() -> None:
     node = StubNode().start()
     node.made("orders", 2)
     heard: list[Outcome] = []
@@ -166,7 +166,7 @@ def test_a_deleted_topic_is_gone_with_its_files() -> None:
     assert node.groups.deleted_topics == ["orders"]
 
 
-def test_a_topic_made_again_begins_empty() -> None:
+def test_a_recreated_topic_begins_empty() -> None:
     node = StubNode().start()
     node.made("orders")
     node.fill("orders", 3)
@@ -177,7 +177,7 @@ def test_a_topic_made_again_begins_empty() -> None:
     assert partition.log_end_offset == 0
 
 
-def test_new_partitions_can_be_written_to_when_they_are_answered() -> None:
+def test_new_partitions_are_writable_when_the_reply_is_sent() -> None:
     node = StubNode().start()
     node.made("orders", 1, retention_ms="7")
     heard: list[Outcome] = []
@@ -194,7 +194,7 @@ def test_new_partitions_can_be_written_to_when_they_are_answered() -> None:
 # -- restarts
 
 
-def test_a_restart_knows_every_topic_and_its_records() -> None:
+def test_every_topic_and_its_records_survive_a_restart() -> None:
     node = StubNode().start()
     node.made("orders", 2, retention_ms="-1")
     node.fill("orders", 3, 1)
@@ -219,7 +219,7 @@ def test_an_unclean_start_raises_every_leader_epoch() -> None:
     assert again.restarted().controller.state.topics["orders"].partitions[0].leader_epoch == 1
 
 
-def test_a_broker_that_moves_is_found_at_its_new_address() -> None:
+def test_a_broker_with_a_new_address_is_registered_there() -> None:
     node = StubNode().start(port=1)
     node.stop()
     again = StubNode(disk=node.disk, randomness=node.randomness)
@@ -236,7 +236,7 @@ def test_a_changed_number_of_internal_partitions_is_refused() -> None:
         node.restarted(offsets_topic_num_partitions="4")
 
 
-def test_a_log_that_no_topic_claims_is_set_aside() -> None:
+def test_a_log_without_a_topic_is_set_aside() -> None:
     node = StubNode().start()
     node.made("orders")
     stranger = node.layout.claim(TopicPartition("lost", 0), b"another topic id")
@@ -256,7 +256,7 @@ def test_a_log_that_no_topic_claims_is_set_aside() -> None:
         ("__transaction_state", "transaction.state.log.num.partitions"),
     ],
 )
-def test_an_internal_topic_is_made_when_it_is_needed(name: str, setting: str) -> None:
+def test_an_internal_topic_is_created_on_first_use(name: str, setting: str) -> None:
     node = StubNode({setting: "3"}).start()
     node.controller.ensure_internal(name)
     node.controller.ensure_internal(name)
@@ -268,16 +268,16 @@ def test_an_internal_topic_is_made_when_it_is_needed(name: str, setting: str) ->
     assert partition.log.config.segment_bytes == 104_857_600
 
 
-def test_the_coordinators_hear_of_their_new_partitions_once() -> None:
+def test_coordinators_load_their_new_partitions_once() -> None:
     node = StubNode({"offsets.topic.num.partitions": "2"}).start()
     node.controller.ensure_internal("__consumer_offsets")
     assert node.groups.loaded == [0, 1]
     assert node.transactions.loaded == []
-    # At a start the node itself loads them, when everything is open.
+    # At a start the node loads them once everything is open.
     assert node.restarted().groups.loaded == []
 
 
-def test_an_internal_topic_has_the_partitions_of_its_setting_whoever_makes_it() -> None:
+def test_an_internal_topic_always_has_the_partition_count_of_its_setting() -> None:
     node = StubNode({"offsets.topic.num.partitions": "3"}).start()
     outcomes = node.create(
         NewTopic("__consumer_offsets", 4), NewTopic("__consumer_offsets", assignments=[(0, [1])])
@@ -298,7 +298,7 @@ def test_a_small_segment_of_an_internal_topic_is_allowed() -> None:
 # -- settings
 
 
-def test_a_changed_setting_of_a_topic_is_used_at_once() -> None:
+def test_a_changed_topic_setting_applies_immediately() -> None:
     node = StubNode().start()
     node.made("orders")
     node.made("other")
@@ -314,7 +314,7 @@ def test_a_changed_setting_of_a_topic_is_used_at_once() -> None:
     assert other.log.config.retention_ms == 604_800_000
 
 
-def test_a_changed_setting_of_the_broker_reaches_every_topic_and_the_next_start() -> None:
+def test_a_changed_broker_setting_applies_to_every_topic_and_survives_a_restart() -> None:
     node = StubNode().start()
     node.made("orders")
     node.made("own", retention_ms="9")
@@ -338,14 +338,14 @@ def allocate(node: StubNode, count: int) -> list[int | None]:
     return heard
 
 
-def test_producer_ids_are_counted_through_the_blocks() -> None:
+def test_producer_ids_continue_from_block_to_block() -> None:
     node = StubNode().start()
     assert allocate(node, 1002) == list(range(1002))
     assert node.controller.state.next_producer_id == 2000
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_restart_never_gives_an_id_again(clean: bool) -> None:
+def test_a_restart_never_reuses_a_producer_id(clean: bool) -> None:
     node = StubNode().start()
     first = allocate(node, 3)
     second = allocate(node.restarted(clean=clean), 3)
@@ -353,7 +353,7 @@ def test_a_restart_never_gives_an_id_again(clean: bool) -> None:
     assert second == [1000, 1001, 1002]
 
 
-def test_a_block_is_durable_before_its_first_id_is_given() -> None:
+def test_a_block_is_durable_before_its_first_id_is_given_out() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[int | None] = []
     node.controller.allocate_producer_id(heard.append)
@@ -369,7 +369,7 @@ def test_a_block_is_durable_before_its_first_id_is_given() -> None:
     assert heard == [0, 1, 1000]
 
 
-def test_more_may_wait_for_a_block_than_it_has() -> None:
+def test_more_requests_may_wait_for_a_block_than_it_has_ids() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[int | None] = []
     for _ in range(2001):
@@ -379,10 +379,10 @@ def test_more_may_wait_for_a_block_than_it_has() -> None:
     assert heard == list(range(2001))
 
 
-# -- durability and a disk that says no
+# -- durability and a failing disk
 
 
-def test_nobody_can_write_to_a_topic_that_a_loss_of_power_would_undo() -> None:
+def test_a_topic_is_not_writable_before_it_is_durable() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard: list[Outcome] = []
     node.controller.create([NewTopic("orders", 1)], heard.extend, validate_only=False)
@@ -394,7 +394,7 @@ def test_nobody_can_write_to_a_topic_that_a_loss_of_power_would_undo() -> None:
     assert errors(heard) == [ErrorCode.NONE]
 
 
-def test_what_was_answered_survives_a_loss_of_power() -> None:
+def test_acknowledged_changes_survive_a_loss_of_power() -> None:
     node = StubNode({"durability": "fsync"}).start()
     node.made("kept", 2, retention_ms="5")
     node.controller.create([NewTopic("lost", 1)], lambda _: None, validate_only=False)
@@ -407,7 +407,7 @@ def test_what_was_answered_survives_a_loss_of_power() -> None:
     assert again.controller.state.topics["kept"].partitions[0].leader_epoch == 1
 
 
-def test_a_topic_waits_until_the_deletion_of_its_name_is_durable() -> None:
+def test_a_recreated_topic_waits_until_the_deletion_is_durable() -> None:
     node = StubNode({"durability": "fsync"}).start()
     node.made("orders")
     node.fill("orders", 2)
@@ -418,7 +418,7 @@ def test_a_topic_waits_until_the_deletion_of_its_name_is_durable() -> None:
     assert old is not None
     node.sync()
     assert errors(heard) == [ErrorCode.NONE], (
-        "the new one is decided on now, and waits for its own records"
+        "the new topic is decided on now, and waits for its own records"
     )
     assert node.partition("orders", 0) is None
     node.sync()
@@ -429,7 +429,7 @@ def test_a_topic_waits_until_the_deletion_of_its_name_is_durable() -> None:
     assert new.log_end_offset == 0
 
 
-def test_many_partitions_are_deleted_over_several_turns_and_a_new_topic_waits_for_all() -> None:
+def test_partitions_are_deleted_over_several_turns_and_a_recreated_topic_waits_for_all() -> None:
     node = StubNode().start()
     node.made("wide", 250)
     heard: list[Outcome] = []
@@ -444,7 +444,7 @@ def test_many_partitions_are_deleted_over_several_turns_and_a_new_topic_waits_fo
     assert len(node.partitions.by_name) == 1 + 3
 
 
-def test_a_setting_that_changes_while_partitions_are_opened_reaches_those_that_come_later() -> None:
+def test_a_setting_changed_while_partitions_are_being_opened_applies_to_all_of_them() -> None:
     node = StubNode().start()
     node.controller.create([NewTopic("wide", 250)], lambda _: None, validate_only=False)
     change = AlterSettings(TOPIC_RESOURCE, "wide", {"retention.ms": "1234"})
@@ -458,7 +458,7 @@ def test_a_setting_that_changes_while_partitions_are_opened_reaches_those_that_c
     assert found == {1234}
 
 
-def test_a_stop_in_the_middle_of_a_creation_opens_nothing_more_and_the_next_start_has_all() -> None:
+def test_after_a_stop_during_a_creation_the_next_start_opens_all_partitions() -> None:
     node = StubNode().start()
     heard: list[Outcome] = []
     node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
@@ -470,7 +470,7 @@ def test_a_stop_in_the_middle_of_a_creation_opens_nothing_more_and_the_next_star
     assert len(again.partitions.by_name) == 1 + 250
 
 
-def test_a_topic_that_is_deleted_before_it_was_durable_is_never_opened() -> None:
+def test_a_topic_deleted_before_it_is_durable_is_never_opened() -> None:
     node = StubNode({"durability": "fsync"}).start()
     node.controller.create([NewTopic("orders", 1)], lambda _: None, validate_only=False)
     node.controller.delete(["orders"], lambda _: None)
@@ -480,7 +480,7 @@ def test_a_topic_that_is_deleted_before_it_was_durable_is_never_opened() -> None
     assert node.partition("orders", 0) is not None
 
 
-def test_a_full_disk_refuses_and_changes_nothing() -> None:
+def test_on_a_full_disk_changes_are_refused_and_nothing_changes() -> None:
     node = StubNode().start()
     node.made("orders")
     before = node.controller.state.version
@@ -497,7 +497,7 @@ def test_a_full_disk_refuses_and_changes_nothing() -> None:
     assert allocate(node, 1) == [0]
 
 
-def test_a_partition_that_found_no_room_is_opened_when_there_is_some() -> None:
+def test_a_partition_that_could_not_be_opened_is_retried() -> None:
     node = StubNode().start()
     node.refuse_to_open = True
     node.made("orders", 2)
@@ -512,7 +512,7 @@ def test_a_partition_that_found_no_room_is_opened_when_there_is_some() -> None:
     assert node.timers == []
 
 
-def test_a_partition_that_found_no_room_is_forgotten_with_its_topic() -> None:
+def test_a_partition_that_could_not_be_opened_is_not_retried_after_its_topic_is_deleted() -> None:
     node = StubNode().start()
     node.refuse_to_open = True
     node.made("orders")
@@ -536,7 +536,7 @@ def test_many_partitions_are_opened_over_several_turns() -> None:
     assert errors(heard) == [ErrorCode.NONE] * 2
 
 
-def test_a_topic_deleted_while_it_is_being_opened_is_gone() -> None:
+def test_a_topic_may_be_deleted_while_it_is_being_opened() -> None:
     node = StubNode().start()
     heard: list[Outcome] = []
     node.controller.create([NewTopic("wide", 250)], heard.extend, validate_only=False)
@@ -548,7 +548,7 @@ def test_a_topic_deleted_while_it_is_being_opened_is_gone() -> None:
     assert len(node.partitions.by_name) == 1 + 2
 
 
-def test_who_is_not_the_controller_decides_nothing() -> None:
+def test_a_broker_that_is_not_the_controller_refuses_changes() -> None:
     node = StubNode().start()
     node.controller.controller_id = 2
     (outcome,) = node.create("orders")
@@ -556,7 +556,7 @@ def test_who_is_not_the_controller_decides_nothing() -> None:
     assert node.controller.state.topics == {}
 
 
-def test_raised_epochs_reach_open_partitions() -> None:
+def test_raised_leader_epochs_apply_to_open_partitions() -> None:
     node = StubNode().start()
     node.made("orders", 2)
     heard: list[ErrorCode] = []
@@ -577,13 +577,13 @@ def test_topic_ids_look_like_random_uuids_and_never_like_options() -> None:
     assert not any(topic_id_text(each).startswith("-") for each in ids)
 
 
-def test_very_many_topics_of_one_request_are_decided_over_several_turns() -> None:
+def test_a_request_for_many_topics_is_decided_over_several_turns() -> None:
     node = StubNode().start()
     heard: list[Outcome] = []
     wanted = [NewTopic(f"wide-{number}", 600) for number in range(4)]
     node.controller.create(wanted, heard.extend, validate_only=False)
     assert "wide-3" not in node.controller.state.topics
-    node.controller.delete(["wide-0"], heard.extend)  # Before it was opened.
+    node.controller.delete(["wide-0"], heard.extend)  # Before it is opened.
     node.controller.create([NewTopic("wide-3", 1)], heard.extend, validate_only=False)
     while node.turn():
         pass
@@ -615,7 +615,7 @@ def turn_all(node: StubNode) -> None:
 
 
 @pytest.mark.parametrize("is_grown", [False, True])
-def test_a_large_change_is_visible_as_a_whole_or_not_at_all(is_grown: bool) -> None:
+def test_a_large_change_becomes_visible_all_at_once(is_grown: bool) -> None:
     node = StubNode().start()
     heard = begin_large(node, is_grown)
     counts = {node.controller.state.partition_count("wide")}
@@ -628,7 +628,7 @@ def test_a_large_change_is_visible_as_a_whole_or_not_at_all(is_grown: bool) -> N
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
-def test_a_large_topic_whose_name_another_request_takes_is_refused(turns: int) -> None:
+def test_a_large_topic_is_refused_if_another_request_takes_its_name(turns: int) -> None:
     node = StubNode().start()
     heard = begin_large(node, is_grown=False)
     for _ in range(turns):
@@ -641,7 +641,7 @@ def test_a_large_topic_whose_name_another_request_takes_is_refused(turns: int) -
     assert node.controller.state.partition_count("wide") == 2
 
 
-def test_a_large_topic_waits_for_the_removal_of_one_that_came_and_went_meanwhile() -> None:
+def test_a_large_topic_waits_for_the_removal_of_a_short_lived_topic_of_the_same_name() -> None:
     node = StubNode({"durability": "fsync"}).start()
     heard = begin_large(node, is_grown=False)
     gone: list[Outcome] = []
@@ -658,7 +658,7 @@ def test_a_large_topic_waits_for_the_removal_of_one_that_came_and_went_meanwhile
     assert node.controller.state.partition_count("wide") == 3000
 
 
-def test_partitions_for_a_topic_that_is_deleted_meanwhile_are_refused() -> None:
+def test_partitions_for_a_topic_deleted_meanwhile_are_refused() -> None:
     node = StubNode().start()
     heard = begin_large(node, is_grown=True)
     node.controller.delete(["wide"], lambda _: None)
@@ -666,7 +666,7 @@ def test_partitions_for_a_topic_that_is_deleted_meanwhile_are_refused() -> None:
     assert errors(heard) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_large_change_is_not_put_off_for_ever_by_others() -> None:
+def test_a_large_change_is_not_delayed_forever_by_others() -> None:
     node = StubNode().start()
     heard = begin_large(node, is_grown=False)
     number = 0
@@ -688,7 +688,7 @@ def test_a_stop_while_a_large_change_is_encoded_writes_nothing() -> None:
     assert "wide" not in node.restarted().controller.state.topics
 
 
-def test_a_full_disk_refuses_a_large_change() -> None:
+def test_on_a_full_disk_a_large_change_is_refused() -> None:
     node = StubNode().start()
     heard = begin_large(node, is_grown=False)
     node.disk.fill()

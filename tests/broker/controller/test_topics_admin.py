@@ -86,7 +86,7 @@ def test_a_topic_is_created(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
-def test_a_refused_topic_comes_with_a_sentence(version: int) -> None:
+def test_a_refused_topic_gets_an_error_message(version: int) -> None:
     node = StubNode().start()
     (result,) = create(node, topic("a b"), version=version)
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -111,9 +111,7 @@ def test_a_refused_topic_comes_with_a_sentence(version: int) -> None:
         (topic(partitions=10_001), ErrorCode.POLICY_VIOLATION),
     ],
 )
-def test_what_cannot_be_created_is_refused_as_kafka_refuses_it(
-    wanted: CreatableTopic, error: ErrorCode
-) -> None:
+def test_an_invalid_topic_gets_kafkas_error(wanted: CreatableTopic, error: ErrorCode) -> None:
     node = StubNode().start()
     for validate_only in (True, False):
         (result,) = create(node, wanted, validate_only=validate_only)
@@ -122,13 +120,13 @@ def test_what_cannot_be_created_is_refused_as_kafka_refuses_it(
     assert node.controller.state.topics == {}
 
 
-def test_a_manual_assignment_is_taken() -> None:
+def test_a_manual_assignment_is_accepted() -> None:
     node = StubNode().start()
     (result,) = create(node, topic(assignments={1: [1], 0: [1]}))
     assert (result.error_code, result.num_partitions) == (0, 2)
 
 
-def test_a_topic_that_is_named_twice_is_not_created() -> None:
+def test_a_topic_listed_twice_is_not_created() -> None:
     node = StubNode().start()
     results = create(node, topic("twice"), topic("once"), topic("twice"))
     assert [(r.name, r.error_code) for r in results] == [
@@ -138,21 +136,21 @@ def test_a_topic_that_is_named_twice_is_not_created() -> None:
     assert list(node.controller.state.topics) == ["once"]
 
 
-def test_validation_answers_as_creation_would() -> None:
+def test_validation_gets_the_same_reply_as_creation() -> None:
     node = StubNode().start()
     (result,) = create(node, topic(partitions=4, retention_ms="9"), validate_only=True)
     assert (result.error_code, result.num_partitions, len(result.configs)) == (0, 4, 33)
     assert node.controller.state.topics == {}
 
 
-def test_who_may_not_create_is_told() -> None:
+def test_creating_a_topic_needs_permission() -> None:
     denied = Deny(("CREATE", "CLUSTER", "kafka-cluster"), ("CREATE", "TOPIC", "orders"))
     node = StubNode(authorizer=denied).start()
     results = create(node, topic("orders"), topic("mine"))
     assert [r.error_code for r in results] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
 
 
-def test_who_may_not_see_settings_is_not_told_them() -> None:
+def test_settings_of_a_new_topic_are_hidden_without_permission() -> None:
     node = StubNode(authorizer=Deny(("DESCRIBE_CONFIGS", "TOPIC", "orders"))).start()
     (result,) = create(node, topic("orders"))
     assert (result.error_code, result.configs) == (0, None)
@@ -196,7 +194,7 @@ def test_topics_are_deleted_by_id() -> None:
     assert by_id[b"?" * 16].name is None
 
 
-def test_a_topic_is_named_by_name_or_id_and_once() -> None:
+def test_a_topic_is_deleted_by_either_name_or_id_and_listed_once() -> None:
     node = StubNode().start()
     node.made("orders")
     known = node.controller.state.topic_id("orders") or b""
@@ -212,7 +210,7 @@ def test_a_topic_is_named_by_name_or_id_and_once() -> None:
     assert "orders" in node.controller.state.topics
 
 
-def test_a_topic_named_by_name_and_by_id_is_told_with_its_id() -> None:
+def test_a_topic_listed_by_name_and_by_id_is_reported_with_its_id() -> None:
     node = StubNode().start()
     node.made("orders")
     known = node.controller.state.topic_id("orders") or b""
@@ -232,7 +230,7 @@ def test_internal_topics_are_not_deleted() -> None:
     ("version", "error"),
     [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],
 )
-def test_deletion_can_be_turned_off(version: int, error: ErrorCode) -> None:
+def test_deletion_can_be_disabled(version: int, error: ErrorCode) -> None:
     node = StubNode({"delete.topic.enable": "false"}).start()
     node.made("orders")
     (result,) = delete(node, "orders", version=version)
@@ -240,7 +238,7 @@ def test_deletion_can_be_turned_off(version: int, error: ErrorCode) -> None:
     assert "orders" in node.controller.state.topics
 
 
-def test_who_may_not_delete_is_told() -> None:
+def test_deleting_a_topic_needs_permission() -> None:
     denied = Deny(("DELETE", "TOPIC", "seen"), ("DESCRIBE", "TOPIC", "unseen"))
     node = StubNode(authorizer=denied).start()
     node.made("seen")
@@ -310,7 +308,7 @@ def test_partitions_that_cannot_be_added_are_refused(
     assert node.controller.state.partition_count("orders") == 2
 
 
-def test_a_topic_that_is_named_twice_gets_no_partitions() -> None:
+def test_a_topic_listed_twice_gets_no_partitions() -> None:
     node = StubNode().start()
     node.made("orders", 2)
     (result,) = add_partitions(node, ("orders", 3, None), ("orders", 4, None))
@@ -318,7 +316,7 @@ def test_a_topic_that_is_named_twice_gets_no_partitions() -> None:
     assert node.controller.state.partition_count("orders") == 2
 
 
-def test_who_may_not_alter_adds_no_partitions() -> None:
+def test_adding_partitions_needs_permission() -> None:
     node = StubNode(authorizer=Deny(("ALTER", "TOPIC", "orders"))).start()
     node.made("orders")
     (result,) = add_partitions(node, ("orders", 3, None))
@@ -373,7 +371,7 @@ def test_records_beyond_the_end_cannot_be_deleted(offset: int) -> None:
         ("", ErrorCode.NONE),
     ],
 )
-def test_a_compacted_topic_keeps_its_records(policy: str, error: ErrorCode) -> None:
+def test_records_of_a_compacted_topic_cannot_be_deleted(policy: str, error: ErrorCode) -> None:
     node = StubNode().start()
     node.made("orders", cleanup_policy=policy)
     node.fill("orders", 2)
@@ -386,7 +384,7 @@ def test_records_of_an_internal_topic_cannot_be_deleted() -> None:
     assert delete_records(node, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
-def test_records_of_what_is_not_here_cannot_be_deleted() -> None:
+def test_records_of_a_missing_or_forbidden_partition_cannot_be_deleted() -> None:
     node = StubNode(authorizer=Deny(("DELETE", "TOPIC", "secret"))).start()
     node.made("orders")
     assert delete_records(node, 0, "absent") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
@@ -427,16 +425,16 @@ def test_the_data_directory_is_described(version: int) -> None:
     assert nothing.results[0].topics == []
 
 
-def test_who_may_not_describe_the_cluster_sees_no_directory() -> None:
+def test_describing_the_data_directory_needs_permission() -> None:
     node = StubNode(authorizer=Deny(("DESCRIBE", "CLUSTER", "kafka-cluster"))).start()
     reply = node.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))
     assert (reply.error_code, reply.results) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
-# -- elections and reassignments that never are
+# -- elections and reassignments, which never happen
 
 
-def test_nothing_is_ever_reassigned() -> None:
+def test_there_are_never_reassignments() -> None:
     node = StubNode().start()
     request = ListPartitionReassignmentsRequest(topics=None)
     reply = node.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, 0)
@@ -457,7 +455,7 @@ def test_no_election_is_ever_needed(version: int) -> None:
     ]
 
 
-def test_an_unknown_kind_of_election_is_refused() -> None:
+def test_an_unknown_election_type_is_refused() -> None:
     node = StubNode().start()
     node.made("orders")
     asked = [TopicPartitions(topic="orders", partitions=[0])]

@@ -58,7 +58,7 @@ def checkpoints(node: StubNode) -> list[str]:
 @pytest.mark.usefixtures("short_history")
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_long_history_becomes_a_checkpoint_that_says_the_same(
+def test_a_checkpoint_replaces_a_long_history_with_the_same_state(
     durability: str, clean: bool
 ) -> None:
     node = StubNode({"durability": durability}).start()
@@ -79,7 +79,7 @@ def test_a_long_history_becomes_a_checkpoint_that_says_the_same(
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_loss_of_power_around_a_checkpoint_loses_nothing_that_was_answered() -> None:
+def test_a_loss_of_power_around_a_checkpoint_loses_nothing_acknowledged() -> None:
     for calls in range(1, 1200, 19):
         node = StubNode({"durability": "fsync"}).start()
         node.made("orders")
@@ -96,7 +96,7 @@ def test_a_loss_of_power_around_a_checkpoint_loses_nothing_that_was_answered() -
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_damaged_checkpoint_is_not_guessed_at() -> None:
+def test_a_damaged_checkpoint_stops_the_start() -> None:
     node = StubNode().start()
     churn(node, 30)
     (name,) = checkpoints(node)
@@ -108,7 +108,7 @@ def test_a_damaged_checkpoint_is_not_guessed_at() -> None:
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_missing_checkpoint_is_told() -> None:
+def test_a_missing_checkpoint_stops_the_start() -> None:
     node = StubNode().start()
     churn(node, 30)
     (name,) = checkpoints(node)
@@ -120,7 +120,7 @@ def test_a_missing_checkpoint_is_told() -> None:
 
 
 @pytest.mark.usefixtures("short_history")
-def test_without_room_for_a_checkpoint_the_log_stays_as_it_is(
+def test_a_checkpoint_that_cannot_be_written_leaves_the_log_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node = StubNode().start()
@@ -142,7 +142,9 @@ def test_without_room_for_a_checkpoint_the_log_stays_as_it_is(
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_log_that_cannot_be_synced_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_of_the_metadata_log_stops_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     node = StubNode().start()
 
     def broken(self: PendingSync) -> None:
@@ -157,15 +159,15 @@ def test_a_log_that_cannot_be_synced_ends_the_broker(monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("short_history")
 @pytest.mark.parametrize("steps", [0, 1, 2])
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_what_is_changed_while_a_checkpoint_is_written_is_not_lost(
+def test_changes_made_while_a_checkpoint_is_written_are_not_lost(
     durability: str, steps: int
 ) -> None:
-    """A kill before the thread has written it, before the log is cut, and afterwards."""
+    """Killed before the checkpoint is written, before the log is truncated, and afterwards."""
     node = StubNode({"durability": durability}).start()
     node.background.is_held = True
     node.made("orders", 3, retention_ms="5")
     churn(node, 30)
-    assert len(node.background.held) == 1, "one at a time"
+    assert len(node.background.held) == 1, "one checkpoint at a time"
     node.made("meanwhile", 2)
     node.controller.alter_settings(
         [AlterSettings(2, "orders", {"retention.ms": "7"})], lambda _: None
@@ -185,7 +187,7 @@ def test_what_is_changed_while_a_checkpoint_is_written_is_not_lost(
 
 
 @pytest.mark.usefixtures("short_history")
-def test_a_checkpoint_is_of_the_state_at_its_offset() -> None:
+def test_a_checkpoint_has_the_state_at_its_offset() -> None:
     node = StubNode().start()
     node.background.is_held = True
     node.made("orders", 3)
@@ -198,7 +200,7 @@ def test_a_checkpoint_is_of_the_state_at_its_offset() -> None:
     assert any(isinstance(r, TopicRecord) and r.name == "orders" for r in records)
 
 
-def test_nothing_ages_out_of_the_metadata_log() -> None:
+def test_retention_never_removes_metadata_records() -> None:
     node = StubNode().start()
     assert node.controller._metadata_log.log.config == METADATA_LOG_CONFIG
     assert METADATA_LOG_CONFIG.retention_ms == -1
@@ -209,7 +211,7 @@ def test_nothing_ages_out_of_the_metadata_log() -> None:
 # -- the file
 
 
-def test_a_checkpoint_survives_its_bytes() -> None:
+def test_a_checkpoint_reads_back() -> None:
     records: list[MetadataRecord] = [
         TopicRecord(name=f"t{number}", topic_id=number.to_bytes(16, "big"))
         for number in range(2500)
@@ -218,19 +220,19 @@ def test_a_checkpoint_survives_its_bytes() -> None:
     assert list(decode_checkpoint(data)) == records
 
 
-def test_an_empty_state_has_a_checkpoint_too() -> None:
+def test_an_empty_state_has_a_checkpoint() -> None:
     data = encode_checkpoint([], timestamp_ms=5, epoch=0)
     assert list(decode_checkpoint(data)) == []
 
 
 @pytest.mark.parametrize("cut", [0, 1, 60, 70, -1, -60, -100])
-def test_half_a_checkpoint_is_none(cut: int) -> None:
+def test_a_truncated_checkpoint_is_refused(cut: int) -> None:
     data = encode_checkpoint([NoOpRecord()], timestamp_ms=5, epoch=0)
     with pytest.raises((BatchError, WireError)):
         list(decode_checkpoint(data[:cut]))
 
 
-def test_a_file_is_named_as_kafka_names_it() -> None:
+def test_checkpoint_files_have_kafkas_names() -> None:
     assert checkpoint_name(12, 3) == "00000000000000000012-0000000003.checkpoint"
     assert checkpoint_offset("00000000000000000012-0000000003.checkpoint") == 12
     assert checkpoint_offset("00000000000000000012.snapshot") is None

@@ -112,17 +112,17 @@ def test_all_settings_of_a_topic_are_described(node: StubNode, version: int) -> 
         assert rows["retention.ms"].documentation is None
 
 
-def test_only_the_settings_that_were_asked_for_are_described(node: StubNode) -> None:
+def test_only_the_requested_settings_are_described(node: StubNode) -> None:
     result = describe(node, "orders", TOPIC, "segment.ms", "nonsense")
     assert [row.name for row in result.configs] == ["segment.ms"]
 
 
-def test_a_setting_is_explained_to_those_who_ask(node: StubNode) -> None:
+def test_documentation_is_included_on_request(node: StubNode) -> None:
     row = one(node, "orders", TOPIC, "retention.ms", include_documentation=True)
     assert row.documentation
 
 
-def test_a_value_shows_where_it_came_from_and_what_it_hides(node: StubNode) -> None:
+def test_a_value_is_described_with_its_source_and_synonyms(node: StubNode) -> None:
     assert alter(node, ("log.retention.ms", SET, "77"), name="1", kind=BROKER) is ErrorCode.NONE
     assert alter(node, ("log.retention.ms", SET, "88"), name="", kind=BROKER) is ErrorCode.NONE
     row = one(node, "orders", TOPIC, "retention.ms")
@@ -142,7 +142,7 @@ def test_a_value_shows_where_it_came_from_and_what_it_hides(node: StubNode) -> N
     assert synonyms(row) == behind
 
 
-def test_the_broker_is_described_with_what_it_ignores(node: StubNode) -> None:
+def test_the_description_of_a_broker_includes_settings_without_effect(node: StubNode) -> None:
     result = describe(node, "1", BROKER)
     rows = {row.name: row for row in result.configs}
     assert rows["num.partitions"].read_only
@@ -154,7 +154,7 @@ def test_the_broker_is_described_with_what_it_ignores(node: StubNode) -> None:
     assert len(rows) > 70
 
 
-def test_the_settings_of_all_brokers_are_the_dynamic_ones(node: StubNode) -> None:
+def test_the_default_broker_has_only_dynamic_settings(node: StubNode) -> None:
     assert describe(node, "", BROKER).configs == []
     alter(node, ("log.retention.ms", SET, "88"), name="", kind=BROKER)
     alter(node, ("log.retention.ms", SET, "77"), name="1", kind=BROKER)
@@ -178,7 +178,7 @@ def test_the_settings_of_all_brokers_are_the_dynamic_ones(node: StubNode) -> Non
         ("?", 99, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_has_no_settings_is_told(
+def test_describing_an_unknown_resource_gets_an_error(
     node: StubNode, name: str, kind: int, error: ErrorCode
 ) -> None:
     result = describe(node, name, kind)
@@ -186,7 +186,7 @@ def test_what_has_no_settings_is_told(
     assert result.error_message
 
 
-def test_who_may_not_see_settings_does_not() -> None:
+def test_describing_and_altering_settings_needs_permission() -> None:
     denied = Deny(
         ("DESCRIBE_CONFIGS", "TOPIC", "orders"),
         ("DESCRIBE_CONFIGS", "CLUSTER", "kafka-cluster"),
@@ -207,7 +207,7 @@ def test_who_may_not_see_settings_does_not() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_setting_is_set_and_deleted(node: StubNode, version: int) -> None:
+def test_a_setting_can_be_set_and_deleted(node: StubNode, version: int) -> None:
     assert alter(node, ("retention.ms", SET, "5"), version=version) is ErrorCode.NONE
     partition = node.partition("orders", 0)
     assert partition is not None
@@ -217,7 +217,7 @@ def test_a_setting_is_set_and_deleted(node: StubNode, version: int) -> None:
     assert own(node) == {}
 
 
-def test_a_list_grows_and_shrinks(node: StubNode) -> None:
+def test_a_list_setting_can_be_appended_to_and_subtracted_from(node: StubNode) -> None:
     for change, policy in [
         (("cleanup.policy", APPEND, "compact"), "delete,compact"),
         (("cleanup.policy", APPEND, "compact"), "delete,compact"),
@@ -229,7 +229,7 @@ def test_a_list_grows_and_shrinks(node: StubNode) -> None:
     assert own(node) == {"cleanup.policy": ""}
 
 
-def test_a_setting_that_is_only_shown_is_told_in_the_log_when_a_topic_gets_it(
+def test_a_topic_setting_without_effect_is_logged_when_it_is_set(
     node: StubNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     sentence = "flush.messages has no effect: durability decides when logs are synced"
@@ -241,7 +241,7 @@ def test_a_setting_that_is_only_shown_is_told_in_the_log_when_a_topic_gets_it(
     caplog.clear()
     again = node.restarted()
     assert alter(again, ("flush.messages", DELETE, None)) is ErrorCode.NONE
-    assert caplog.messages == [], "neither at a start nor when it is taken away"
+    assert caplog.messages == [], "not at a start, and not when it is removed"
 
 
 def test_several_settings_change_together(node: StubNode) -> None:
@@ -250,7 +250,7 @@ def test_several_settings_change_together(node: StubNode) -> None:
         is ErrorCode.NONE
     )
     assert own(node) == {"retention.ms": "5", "segment.ms": "6"}
-    # One that will not do keeps all of them from changing.
+    # One invalid value prevents all of the changes.
     assert (
         alter(node, ("retention.ms", SET, "7"), ("segment.ms", SET, "x"))
         is ErrorCode.INVALID_CONFIG
@@ -275,7 +275,7 @@ def test_several_settings_change_together(node: StubNode) -> None:
         ),
     ],
 )
-def test_a_change_that_will_not_do_changes_nothing(
+def test_an_invalid_change_changes_nothing(
     node: StubNode, changes: list[tuple[str, int, str | None]], error: ErrorCode
 ) -> None:
     for validate_only in (True, False):
@@ -299,7 +299,7 @@ def test_validation_changes_nothing(node: StubNode) -> None:
         ("1", 99, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_settings_of_what_has_none_cannot_change(
+def test_altering_an_unknown_resource_gets_an_error(
     node: StubNode, name: str, kind: int, error: ErrorCode
 ) -> None:
     assert alter(node, ("retention.ms", SET, "5"), name=name, kind=kind) is error
@@ -317,14 +317,14 @@ def test_settings_of_what_has_none_cannot_change(
     ],
 )
 @pytest.mark.parametrize("name", ["", "1"])
-def test_a_broker_setting_changes_if_it_may(
+def test_only_dynamic_broker_settings_can_be_changed(
     node: StubNode, name: str, change: tuple[str, int, str], error: ErrorCode
 ) -> None:
     assert alter(node, change, name=name, kind=BROKER) is error
     assert bool(node.controller.state.settings_of(BROKER, name)) == (error is ErrorCode.NONE)
 
 
-def test_a_resource_that_is_named_twice_is_not_changed(node: StubNode) -> None:
+def test_a_resource_listed_twice_is_not_changed(node: StubNode) -> None:
     resource = AlterConfigsResource(
         resource_type=TOPIC,
         resource_name="orders",
@@ -336,7 +336,7 @@ def test_a_resource_that_is_named_twice_is_not_changed(node: StubNode) -> None:
     assert own(node) == {}
 
 
-def test_a_full_disk_keeps_the_old_settings(node: StubNode) -> None:
+def test_on_a_full_disk_the_old_settings_are_kept(node: StubNode) -> None:
     node.disk.fill()
     assert alter(node, ("retention.ms", SET, "5")) is ErrorCode.KAFKA_STORAGE_ERROR
     assert own(node) == {}
@@ -354,7 +354,7 @@ def test_many_resources_are_described_over_several_turns_of_the_loop(
     request = DescribeConfigsRequest(resources=resources)
     parked = describe_configs.handle(request, node.context(4))
     assert isinstance(parked, Parked)
-    assert parked.holds_followers, "a change that comes behind it is not shown"
+    assert parked.holds_followers, "a later change is not shown"
     count = 0
     while node.turn():
         count += 1
@@ -384,14 +384,14 @@ def test_many_resources_are_altered_over_several_turns_of_the_loop(
     released: list[bool] = []
     parked.when_answered(heard.append)
     parked.when_released(lambda: released.append(True))
-    assert parked.holds_followers, "what comes behind it must not take effect before it has"
+    assert parked.holds_followers, "later requests must not take effect first"
     assert "retention.ms" not in node.controller.state.settings_of(TOPIC, "audit")
     while node.turn():
         pass
     assert released == [True]
     assert node.controller.state.settings_of(TOPIC, "audit") == {"retention.ms": "5"}
     if durability == "fsync":
-        assert heard == [], "nobody is told before the disk has it"
+        assert heard == [], "no reply before the change is durable"
         node.sync()
     (reply,) = heard
     assert [(each.resource_name, each.error_code) for each in reply.responses] == [
@@ -417,13 +417,13 @@ def replace(node: StubNode, version: int = 2, **settings: str | None) -> ErrorCo
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_old_way_replaces_all_settings(node: StubNode, version: int) -> None:
+def test_alter_configs_replaces_all_settings(node: StubNode, version: int) -> None:
     assert replace(node, version, retention_ms="5", segment_ms="6") is ErrorCode.NONE
     assert replace(node, version, segment_ms="7") is ErrorCode.NONE
     assert own(node) == {"segment.ms": "7"}
 
 
-def test_the_old_way_refuses_what_the_new_one_does(node: StubNode) -> None:
+def test_alter_configs_refuses_the_same_values_as_incremental_alter_configs(node: StubNode) -> None:
     assert replace(node, segment_ms="x") is ErrorCode.INVALID_CONFIG
     assert replace(node, segment_ms=None) is ErrorCode.INVALID_REQUEST
     assert replace(node, nonsense="1") is ErrorCode.INVALID_CONFIG

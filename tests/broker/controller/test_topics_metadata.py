@@ -43,7 +43,7 @@ def everything(node: StubNode, version: int) -> Any:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_all_topics_are_told_with_their_leaders(version: int) -> None:
+def test_all_topics_are_returned_with_their_leaders(version: int) -> None:
     node = StubNode({"broker.rack": "r1"}).start(host="::1", port=4711)
     node.made("b", 2)
     node.made("a", 1)
@@ -69,21 +69,21 @@ def test_all_topics_are_told_with_their_leaders(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[1:])
-def test_an_empty_list_asks_for_no_topic(version: int) -> None:
+def test_an_empty_list_requests_no_topic(version: int) -> None:
     node = StubNode().start()
     node.made("a")
     assert metadata(node, version=version).topics == []
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_a_topic_that_is_asked_for_is_there_in_the_same_answer(version: int) -> None:
+def test_a_requested_topic_is_created_and_returned_in_the_same_reply(version: int) -> None:
     node = StubNode({"num.partitions": "3"}).start()
     (topic,) = metadata(node, "new", auto=True, version=version).topics
     assert (topic.error_code, len(topic.partitions)) == (ErrorCode.NONE, 3)
     assert node.partition("new", 2) is not None
 
 
-def test_in_fsync_mode_the_answer_waits_for_the_new_topic() -> None:
+def test_in_fsync_mode_the_reply_waits_for_the_new_topic() -> None:
     from fencepost.broker.handlers import metadata as handler
 
     node = StubNode({"durability": "fsync"}).start()
@@ -92,7 +92,7 @@ def test_in_fsync_mode_the_answer_waits_for_the_new_topic() -> None:
     assert isinstance(parked, Parked)
     waits = not parked.answered
     assert waits
-    # Whoever asks meanwhile learns that it is on its way.
+    # Requests in the meantime see a topic without a leader.
     (topic,) = metadata(node, "new").topics
     assert topic.partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert topic.partitions[0].leader_id == -1
@@ -104,7 +104,7 @@ def test_in_fsync_mode_the_answer_waits_for_the_new_topic() -> None:
 
 
 @pytest.mark.parametrize(("config", "auto"), [("true", False), ("false", True)])
-def test_creation_needs_the_word_of_client_and_broker(config: str, auto: bool) -> None:
+def test_auto_creation_needs_both_client_and_broker_to_allow_it(config: str, auto: bool) -> None:
     node = StubNode({"auto.create.topics.enable": config}).start()
     (topic,) = metadata(node, "new", auto=auto).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -112,7 +112,7 @@ def test_creation_needs_the_word_of_client_and_broker(config: str, auto: bool) -
     assert node.controller.state.topics == {}
 
 
-def test_before_version_4_a_client_cannot_forbid_creation() -> None:
+def test_before_version_4_a_client_cannot_disable_auto_creation() -> None:
     node = StubNode().start()
     (topic,) = metadata(node, "new", auto=False, version=3).topics
     assert topic.error_code == ErrorCode.NONE
@@ -120,27 +120,29 @@ def test_before_version_4_a_client_cannot_forbid_creation() -> None:
 
 @pytest.mark.parametrize("auto", [True, False])
 @pytest.mark.parametrize("name", ["", "a b", "..", "x" * 250])
-def test_an_illegal_name_is_told_whether_or_not_it_would_be_created(name: str, auto: bool) -> None:
+def test_an_illegal_name_gets_an_error_with_and_without_auto_creation(
+    name: str, auto: bool
+) -> None:
     node = StubNode().start()
     (topic,) = metadata(node, name, auto=auto).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert node.controller.state.topics == {}
 
 
-def test_a_name_that_collides_is_told() -> None:
+def test_a_colliding_name_gets_an_error() -> None:
     node = StubNode().start()
     node.made("a.b")
     (topic,) = metadata(node, "a_b", auto=True).topics
     assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_topic_asked_for_twice_is_told_once() -> None:
+def test_a_topic_requested_twice_is_returned_once() -> None:
     node = StubNode().start()
     assert len(metadata(node, "a", "a", auto=True).topics) == 1
     assert len(metadata(node, "a", "a").topics) == 1
 
 
-def test_an_internal_topic_is_made_as_its_settings_want_it() -> None:
+def test_an_internal_topic_is_created_with_its_own_settings() -> None:
     node = StubNode({"offsets.topic.num.partitions": "4"}).start()
     (topic,) = metadata(node, "__consumer_offsets", auto=True).topics
     assert topic.is_internal
@@ -148,7 +150,7 @@ def test_an_internal_topic_is_made_as_its_settings_want_it() -> None:
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_a_topic_may_be_asked_for_by_its_id(version: int) -> None:
+def test_a_topic_may_be_requested_by_its_id(version: int) -> None:
     node = StubNode().start()
     node.made("a")
     topic_id = node.controller.state.topic_id("a")
@@ -161,7 +163,7 @@ def test_a_topic_may_be_asked_for_by_its_id(version: int) -> None:
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_where_there_are_ids_names_do_not_count() -> None:
+def test_names_are_ignored_if_there_are_ids() -> None:
     node = StubNode().start()
     node.made("a")
     node.made("b")
@@ -177,7 +179,7 @@ def test_where_there_are_ids_names_do_not_count() -> None:
     assert "c" not in node.controller.state.topics
 
 
-def test_operations_are_told_for_a_topic_that_is_not_there() -> None:
+def test_authorized_operations_are_returned_for_a_missing_topic() -> None:
     node = StubNode().start()
     (topic,) = metadata(node, "a", include_topic_authorized_operations=True).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -194,7 +196,7 @@ def test_an_id_before_version_12_is_refused(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS[8:])
-def test_operations_are_told_to_those_who_ask(version: int) -> None:
+def test_authorized_operations_are_returned_on_request(version: int) -> None:
     node = StubNode().start()
     node.made("a")
     (topic,) = metadata(node, "a", version=version).topics
@@ -206,12 +208,12 @@ def test_operations_are_told_to_those_who_ask(version: int) -> None:
     assert reply.topics[0].topic_authorized_operations == ALL_TOPIC_OPERATIONS
     if version <= 10:
         assert reply.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
-    # The kept description is not touched by that.
+    # The cached description is not changed by that.
     (topic,) = metadata(node, "a", version=version).topics
     assert topic.topic_authorized_operations == NOT_REQUESTED
 
 
-def test_what_a_client_may_not_see_is_not_told() -> None:
+def test_topics_without_describe_permission_are_hidden() -> None:
     hidden = Deny(("DESCRIBE", "TOPIC", "secret"), ("WRITE", "TOPIC", "a"))
     node = StubNode(authorizer=hidden).start()
     node.made("secret")
@@ -229,14 +231,14 @@ def test_what_a_client_may_not_see_is_not_told() -> None:
     assert topic.topic_authorized_operations == ALL_TOPIC_OPERATIONS - (1 << 4)
 
 
-def test_who_may_not_create_gets_no_topic() -> None:
+def test_auto_creation_needs_permission() -> None:
     denied = Deny(("CREATE", "CLUSTER", "kafka-cluster"), ("CREATE", "TOPIC", "new"))
     node = StubNode(authorizer=denied).start()
     (topic,) = metadata(node, "new", auto=True).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_topic_that_finds_no_room_is_told() -> None:
+def test_auto_creation_on_a_full_disk_gets_a_storage_error() -> None:
     node = StubNode().start()
     node.disk.fill()
     (topic,) = metadata(node, "new", auto=True).topics
@@ -257,7 +259,7 @@ def test_every_change_is_seen_by_the_next_request() -> None:
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_a_partition_of_another_broker_is_told_while_that_one_lives() -> None:
+def test_a_partition_on_another_broker_is_listed_while_that_broker_is_live() -> None:
     node = StubNode().start()
     other = RegisterBrokerRecord(
         broker_id=2, fenced=False, end_points=[BrokerEndpoint(name="P", host="h", port=2)]
@@ -292,7 +294,7 @@ def test_the_cluster_is_described(version: int) -> None:
     assert reply.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
 
 
-def test_operations_of_the_cluster_are_told_to_those_who_ask() -> None:
+def test_cluster_operations_are_returned_only_on_request() -> None:
     node = StubNode().start()
     reply = node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest())
     assert reply.cluster_authorized_operations == NOT_REQUESTED
@@ -302,7 +304,7 @@ def test_operations_of_the_cluster_are_told_to_those_who_ask() -> None:
     ("endpoint_type", "error"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_this_is_an_endpoint_of_brokers(endpoint_type: int, error: ErrorCode) -> None:
+def test_only_the_broker_endpoint_type_is_served(endpoint_type: int, error: ErrorCode) -> None:
     node = StubNode().start()
     request = DescribeClusterRequest(endpoint_type=endpoint_type)
     reply = node.ask(ApiKey.DESCRIBE_CLUSTER, request)
@@ -310,7 +312,7 @@ def test_this_is_an_endpoint_of_brokers(endpoint_type: int, error: ErrorCode) ->
     assert reply.brokers == []
 
 
-def test_fenced_brokers_are_shown_to_those_who_ask() -> None:
+def test_fenced_brokers_are_listed_on_request() -> None:
     node = StubNode().start()
     fenced = RegisterBrokerRecord(
         broker_id=2, fenced=True, end_points=[BrokerEndpoint(name="P", host="h", port=2)]
@@ -349,7 +351,7 @@ def three_topics() -> StubNode:
     return node
 
 
-def test_topics_come_in_the_order_of_their_names(three_topics: StubNode) -> None:
+def test_topics_are_sorted_by_name(three_topics: StubNode) -> None:
     reply = pages(three_topics, ["z", "x", "nope", "x"])
     assert shape(reply) == [("nope", []), ("x", [0, 1, 2]), ("z", [0, 1, 2])]
     assert [t.error_code for t in reply.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0]
@@ -365,7 +367,7 @@ def test_without_names_all_topics_are_described(three_topics: StubNode) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 8, 9, 100])
-def test_pages_join_without_a_gap(three_topics: StubNode, limit: int) -> None:
+def test_pages_are_contiguous(three_topics: StubNode, limit: int) -> None:
     seen, cursor = [], None
     for _ in range(10):
         reply = pages(three_topics, [], limit, cursor)
@@ -389,7 +391,7 @@ def test_pages_join_without_a_gap(three_topics: StubNode, limit: int) -> None:
         (9, ("z", 10), [("z", [])], None),
     ],
 )
-def test_a_page_ends_where_kafkas_does(
+def test_a_page_ends_where_kafkas_ends(
     three_topics: StubNode,
     limit: int,
     cursor: tuple[str, int] | None,
@@ -402,27 +404,25 @@ def test_a_page_ends_where_kafkas_does(
     assert (None if found is None else (found.topic_name, found.partition_index)) == following
 
 
-def test_the_broker_bounds_a_page_too() -> None:
+def test_the_broker_also_limits_the_page_size() -> None:
     node = StubNode({"max.request.partition.size.limit": "2"}).start()
     node.made("a", 5)
     reply = pages(node, ["a"], 100)
     assert shape(reply) == [("a", [0, 1])]
 
 
-def test_a_cursor_at_a_topic_that_is_gone_goes_on_behind_it(three_topics: StubNode) -> None:
+def test_a_cursor_at_a_deleted_topic_continues_with_the_next_one(three_topics: StubNode) -> None:
     reply = pages(three_topics, [], 100, ("xx", 2))
     assert [name for name, _ in shape(reply)] == ["y", "z"]
 
 
 @pytest.mark.parametrize("cursor", [("y", 0), ("x", -1)])
-def test_a_cursor_that_cannot_be_is_refused(
-    three_topics: StubNode, cursor: tuple[str, int]
-) -> None:
+def test_an_invalid_cursor_is_refused(three_topics: StubNode, cursor: tuple[str, int]) -> None:
     reply = pages(three_topics, ["x", "z"], 5, cursor)
     assert {t.error_code for t in reply.topics} == {ErrorCode.INVALID_REQUEST}
 
 
-def test_what_may_not_be_described_is_not() -> None:
+def test_forbidden_topics_are_not_described() -> None:
     node = StubNode(authorizer=Deny(("DESCRIBE", "TOPIC", "secret"))).start()
     node.made("secret")
     node.made("a")
@@ -435,7 +435,7 @@ def test_what_may_not_be_described_is_not() -> None:
 # -- many topics
 
 
-def test_very_many_partitions_are_described_in_turns_and_shown_as_they_are_at_the_end() -> None:
+def test_a_description_over_several_turns_shows_the_state_at_its_end() -> None:
     node = StubNode().start()
     for number in range(4):
         node.made(f"wide-{number}", 900)

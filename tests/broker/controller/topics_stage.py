@@ -66,7 +66,7 @@ class Coordinator:
         yield lambda: self.deleted_topics.extend(names)
 
     def on_topic_created(self, name: str) -> None:
-        """Nothing of an older topic is left."""
+        """There is nothing to remove."""
 
     def when_durable(self, callback: Callable[[], None]) -> None:
         callback()
@@ -83,17 +83,17 @@ class StubPartitions:
 
 class StubFlusher:
     def written(self, partition: Partition) -> None:
-        """A disk that never loses power needs nothing."""
+        """The disk never loses power, so nothing is flushed."""
 
 
 class StubBackground:
-    """Runs the work of threads at once, or when the test says so."""
+    """Runs the work of threads immediately, or step by step while `is_held` is set."""
 
     def __init__(self, fatal: Callable[[str], None]) -> None:
         self._fatal = fatal
         self.is_held = False
         self.held: list[Callable[[], None]] = []
-        """Each call is one step: the work, or what follows from it."""
+        """One call per step: the work, and then its continuation."""
 
     def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
         def finish() -> None:
@@ -117,7 +117,7 @@ class StubBackground:
             step()
 
     def step(self) -> bool:
-        """The next thing that was held; False when there is none."""
+        """Runs the next step that was held; False if there is none."""
         if self.held:
             self.held.pop(0)()
             return True
@@ -174,7 +174,7 @@ class StubNode:
             self.layout.mark_clean()
 
     def restarted(self, *, clean: bool = True, **settings: str) -> StubNode:
-        """The next life on the same disk."""
+        """The next run on the same disk."""
         self.stop(clean=clean)
         given = {**self.config.static, **{k.replace("_", "."): v for k, v in settings.items()}}
         return StubNode(given, disk=self.disk, randomness=self.randomness).start()
@@ -229,20 +229,20 @@ class StubNode:
         (self.timers if delay_ms else self.next_turns).append(callback)
 
     def turn(self) -> bool:
-        """One turn of the loop; False when there was nothing to do in it."""
+        """Runs one turn of the loop; False if there was nothing to do."""
         turns, self.next_turns = self.next_turns, []
         for callback in turns:
             callback()
         return bool(turns)
 
     def fire_timers(self) -> None:
-        """The time of every timer has come."""
+        """Fires every timer."""
         timers, self.timers = self.timers, []
         for callback in timers:
             callback()
 
     def sync(self) -> None:
-        """The disk has everything; whoever waited goes on."""
+        """Syncs the disk and calls everything that waits for durability."""
         waiting, self._waiting = self._waiting, []
         for partition, end_offset, _ in waiting:
             durable = partition.log.sync()
@@ -251,7 +251,7 @@ class StubNode:
         for _, _, callback in waiting:
             callback()
 
-    # -- what tests say
+    # -- for tests
 
     def context(self, version: int = 99) -> Context:
         return Context(cast("Node", self), version, "test", "127.0.0.1")
@@ -279,7 +279,7 @@ class StubNode:
         return partition
 
     def ask(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
-        """What a client of that version gets: everything passes through the bytes of the wire."""
+        """The reply that a client of that version gets, encoded and decoded on both sides."""
         version = API[api].max_version if version is None else version
         sent = b"".join(encode_request(api, version, 7, "test", request))
         frame = memoryview(bytearray(sent))[4:]
@@ -287,7 +287,7 @@ class StubNode:
         form = decode_request(api, version, frame, header.body_offset)
         handler = importlib.import_module(f"fencepost.broker.handlers.{api.name.lower()}")
         handled = handler.handle(form, self.context(version))
-        # A request that is worked off in turns is not done in one where the machine is slow.
+        # On a slow machine the request takes several turns.
         while isinstance(handled, Parked) and not handled.answered and self.turn():
             pass
         reply = answer_of(handled)
@@ -298,7 +298,7 @@ class StubNode:
 
 def answer_of(reply: object) -> Any:
     if isinstance(reply, Parked):
-        assert reply.answered, "the answer is still waiting"
+        assert reply.answered, "there is no reply yet"
         return reply.reply
     return reply
 

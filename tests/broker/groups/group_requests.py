@@ -203,7 +203,7 @@ def errors(reply: Any) -> list[int]:
 
 
 def errors_of_every_request(node: GroupNode) -> set[int]:
-    """The error of each kind of request that names the group."""
+    """The errors of all kinds of requests that name the group."""
     return {
         join(node).error_code,
         sync(node, "m", 1).error_code,
@@ -228,7 +228,7 @@ def offsets(reply: Any) -> list[int]:
 
 
 def stable(node: GroupNode, version: int = 9, **fields: Any) -> str:
-    """A stable group with one member; the member id."""
+    """Creates a stable group with one member; returns the member id."""
     told = join(node, version=version, **fields)
     member_id: str = told.member_id
     waiting = join(node, member_id, version, **fields)

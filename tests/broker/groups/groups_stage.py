@@ -60,7 +60,7 @@ class Asked(NamedTuple):
 
 
 class Verifier:
-    """A stub of the transaction coordinator that answers what the test sets, now or later."""
+    """A stub of the transaction coordinator that replies as the test sets it, now or later."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
@@ -124,7 +124,7 @@ class GroupNode(StubNode):
         return self
 
     def again(self, **fields: Any) -> GroupNode:
-        """The next node on the same disk."""
+        """Starts the next node on the same disk."""
         node = GroupNode(
             {**self.config.static}, disk=self.disk, randomness=self.randomness, **fields
         )
@@ -158,14 +158,14 @@ class GroupNode(StubNode):
     # -- requests ---------------------------------------------------------------------------------
 
     def send(self, api: ApiKey, handle: Callable[..., object], request: Any, version: int) -> Any:
-        """Sends a request; its reply if there is one yet, else the Parked.
+        """Sends a request; returns its reply, or its `Parked` if there is none yet.
 
         Every reply must fit its version.
         """
         reply = handle(request, self.context(version))
         if isinstance(reply, Parked):
             if reply.holds_followers:
-                self.advance(0)  # A request that takes several turns of the loop gets them.
+                self.advance(0)  # It may take several turns of the loop.
             if not reply.answered:
                 return reply
             reply = reply.reply

@@ -1,4 +1,4 @@
-"""Large commits are served in slices, one per turn of the loop, and answered as in one piece."""
+"""Large commits are served in slices, one per turn of the loop, with the same reply as in one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def errors_of(reply: Any) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_the_reply_lists_everything_in_its_order(durability: str) -> None:
+def test_the_reply_lists_all_partitions_in_order(durability: str) -> None:
     with Stage(durability=durability) as stage:
         prepare(stage)
         reply = stage.call(ApiKey.OFFSET_COMMIT, 8, plain(a=9, b=2, missing=4, c=7))
@@ -97,7 +97,7 @@ def test_the_reply_lists_everything_in_its_order(durability: str) -> None:
     again.stop()
 
 
-def test_the_next_request_of_the_connection_sees_all_of_it() -> None:
+def test_the_next_request_on_the_connection_sees_the_whole_commit() -> None:
     with Stage(durability="os") as stage:
         prepare(stage)
         line = stage.connect()
@@ -111,7 +111,7 @@ def test_the_next_request_of_the_connection_sees_all_of_it() -> None:
         assert reply.topics[0].partitions[0].committed_offset == 106
 
 
-def test_a_topic_deleted_in_between_is_unknown_from_then_on() -> None:
+def test_a_topic_deleted_between_slices_is_unknown_from_then_on() -> None:
     with Stage(durability="os") as stage:
         prepare(stage)
         line = stage.connect()
@@ -146,7 +146,7 @@ def test_the_offsets_of_a_transaction_are_committed_or_dropped_together(
 
 
 @pytest.mark.parametrize("turns", range(8))
-def test_a_transaction_that_is_fenced_in_between_commits_none_of_its_offsets(turns: int) -> None:
+def test_a_transaction_fenced_between_slices_commits_none_of_its_offsets(turns: int) -> None:
     with Stage(durability="os") as stage:
         prepare(stage)
         producer = WireProducer(stage, "x", TV2).initialise()

@@ -1,6 +1,6 @@
 """Committed offsets survive crashes and full disks: none goes back, none passes to another topic.
 
-Method: one group commits plainly, another one in transactions. The answers are compared with what
+Method: one group commits plainly, another one in transactions. The replies are compared with what
 OffsetFetch returns after a crash at every disk call, or while the disk refuses to write.
 """
 
@@ -80,7 +80,7 @@ def id_of(stage: Stage, topic: str = "doomed") -> bytes | None:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("crash", ["kill", "lose_power"])
 @pytest.mark.parametrize("is_pending", [False, True])
-def test_a_crash_at_any_call_of_a_topics_deletion_gives_its_offsets_to_no_other_topic(
+def test_after_a_crash_during_a_deletion_no_other_topic_gets_the_offsets(
     durability: str, crash: str, is_pending: bool
 ) -> None:
     call = 0
@@ -97,7 +97,7 @@ def test_a_crash_at_any_call_of_a_topics_deletion_gives_its_offsets_to_no_other_
             create_topics(stage, "doomed", partitions=1)
             stage.settle()
             is_over = True
-        except Exception:  # noqa: BLE001 - the process is dead: how it fails means nothing.
+        except Exception:  # noqa: BLE001 - after a crash any failure is expected.
             is_over = False
         if crash == "kill":
             stage.kill()
@@ -130,8 +130,8 @@ def end(stage: Stage, producer: WireProducer) -> None:
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_offsets_whose_tombstones_the_disk_refuses_pass_to_no_other_topic(durability: str) -> None:
-    """The deletion is written; after it the disk is full for a while."""
+def test_offsets_whose_tombstones_cannot_be_written_pass_to_no_other_topic(durability: str) -> None:
+    """The deletion is written, then the disk is full for a while."""
     for first in range(2, 6):
         stage, _ = prepared(durability)
         stage.disk.fail_for_a_while(first, 30, errno.ENOSPC, kinds=["append"])
@@ -144,7 +144,7 @@ def test_offsets_whose_tombstones_the_disk_refuses_pass_to_no_other_topic(durabi
             assert [offset_of(stage, group) for group in GROUPS] == [-1, -1]
             stored = [known.state.offsets for known in stage.node.groups._partitions.values()]
             topics = {name.topic for each in stored for g in GROUPS for name in each.of_group(g)}
-            assert topics == {"kept"}, "what is not shown is removed as well, once the disk allows"
+            assert topics == {"kept"}, "hidden offsets are removed once the disk has space"
         except (DiedError, ClosedError):
             assert stage.fatal
         again = stage.kill().again()
@@ -152,7 +152,7 @@ def test_offsets_whose_tombstones_the_disk_refuses_pass_to_no_other_topic(durabi
         again.kill()
 
 
-def test_deleting_a_topic_is_answered_when_its_offsets_are_gone_for_good() -> None:
+def test_deleting_a_topic_is_acknowledged_when_the_removal_of_its_offsets_is_durable() -> None:
     stage, _ = prepared("fsync")
     assert delete(stage, "doomed") == NONE
     for each in stage.node.groups._partitions.values():
@@ -161,7 +161,7 @@ def test_deleting_a_topic_is_answered_when_its_offsets_are_gone_for_good() -> No
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_an_offset_that_was_acknowledged_never_goes_back(durability: str) -> None:
+def test_an_acknowledged_offset_never_goes_back(durability: str) -> None:
     """A crash of the process or the power at every disk call of commits, deletions and expiry."""
     call = 0
     is_over = False
@@ -181,7 +181,7 @@ def test_an_offset_that_was_acknowledged_never_goes_back(durability: str) -> Non
                 producer.commit()
                 told["transactional"] = offset
             is_over = True
-        except Exception:  # noqa: BLE001 - the process is dead: how it fails means nothing.
+        except Exception:  # noqa: BLE001 - after a crash any failure is expected.
             is_over = False
         stage.lose_power() if durability == "fsync" and call % 4 else stage.kill()
         again = stage.again()

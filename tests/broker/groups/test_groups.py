@@ -49,7 +49,7 @@ pytestmark = pytest.mark.interpreted
 # -- membership ------------------------------------------------------------------------------------
 
 
-def test_a_member_joins_syncs_beats_and_leaves() -> None:
+def test_a_member_joins_syncs_sends_a_heartbeat_and_leaves() -> None:
     node = GroupNode().begin()
     told = join(node)
     assert told.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -66,7 +66,7 @@ def test_a_member_joins_syncs_beats_and_leaves() -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_every_version_of_join_can_be_answered(version: int) -> None:
+def test_join_group_works_in_every_version(version: int) -> None:
     node = GroupNode().begin()
     fields: dict[str, Any] = {"rebalance_timeout_ms": SESSION_MS}
     refused = join(node, "stranger", version, **fields)
@@ -78,35 +78,35 @@ def test_every_version_of_join_can_be_answered(version: int) -> None:
     assert first.reply.generation_id == 1
 
 
-def test_a_static_member_is_named_for_its_instance() -> None:
+def test_the_id_of_a_static_member_begins_with_its_instance_id() -> None:
     node = GroupNode().begin()
     waiting = join(node, group_instance_id="till-7")
     node.advance(0)
     assert waiting.reply.member_id.startswith("till-7-")
 
 
-def test_an_instance_without_a_name_is_an_instance() -> None:
+def test_an_empty_instance_id_is_a_static_member() -> None:
     node = GroupNode().begin()
     waiting = join(node, group_instance_id="")
     node.advance(0)
     assert waiting.reply.member_id.startswith("-")
 
 
-def test_the_old_version_of_leave_has_the_error_at_its_top() -> None:
+def test_leave_group_v2_has_the_error_of_the_member() -> None:
     node = GroupNode().begin()
     stable(node)
     reply = leave(node, "stranger", version=2)
     assert reply.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_sync_must_name_its_protocol_from_version_5_on() -> None:
+def test_sync_group_needs_a_protocol_from_version_5_on() -> None:
     node = GroupNode().begin()
     member_id = stable(node)
     assert sync(node, member_id, 1, 5, protocol_name=None).error_code == 23
     assert sync(node, member_id, 1, 4, protocol_name=None, protocol_type=None).error_code == 0
 
 
-def test_a_session_ends_by_the_clock_and_heartbeats_put_it_off() -> None:
+def test_a_session_expires_unless_heartbeats_extend_it() -> None:
     node = GroupNode().begin()
     member_id = stable(node)
     for _ in range(5):
@@ -117,7 +117,7 @@ def test_a_session_ends_by_the_clock_and_heartbeats_put_it_off() -> None:
     assert describe(node).group_state == "Empty"
 
 
-def test_an_empty_group_waits_for_members_as_long_as_it_is_told_to() -> None:
+def test_an_empty_group_waits_for_the_initial_rebalance_delay() -> None:
     node = GroupNode({"group.initial.rebalance.delay.ms": "3000"}).begin()
     waiting = join(node, version=3)
     node.advance(2_999)
@@ -126,7 +126,7 @@ def test_an_empty_group_waits_for_members_as_long_as_it_is_told_to() -> None:
     assert waiting.answered
 
 
-def test_whoever_waits_is_sent_away_when_the_partition_goes() -> None:
+def test_waiting_requests_get_not_coordinator_when_the_partition_is_unloaded() -> None:
     node = GroupNode({"group.initial.rebalance.delay.ms": "3000"}).begin()
     waiting = join(node, version=3)
     node.groups.unload(index_of(node))
@@ -135,7 +135,7 @@ def test_whoever_waits_is_sent_away_when_the_partition_goes() -> None:
     node.advance(60_000)
 
 
-def test_a_group_lives_on_in_the_next_process() -> None:
+def test_a_group_survives_a_restart() -> None:
     node = GroupNode().begin()
     member_id = stable(node)
     commit(node, {0: 7}, member_id=member_id, generation_id_or_member_epoch=1)
@@ -150,10 +150,10 @@ def test_a_group_lives_on_in_the_next_process() -> None:
     assert describe(node).group_state == "Empty"
 
 
-# -- who coordinates -------------------------------------------------------------------------------
+# -- loading ---------------------------------------------------------------------------------------
 
 
-def test_nobody_coordinates_before_the_topic_is_there() -> None:
+def test_requests_get_not_coordinator_before_the_topic_exists() -> None:
     node = GroupNode()
     node.start()
     node.made("orders", 3)
@@ -161,7 +161,7 @@ def test_nobody_coordinates_before_the_topic_is_there() -> None:
     assert list_all(node).groups == []
 
 
-def test_a_group_without_a_name_is_refused_before_anybody_looks_for_it() -> None:
+def test_an_empty_group_id_is_refused_before_its_coordinator_is_looked_up() -> None:
     node = GroupNode()
     node.start()
     node.made("orders", 3)
@@ -173,7 +173,7 @@ def test_a_group_without_a_name_is_refused_before_anybody_looks_for_it() -> None
     assert errors(commit_in_transaction(node, {0: 1}, group_id="")) == [invalid]
 
 
-def test_while_a_long_log_is_read_the_group_is_loading() -> None:
+def test_requests_get_a_load_error_while_a_long_log_is_read() -> None:
     node = GroupNode().begin()
     for number in range(ENTRIES_PER_TURN + 1):
         commit(node, {0: number})
@@ -193,7 +193,7 @@ def test_while_a_long_log_is_read_the_group_is_loading() -> None:
     assert offsets(fetch(node, [0])) == [ENTRIES_PER_TURN]
 
 
-def test_a_load_that_is_overtaken_by_another_stops() -> None:
+def test_a_load_stops_when_another_one_replaces_it() -> None:
     node = GroupNode().begin()
     for number in range(ENTRIES_PER_TURN + 1):
         commit(node, {0: number})
@@ -206,7 +206,7 @@ def test_a_load_that_is_overtaken_by_another_stops() -> None:
     assert offsets(fetch(node, [0])) == [ENTRIES_PER_TURN]
 
 
-def test_a_record_that_cannot_be_understood_is_left_out() -> None:
+def test_an_unreadable_record_is_skipped() -> None:
     node = GroupNode().begin()
     commit(node, {0: 5})
     partition = node.partition(CONSUMER_OFFSETS_TOPIC, index_of(node))
@@ -222,7 +222,7 @@ def test_a_record_that_cannot_be_understood_is_left_out() -> None:
 # -- the disk --------------------------------------------------------------------------------------
 
 
-def test_what_the_disk_refuses_did_not_happen() -> None:
+def test_a_request_that_cannot_be_written_has_no_effect() -> None:
     node = GroupNode().begin()
     member_id = stable(node)
     as_member: dict[str, Any] = {"member_id": member_id, "generation_id_or_member_epoch": 1}
@@ -238,7 +238,7 @@ def test_what_the_disk_refuses_did_not_happen() -> None:
     assert describe(node).group_state == "Empty"
 
 
-def test_an_assignment_that_the_disk_refuses_is_told_to_all_who_wait() -> None:
+def test_all_waiting_members_get_an_error_for_an_assignment_that_cannot_be_written() -> None:
     node = GroupNode().begin()
     first = join(node, version=3)
     second = join(node, version=3)
@@ -250,7 +250,7 @@ def test_an_assignment_that_the_disk_refuses_is_told_to_all_who_wait() -> None:
     assert waiting.reply.error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_commit_that_is_larger_than_a_batch_is_refused_as_a_whole() -> None:
+def test_a_commit_larger_than_a_batch_is_refused_as_a_whole() -> None:
     node = GroupNode().begin()
     topic = OffsetCommitRequestTopic(
         name="orders",
@@ -266,7 +266,7 @@ def test_a_commit_that_is_larger_than_a_batch_is_refused_as_a_whole() -> None:
     assert offsets(fetch(node)) == []
 
 
-def test_nothing_is_told_before_it_is_durable() -> None:
+def test_replies_wait_until_their_records_are_durable() -> None:
     node = GroupNode(FSYNC).begin()
     node.sync()
     told = join(node)
@@ -296,7 +296,7 @@ def test_an_offset_is_not_shown_before_it_is_durable() -> None:
     assert offsets(fetching.reply) == [5]
 
 
-def test_what_was_acknowledged_survives_a_loss_of_power() -> None:
+def test_acknowledged_offsets_survive_a_loss_of_power() -> None:
     node = GroupNode(FSYNC).begin()
     node.sync()
     acknowledged = commit(node, {0: 5})
@@ -308,11 +308,11 @@ def test_what_was_acknowledged_survives_a_loss_of_power() -> None:
     assert offsets(fetch(node, [0])) == [5]
 
 
-# -- a clock that is set ---------------------------------------------------------------------------
+# -- the clock is set ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_a_clock_that_is_set_neither_prolongs_a_rebalance_nor_ends_a_session(jump_ms: int) -> None:
+def test_setting_the_clock_neither_extends_a_rebalance_nor_ends_a_session(jump_ms: int) -> None:
     def join_request(member_id: str) -> JoinGroupRequest:
         return JoinGroupRequest(
             group_id="g",
@@ -335,9 +335,8 @@ def test_a_clock_that_is_set_neither_prolongs_a_rebalance_nor_ends_a_session(jum
         waiting = second.send(ApiKey.JOIN_GROUP, 9, join_request(other))
         stage.clock._start_ms += jump_ms
         stage.advance(4_000)
-        if (
-            jump_ms > 0
-        ):  # The first member is alive, hears of the rebalance, and is heard of no more.
+        if jump_ms > 0:
+            # The first member is alive, learns of the rebalance, and then falls silent.
             beat = HeartbeatRequest(
                 group_id="g", member_id=name, generation_id=joined.generation_id
             )

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.interpreted
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_every_version_of_commit_and_of_fetch(version: int) -> None:
+def test_offset_commit_and_offset_fetch_work_in_every_version(version: int) -> None:
     node = GroupNode().begin()
     assert errors(commit(node, {0: 5, 2: 7}, version)) == [NONE, NONE]
     for fetch_version in range(1, 11):
@@ -46,7 +46,7 @@ def test_every_version_of_commit_and_of_fetch(version: int) -> None:
         assert fetch(node, [0], fetch_version, group_ids=("nobody",)).groups[0].error_code == NONE
 
 
-def test_what_does_not_exist_cannot_be_committed() -> None:
+def test_offsets_of_missing_partitions_cannot_be_committed() -> None:
     node = GroupNode().begin()
     reply = commit(node, {0: 5, 3: 6, -1: 7})
     assert errors(reply) == [NONE, UNKNOWN_TOPIC, UNKNOWN_TOPIC]
@@ -56,7 +56,7 @@ def test_what_does_not_exist_cannot_be_committed() -> None:
     assert offsets(fetch(node, [0], 10, topic="nowhere")) == [unknown_id]
 
 
-def test_offsets_remember_the_id_of_their_topic_in_every_version() -> None:
+def test_offsets_are_stored_with_their_topic_id_in_every_version() -> None:
     node = GroupNode().begin()
     commit(node, {0: 5}, 8)
     found = node.groups.find(GROUP)
@@ -65,8 +65,8 @@ def test_offsets_remember_the_id_of_their_topic_in_every_version() -> None:
     assert stored.value.topic_id == node.metadata.topic_id("orders")
 
 
-def test_offsets_of_a_transaction_remember_the_id_of_their_topic() -> None:
-    """In Kafka an offset that outlives its topic passes to the next topic of that name."""
+def test_transactional_offsets_are_stored_with_their_topic_id() -> None:
+    """In Kafka an offset that outlives its topic passes to the next topic with that name."""
     node = GroupNode().begin()
     commit_in_transaction(node, {0: 5})
     found = node.groups.find(GROUP)
@@ -82,13 +82,15 @@ def test_offsets_of_a_transaction_remember_the_id_of_their_topic() -> None:
 
 
 @pytest.mark.parametrize(("version", "asked"), [(4, 0), (5, 1)])
-def test_a_first_write_is_not_verified_where_the_settings_say_so(version: int, asked: int) -> None:
+def test_a_first_write_is_not_verified_if_verification_is_disabled(
+    version: int, asked: int
+) -> None:
     node = GroupNode({"transaction.partition.verification.enable": "false"}).begin()
     assert errors(commit_in_transaction(node, {0: 5}, version)) == [NONE]
     assert len(node.transactions.asked) == asked
 
 
-def test_an_old_client_may_choose_its_own_retention() -> None:
+def test_an_old_client_may_set_the_retention_of_its_offsets() -> None:
     node = GroupNode({"offsets.retention.check.interval.ms": "1000"}).begin()
     commit(node, {0: 5}, 2, retention_time_ms=5_000)
     node.advance(4_000)
@@ -97,14 +99,14 @@ def test_an_old_client_may_choose_its_own_retention() -> None:
     assert offsets(fetch(node, [0])) == [-1]
 
 
-def test_a_group_that_is_not_there_is_told_by_version() -> None:
+def test_a_commit_to_a_missing_group_gets_the_error_of_its_version() -> None:
     node = GroupNode().begin()
     as_member: dict[str, Any] = {"member_id": "m", "generation_id_or_member_epoch": 1}
     assert errors(commit(node, {0: 1}, 8, **as_member)) == [ErrorCode.ILLEGAL_GENERATION]
     assert errors(commit(node, {0: 1}, 9, **as_member)) == [ErrorCode.GROUP_ID_NOT_FOUND]
 
 
-def test_all_offsets_of_several_groups_are_fetched_at_once() -> None:
+def test_all_offsets_of_several_groups_are_fetched_in_one_request() -> None:
     node = GroupNode().begin()
     node.made("refunds", 1)
     commit(node, {0: 5, 1: 6})
@@ -121,7 +123,7 @@ def test_all_offsets_of_several_groups_are_fetched_at_once() -> None:
     ]
 
 
-def test_offsets_expire_when_nobody_comes_back() -> None:
+def test_offsets_of_an_unused_group_expire() -> None:
     settings = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
     node = GroupNode(settings).begin()
     commit(node, {0: 5})
@@ -134,7 +136,7 @@ def test_offsets_expire_when_nobody_comes_back() -> None:
     assert list_all(node.again()).groups == []
 
 
-def test_the_offsets_of_a_deleted_topic_are_forgotten() -> None:
+def test_the_offsets_of_a_deleted_topic_are_removed() -> None:
     node = GroupNode().begin()
     node.made("refunds", 1)
     commit(node, {0: 5})
@@ -169,7 +171,7 @@ def test_groups_are_deleted_by_request() -> None:
 # -- transactions ----------------------------------------------------------------------------------
 
 
-def test_offsets_of_a_transaction_are_held_until_its_marker() -> None:
+def test_transactional_offsets_are_pending_until_the_marker() -> None:
     node = GroupNode().begin()
     commit(node, {0: 5})
     assert errors(commit_in_transaction(node, {0: 6, 1: 7})) == [NONE, NONE]
@@ -180,7 +182,7 @@ def test_offsets_of_a_transaction_are_held_until_its_marker() -> None:
     assert offsets(fetch(node, [0, 1], require_stable=True)) == [6, 7]
 
 
-def test_held_offsets_survive_the_process_and_an_abort_drops_them() -> None:
+def test_pending_offsets_survive_a_kill_and_an_abort_drops_them() -> None:
     node = GroupNode().begin()
     commit(node, {0: 5})
     commit_in_transaction(node, {0: 6})
@@ -221,7 +223,7 @@ def test_the_transaction_coordinator_is_asked_once_per_transaction(version: int)
         (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_what_the_transaction_coordinator_says_is_told_in_the_words_of_groups(
+def test_errors_of_the_transaction_coordinator_are_mapped_to_group_errors(
     said: ErrorCode, heard: ErrorCode
 ) -> None:
     node = GroupNode().begin()
@@ -230,14 +232,14 @@ def test_what_the_transaction_coordinator_says_is_told_in_the_words_of_groups(
     assert offsets(fetch(node, [0], require_stable=True)) == [-1]
 
 
-def test_old_versions_do_not_know_an_abortable_transaction() -> None:
+def test_old_versions_get_no_abortable_error() -> None:
     node = GroupNode().begin()
     node.transactions.error = ErrorCode.TRANSACTION_ABORTABLE
     assert errors(commit_in_transaction(node, {0: 6}, 3)) == [ErrorCode.INVALID_TXN_STATE]
     assert errors(commit_in_transaction(node, {0: 6}, 4)) == [ErrorCode.TRANSACTION_ABORTABLE]
 
 
-def test_a_marker_that_overtakes_the_coordinators_answer_leaves_no_hanging_offsets() -> None:
+def test_a_marker_during_verification_leaves_no_hanging_offsets() -> None:
     node = GroupNode().begin()
     node.transactions.answers_later = True
     waiting = commit_in_transaction(node, {0: 6}, 4)
@@ -248,7 +250,7 @@ def test_a_marker_that_overtakes_the_coordinators_answer_leaves_no_hanging_offse
     assert offsets(fetch(node, [0], require_stable=True)) == [-1]
 
 
-def test_two_first_commits_of_a_transaction_may_wait_for_the_same_answer() -> None:
+def test_two_first_commits_of_a_transaction_may_wait_for_the_same_verification() -> None:
     node = GroupNode().begin()
     node.transactions.answers_later = True
     first = commit_in_transaction(node, {0: 6})
@@ -258,7 +260,7 @@ def test_two_first_commits_of_a_transaction_may_wait_for_the_same_answer() -> No
     assert errors(first.reply) == errors(second.reply) == [NONE]
 
 
-def test_the_group_is_asked_after_the_coordinator_has_answered() -> None:
+def test_the_member_is_checked_after_the_verification() -> None:
     """A member may be fenced during the verification (KAFKA-15784)."""
     node = GroupNode().begin()
     member_id = stable(node)
@@ -269,7 +271,7 @@ def test_the_group_is_asked_after_the_coordinator_has_answered() -> None:
     assert errors(waiting.reply) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_a_partition_that_goes_while_the_coordinator_is_asked_takes_nothing() -> None:
+def test_a_partition_unloaded_during_verification_accepts_nothing() -> None:
     node = GroupNode().begin()
     node.transactions.answers_later = True
     waiting = commit_in_transaction(node, {0: 6})
@@ -278,7 +280,7 @@ def test_a_partition_that_goes_while_the_coordinator_is_asked_takes_nothing() ->
     assert errors(waiting.reply) == [NOT_COORDINATOR]
 
 
-def test_a_producer_that_a_marker_has_fenced_is_told_so() -> None:
+def test_a_producer_fenced_by_a_marker_gets_an_error() -> None:
     node = GroupNode().begin()
     commit_in_transaction(node, {0: 6})
     node.end_transaction(GROUP, 4000, 2, commit=False)
@@ -287,7 +289,7 @@ def test_a_producer_that_a_marker_has_fenced_is_told_so() -> None:
     assert len(node.transactions.asked) == 1
 
 
-def test_a_transactional_commit_is_told_when_it_is_durable() -> None:
+def test_a_transactional_commit_is_acknowledged_when_it_is_durable() -> None:
     node = GroupNode(FSYNC).begin()
     node.sync()
     waiting = commit_in_transaction(node, {0: 6})

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.interpreted
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_every_version_of_describe(version: int) -> None:
+def test_describe_groups_works_in_every_version(version: int) -> None:
     node = GroupNode().begin()
     member_id = stable(node)
     group = describe(node, GROUP, version)
@@ -46,7 +46,7 @@ def test_every_version_of_describe(version: int) -> None:
     assert absent.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else NONE)
 
 
-def test_operations_are_shown_to_who_asks() -> None:
+def test_authorized_operations_are_returned_on_request() -> None:
     node = GroupNode(authorizer=Deny(("DELETE", "GROUP", GROUP))).begin()
     commit(node, {0: 5})
     assert describe(node).authorized_operations == -(2**31)
@@ -55,7 +55,7 @@ def test_operations_are_shown_to_who_asks() -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_list(version: int) -> None:
+def test_list_groups_works_in_every_version(version: int) -> None:
     node = GroupNode().begin()
     stable(node)
     commit(node, {0: 5}, group_id="idle")
@@ -69,7 +69,7 @@ def test_every_version_of_list(version: int) -> None:
 # -- authorization ---------------------------------------------------------------------------------
 
 
-def test_who_may_not_read_a_group_is_told_so_by_every_request() -> None:
+def test_every_request_checks_permission_for_its_group() -> None:
     denied = Deny(
         ("READ", "GROUP", GROUP), ("DESCRIBE", "GROUP", GROUP), ("DELETE", "GROUP", GROUP)
     )
@@ -77,13 +77,13 @@ def test_who_may_not_read_a_group_is_told_so_by_every_request() -> None:
     assert errors_of_every_request(node) == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
 
 
-def test_the_oldest_fetch_has_the_error_of_the_group_in_every_partition() -> None:
+def test_offset_fetch_v1_has_the_group_error_in_every_partition() -> None:
     node = GroupNode(authorizer=Deny(("DESCRIBE", "GROUP", GROUP))).begin()
     reply = fetch(node, [0, 1], 1)
     assert offsets(reply) == [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 2
 
 
-def test_who_may_not_read_a_topic_commits_nothing_to_it() -> None:
+def test_committing_offsets_needs_permission_for_the_topic() -> None:
     node = GroupNode(authorizer=Deny(("READ", "TOPIC", "orders"))).begin()
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert errors(commit(node, {0: 1})) == [refused]
@@ -95,20 +95,20 @@ def test_who_may_not_read_a_topic_commits_nothing_to_it() -> None:
     assert errors(delete_offsets(node, 0)) == [refused]
 
 
-def test_who_may_not_describe_a_topic_does_not_see_its_offsets() -> None:
+def test_fetching_offsets_needs_permission_for_the_topic() -> None:
     node = GroupNode(authorizer=Deny(("DESCRIBE", "TOPIC", "orders"))).begin()
     commit(node, {0: 1})
     assert offsets(fetch(node, [0])) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     assert offsets(fetch(node)) == []
 
 
-def test_who_may_not_write_with_a_transactional_id_commits_nothing() -> None:
+def test_a_transactional_commit_needs_permission_for_its_transactional_id() -> None:
     node = GroupNode(authorizer=Deny(("WRITE", "TRANSACTIONAL_ID", "etl"))).begin()
     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert errors(commit_in_transaction(node, {0: 1})) == [refused]
 
 
-def test_who_may_not_describe_the_cluster_sees_the_groups_that_it_may_describe() -> None:
+def test_without_cluster_permission_only_permitted_groups_are_listed() -> None:
     denied = Deny(("DESCRIBE", "CLUSTER", "kafka-cluster"), ("DESCRIBE", "GROUP", GROUP))
     node = GroupNode(authorizer=denied).begin()
     commit(node, {0: 1})
@@ -119,7 +119,7 @@ def test_who_may_not_describe_the_cluster_sees_the_groups_that_it_may_describe()
 # -- the whole table -------------------------------------------------------------------------------
 
 
-def test_the_versions_of_these_tests_are_those_that_are_served() -> None:
+def test_these_tests_cover_all_versions_that_are_served() -> None:
     served = {
         ApiKey.JOIN_GROUP: (0, 9),
         ApiKey.SYNC_GROUP: (0, 5),
@@ -136,7 +136,7 @@ def test_the_versions_of_these_tests_are_those_that_are_served() -> None:
     assert {key: (API[key].min_version, API[key].max_version) for key in served} == served
 
 
-def test_states_of_the_wire_are_kafkas_names() -> None:
+def test_states_have_kafkas_names() -> None:
     assert [state.value for state in State] == [
         "Empty",
         "PreparingRebalance",

@@ -130,7 +130,7 @@ def crashed(durability: str, crash: str, call: int) -> Clients:
     try:
         roll(clients)
         transactions(clients)
-    except Exception:  # noqa: BLE001 - the process is dead: how it fails means nothing.
+    except Exception:  # noqa: BLE001 - after a crash any failure is expected.
         pass
     stage = clients.stage
     stage.kill() if crash == "kill" else stage.lose_power(CountingRandomness())

@@ -40,7 +40,7 @@ class ShellTimer:
         self.cancelled = True
 
 
-class Broken(Exception):  # noqa: N818 - it is what was asked for.
+class Broken(Exception):  # noqa: N818 - the test asked for it.
     """The crash point was reached that the test had set."""
 
 
