@@ -258,7 +258,7 @@ class Stage:
         )
         return self
 
-    # -- requests ---------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def new_connection(self) -> Connection:
         assert self._server is not None, "the stage was not started"
@@ -292,7 +292,7 @@ class Stage:
         self.run(asyncio.sleep(milliseconds / 1000))
         self.settle()
 
-    # -- ends -------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """A clean stop."""

@@ -30,8 +30,7 @@ def served_on(other: RawClient) -> Iterator[None]:
     assert other.call(ApiKey.METADATA, 9, METADATA).brokers
 
 
-# -- frames
-# ----------------------------------------------------------------------------------------------
+# -- frames ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), MAX_REQUEST_BYTES + 1, 2**31 - 1])
@@ -110,8 +109,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_frame_is_no_news(
     assert complaints() == []
 
 
-# -- headers
-# ---------------------------------------------------------------------------------------------
+# -- headers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [-1, 4, 7, 999, 32767, -32768])
@@ -156,8 +154,7 @@ def test_a_client_without_a_name_is_served(client: RawClient) -> None:
     assert client.reply(ApiKey.METADATA, 9, 5).brokers
 
 
-# -- bodies
-# ----------------------------------------------------------------------------------------------
+# -- bodies ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 4096, 2])
@@ -217,8 +214,7 @@ def test_tagged_fields_that_do_not_end_close_the_connection(
     assert len(complaints()) == 1
 
 
-# -- anything at all
-# -------------------------------------------------------------------------------------
+# -- anything at all -------------------------------------------------------------------------------
 
 _any_broker = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

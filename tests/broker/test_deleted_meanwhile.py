@@ -96,8 +96,7 @@ def assert_alive(stage: Stage) -> None:
     assert ended.error_code == ErrorCode.NONE
 
 
-# -- Produce that waits for the transaction coordinator
-# ------------------------------------------------------
+# -- Produce that waits for the transaction coordinator --------------------------------------------
 
 
 @pytest.mark.parametrize("turns", range(-6, 6))
@@ -158,8 +157,7 @@ def test_a_deletion_that_overtakes_the_coordinators_answer_is_told_to_the_produc
         assert_alive(stage)
 
 
-# -- Produce that waits for durability
-# -----------------------------------------------------------------------
+# -- Produce that waits for durability -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("recreated", [False, True])
@@ -188,8 +186,7 @@ def test_a_batch_whose_topic_goes_before_it_is_durable_is_not_acknowledged(recre
         assert_alive(stage)
 
 
-# -- offsets and markers
-# -------------------------------------------------------------------------------------
+# -- offsets and markers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -275,8 +272,7 @@ def test_a_transaction_ends_though_one_of_its_topics_goes_meanwhile(
         assert_alive(stage)
 
 
-# -- work in slices
-# ------------------------------------------------------------------------------------------
+# -- work in slices --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps_before", range(20))

@@ -121,8 +121,7 @@ class Held:
         self._broker.call(lambda node: self._resume.pop()())
 
 
-# -- fail
-# ------------------------------------------------------------------------------------------------
+# -- fail ------------------------------------------------------------------------------------------
 
 
 def test_a_request_that_is_made_to_fail_has_no_effect_and_the_next_one_has(
@@ -165,8 +164,7 @@ def test_an_api_without_an_error_of_its_own_cannot_be_made_to_fail(
     assert client.call(ApiKey.METADATA, 9, METADATA).brokers
 
 
-# -- drop
-# ------------------------------------------------------------------------------------------------
+# -- drop ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("effect", [True, False])
@@ -189,8 +187,7 @@ def test_a_dropped_request_costs_the_connection_and_has_its_effect_or_not(
     assert committed(other, transaction.topic) == 1
 
 
-# -- delay
-# -----------------------------------------------------------------------------------------------
+# -- delay -----------------------------------------------------------------------------------------
 
 
 def test_a_delayed_request_holds_its_connection_and_no_other(
@@ -263,8 +260,7 @@ def init_producer(stage: Stage, transactional_id: str) -> Any:
     return when_coordinated(stage, 1, ask)
 
 
-# -- the trace
-# -------------------------------------------------------------------------------------------
+# -- the trace -------------------------------------------------------------------------------------
 
 
 @pytest.fixture

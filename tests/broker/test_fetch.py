@@ -27,8 +27,7 @@ def values_of(fetched: object) -> list[bytes | None]:
     return [record.value for record in records_in(fetched.records)]  # type: ignore[attr-defined]
 
 
-# -- long polls
-# ------------------------------------------------------------------------------------------
+# -- long polls ------------------------------------------------------------------------------------
 
 
 def test_a_poll_with_nothing_to_read_comes_back_empty_when_its_time_is_up() -> None:
@@ -116,8 +115,7 @@ def test_a_poll_hears_at_once_that_its_topic_is_deleted() -> None:
         assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-# -- limits
-# ----------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 
 
 def test_a_batch_that_is_larger_than_the_limit_is_returned_all_the_same(
@@ -153,8 +151,7 @@ def test_an_offset_outside_of_the_log_is_out_of_range(
     assert (got.high_watermark, got.log_start_offset) == (2, 0)
 
 
-# -- sessions
-# --------------------------------------------------------------------------------------------
+# -- sessions --------------------------------------------------------------------------------------
 
 
 def test_a_client_that_asks_for_a_session_is_served_without_one(
@@ -188,8 +185,7 @@ def test_a_full_fetch_in_place_of_an_old_session_is_served(
     assert values_of(reply.responses[0].partitions[0]) == [b"value"]
 
 
-# -- names, ids, epochs
-# ----------------------------------------------------------------------------------
+# -- names, ids, epochs ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [13, 18])

@@ -61,8 +61,7 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last + 1)]
 
 
-# -- retention
-# -------------------------------------------------------------------------------------------
+# -- retention -------------------------------------------------------------------------------------
 
 
 def test_segments_older_than_the_retention_of_their_topic_go() -> None:
@@ -182,8 +181,7 @@ class FailingDisk:
         raise OSError(errno.EIO, "the disk says no")
 
 
-# -- compaction
-# ------------------------------------------------------------------------------------------
+# -- compaction ------------------------------------------------------------------------------------
 
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -288,8 +286,7 @@ def test_housekeeping_goes_on_after_a_failure_of_the_disk() -> None:
         again.stop()
 
 
-# -- producers and checkpoints
-# ---------------------------------------------------------------------------
+# -- producers and checkpoints ---------------------------------------------------------------------
 
 
 def test_a_producer_that_was_silent_for_a_day_is_forgotten() -> None:

@@ -120,8 +120,7 @@ def test_an_unknown_partition_has_no_offsets(client: RawClient, filled: str) -> 
         assert (found.error_code, found.offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 
 
-# -- the epochs of a leader
-# ------------------------------------------------------------------------------
+# -- the epochs of a leader ------------------------------------------------------------------------
 
 
 def two_epochs() -> Stage:

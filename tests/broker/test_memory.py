@@ -85,8 +85,7 @@ def deaf_readers(stage: Stage, count: int = 20) -> list[Line]:
     return lines
 
 
-# -- replies
-# ---------------------------------------------------------------------------------------------
+# -- replies ---------------------------------------------------------------------------------------
 
 
 def test_clients_that_do_not_read_share_one_bound(stage: Stage) -> None:
@@ -237,8 +236,7 @@ def test_nothing_is_left_of_a_connection_that_is_lost(stage: Stage, state: str) 
     line.wire.close()  # The stage looks whether anything is left.
 
 
-# -- requests
-# --------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------
 
 
 def large_request(size: int = 1_000_000) -> bytes:
@@ -366,8 +364,7 @@ def test_a_bound_of_zero_or_less_is_none(none: str) -> None:
         assert not stage.node.replies.is_full
 
 
-# -- whatever they do
-# ------------------------------------------------------------------------------------
+# -- whatever they do ------------------------------------------------------------------------------
 
 
 def do_something(line: Line, rng: random.Random, frame: bytes, parts: dict[Line, bytes]) -> None:
@@ -420,8 +417,7 @@ def test_the_bounds_hold_and_everything_comes_back_whatever_clients_do(
     assert last.reply(ApiKey.METADATA, 9, sent).topics
 
 
-# -- with real sockets
-# -----------------------------------------------------------------------------------
+# -- with real sockets -----------------------------------------------------------------------------
 
 
 def hostile_readers(broker: fencepost.Broker, count: int) -> list[RawClient]:

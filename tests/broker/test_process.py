@@ -66,8 +66,7 @@ def client_of(process: FencepostProcess) -> Iterator[RawClient]:
         yield client
 
 
-# -- start and stop
-# --------------------------------------------------------------------------------------
+# -- start and stop --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -261,8 +260,7 @@ def test_a_broker_that_cannot_go_on_after_a_sync_ends_with_a_reason_and_keeps_wh
         assert read_topic(client, "sound") == [b"kept"]
 
 
-# -- what is refused
-# -------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:0", "[::]:0", "example.invalid:0"])
@@ -359,8 +357,7 @@ def test_a_start_that_is_refused_does_not_use_up_the_mark_of_a_clean_stop(tmp_pa
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-# -- settings and trace
-# ----------------------------------------------------------------------------------
+# -- settings and trace ----------------------------------------------------------------------------
 
 
 def partitions_of_a_new_topic(client: RawClient) -> int:
@@ -417,8 +414,7 @@ def test_the_trace_is_whole_after_a_kill(tmp_path: Path) -> None:
     assert lines[-1]["kind"] == "reply"
 
 
-# -- deletions under way
-# -----------------------------------------------------------------------------------
+# -- deletions under way ---------------------------------------------------------------------------
 
 
 def test_topics_deleted_under_transactional_writes_leave_a_broker_that_syncs(

@@ -146,8 +146,7 @@ def test_a_client_that_does_not_read_does_not_keep_the_broker_from_stopping() ->
         broker.stop()
 
 
-# -- too many, too quiet
-# ---------------------------------------------------------------------------------
+# -- too many, too quiet ---------------------------------------------------------------------------
 
 
 def test_a_connection_too_many_is_closed_and_the_others_stay(complaints: Complaints) -> None:

@@ -66,7 +66,7 @@ def by_topic(pairs: Iterable[tuple[Place, T]]) -> dict[str, list[T]]:
     return found
 
 
-# -- the coordinator ------------------------------------------------------------------------------
+# -- the coordinator -------------------------------------------------------------------------------
 
 
 def init_request(
@@ -121,7 +121,7 @@ def end_request(sender: Sender, *, commit: bool) -> EndTxnRequest:
     )
 
 
-# -- partitions -----------------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------
 
 
 def produce_request(
@@ -176,7 +176,7 @@ def list_offsets_request(
     )
 
 
-# -- offsets of groups ----------------------------------------------------------------------------
+# -- offsets of groups -----------------------------------------------------------------------------
 
 
 def commit_offsets_request(

@@ -82,7 +82,7 @@ def everything(one: WireProducer) -> dict[str, int]:
     }
 
 
-# -- ids ------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 def test_an_empty_id_is_an_invalid_request(stage: Stage, protocol: Protocol) -> None:
@@ -171,7 +171,7 @@ def test_a_null_where_an_id_must_be_closes_the_connection(stage: Stage, name: st
             line.reply(api, version, 1)
 
 
-# -- identities -----------------------------------------------------------------------------------
+# -- identities ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("difference", [1, 1_000_000, -1_000], ids=["next", "far", "negative"])
@@ -247,7 +247,7 @@ def test_an_identity_that_init_does_not_know(stage: Stage, protocol: Protocol) -
         assert one.init(producer_id=one.producer_id + 1, epoch=0) == FENCED
 
 
-# -- timeouts -------------------------------------------------------------------------------------
+# -- timeouts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 2**31 - 1, -(2**31)])
@@ -264,7 +264,7 @@ def test_the_ends_of_the_range(stage: Stage, protocol: Protocol, timeout_ms: int
     one.commit()
 
 
-# -- partitions -----------------------------------------------------------------------------------
+# -- partitions ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [("nowhere", 0), ("t", 2), ("t", -1), ("", 0), ("t", 2**31 - 1)])
@@ -309,7 +309,7 @@ def test_an_add_without_partitions_begins_a_transaction_without_any(stage: Stage
     assert values(stage, "t") == [b"v"]
 
 
-# -- the wrong order ------------------------------------------------------------------------------
+# -- the wrong order -------------------------------------------------------------------------------
 
 
 def test_everything_before_init(stage: Stage, protocol: Protocol) -> None:

@@ -57,7 +57,7 @@ def producer(stage: Stage, protocol: Protocol) -> WireProducer:
     return WireProducer(stage, "a", protocol).initialise()
 
 
-# -- KAFKA-17754 ----------------------------------------------------------------------------------
+# -- KAFKA-17754 -----------------------------------------------------------------------------------
 
 
 def test_kafka_17754_a_late_commit_of_tv1_commits_the_transaction_that_is_open_by_then(
@@ -138,7 +138,7 @@ def test_what_a_user_of_tv1_does_about_it(stage: Stage) -> None:
     assert values(stage, "t") == [b"second"]
 
 
-# -- the other requests of a transaction ----------------------------------------------------------
+# -- the other requests of a transaction -----------------------------------------------------------
 
 
 def test_late_offsets_of_tv1_join_the_next_transaction_and_those_of_tv2_do_not(

@@ -49,7 +49,7 @@ def producer(stage: Stage, protocol: Protocol, name: str = "a") -> WireProducer:
     return WireProducer(stage, name, protocol).initialise()
 
 
-# -- case 86: the second producer fences the first ------------------------------------------------
+# -- case 86: the second producer fences the first -------------------------------------------------
 
 
 @pytest.mark.parametrize("request_name", ["commit", "abort", "send", "add", "offsets", "group"])
@@ -101,7 +101,7 @@ def test_ten_producers_that_take_the_id_over_in_turn_leave_the_last_one_alive(
     assert values(stage, "t") == [b"9"]
 
 
-# -- case 87: consume, transform, produce ---------------------------------------------------------
+# -- case 87: consume, transform, produce ----------------------------------------------------------
 
 
 def test_case_87_five_hundred_records_are_copied_once_each_with_every_second_transaction_aborted(
@@ -140,7 +140,7 @@ def copy_some(stage: Stage, copier: WireProducer, *, commit: bool) -> bool:
     return found
 
 
-# -- case 88: fenced by a tool --------------------------------------------------------------------
+# -- case 88: fenced by a tool ---------------------------------------------------------------------
 
 
 def fence_producers(stage: Stage, name: str) -> None:
@@ -174,7 +174,7 @@ def test_case_88_a_producer_that_a_tool_has_fenced_inside_a_transaction(
     assert state_of(stage, "a") == "Empty"
 
 
-# -- case 90: what tools see and mend -------------------------------------------------------------
+# -- case 90: what tools see and mend --------------------------------------------------------------
 
 
 def listed(stage: Stage, version: int = 2, **filters: Any) -> dict[str, str]:

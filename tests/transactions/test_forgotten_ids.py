@@ -106,7 +106,7 @@ class Forgetting(RuleBasedStateMachine):
             assert not self.stage.fatal
             self.stage.abandon()
 
-    # -- transactions -----------------------------------------------------------------------------
+    # -- transactions ------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(IDS), protocol=st.sampled_from(PROTOCOLS))
     def initialise(self, name: str, protocol: Protocol) -> None:
@@ -143,7 +143,7 @@ class Forgetting(RuleBasedStateMachine):
         state = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
         self.model[name] = (state, *producer.identity)
 
-    # -- time, compaction, checkpoints ------------------------------------------------------------
+    # -- time, compaction, checkpoints -------------------------------------------------------------
 
     @rule(rounds=st.sampled_from([0, 3]))
     def expire(self, rounds: int) -> None:
@@ -164,7 +164,7 @@ class Forgetting(RuleBasedStateMachine):
     def save(self) -> None:
         save_checkpoints(self.stage)
 
-    # -- ends -------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------
 
     @rule()
     def stop(self) -> None:
@@ -180,7 +180,7 @@ class Forgetting(RuleBasedStateMachine):
     def lose_power(self) -> None:
         self.stage = self.stage.lose_power().again()
 
-    # -- what must hold ---------------------------------------------------------------------------
+    # -- what must hold ----------------------------------------------------------------------------
 
     @invariant()
     def the_live_state_is_the_models_and_the_logs(self) -> None:

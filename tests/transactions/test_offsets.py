@@ -43,7 +43,7 @@ def shown(stage: Stage, *, stable: bool = False) -> list[int]:
     return [each.error_code or each.committed_offset for each in told]
 
 
-# -- case 78: who may commit ----------------------------------------------------------------------
+# -- case 78: who may commit -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
@@ -123,7 +123,7 @@ def test_offsets_of_a_fenced_producer(stage: Stage, version: int) -> None:
     assert shown(stage, stable=True) == [-1, -1, -1]
 
 
-# -- case 79: late offsets ------------------------------------------------------------------------
+# -- case 79: late offsets -------------------------------------------------------------------------
 
 
 def test_case_79_late_offsets_of_tv1_enter_the_next_transaction_and_those_of_tv2_are_refused(
@@ -147,7 +147,7 @@ def test_case_79_late_offsets_of_tv1_enter_the_next_transaction_and_those_of_tv2
         assert shown(stage) == [-1, 1, -1]
 
 
-# -- case 80: pending offsets ---------------------------------------------------------------------
+# -- case 80: pending offsets ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
@@ -194,7 +194,7 @@ def test_offsets_of_a_transaction_that_times_out_are_dropped(
     assert shown(stage, stable=True) == [110, -1, -1]
 
 
-# -- cases 84 and 85 ------------------------------------------------------------------------------
+# -- cases 84 and 85 -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(2, 6))

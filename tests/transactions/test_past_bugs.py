@@ -62,7 +62,7 @@ def partition_of(stage: Stage, topic: str = "t", index: int = 0) -> Partition:
     return found
 
 
-# -- hanging and stuck transactions ---------------------------------------------------------------
+# -- hanging and stuck transactions ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("turns", range(14))
@@ -174,7 +174,7 @@ def test_kafka_18660_after_the_last_epoch_the_answer_names_the_producer_id_to_go
     assert values(stage, "t") == [b"last of the old", b"first of the new"]
 
 
-# -- wrong data -----------------------------------------------------------------------------------
+# -- wrong data ------------------------------------------------------------------------------------
 
 
 def test_redpanda_10671_at_no_moment_of_an_abort_are_its_records_shown() -> None:
@@ -473,7 +473,7 @@ def test_kafka_17507_whoever_is_told_of_the_end_finds_the_offsets_settled(
             assert committed_offset(stage, "g", "t") == (offset if commit else -1)
 
 
-# -- wrong errors ---------------------------------------------------------------------------------
+# -- wrong errors ----------------------------------------------------------------------------------
 
 
 def test_kafka_18042_a_stale_epoch_is_told_without_asking_the_coordinator(

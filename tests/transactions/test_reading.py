@@ -39,7 +39,7 @@ def plain(stage: Stage, *given: bytes, index: int = 0) -> None:
     assert reply.responses[0].partition_responses[0].error_code == NONE
 
 
-# -- what an open transaction hides ---------------------------------------------------------------
+# -- what an open transaction hides ----------------------------------------------------------------
 
 
 def test_case_75_behind_an_open_transaction_nothing_is_seen(stage: Stage, new: NewProducer) -> None:
@@ -138,7 +138,7 @@ def test_a_stuck_producer_stalls_every_reader_of_its_partition_until_its_timeout
     assert values(stage, "t") == [b"behind"]
 
 
-# -- long polls -----------------------------------------------------------------------------------
+# -- long polls ------------------------------------------------------------------------------------
 
 
 class WaitingFetch:
@@ -203,7 +203,7 @@ def test_a_fetch_that_waits_is_not_woken_by_what_it_may_not_see(
     assert [record.value for record in records_in(poll.result().records)] == [b"open", b"more"]
 
 
-# -- how much is hidden ---------------------------------------------------------------------------
+# -- how much is hidden ----------------------------------------------------------------------------
 
 
 def test_case_77_two_aborted_and_two_committed(stage: Stage, new: NewProducer) -> None:

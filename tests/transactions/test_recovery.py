@@ -89,7 +89,7 @@ def lives() -> Iterator[Callable[..., Lives]]:
         assert not each.stage.problems
 
 
-# -- a restart between any two requests -----------------------------------------------------------
+# -- a restart between any two requests ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "power"])
@@ -169,7 +169,7 @@ def test_a_retried_end_is_answered_the_same_after_a_restart(
     assert again.twin().end(commit=not commit) != NONE or protocol is TV2
 
 
-# -- transaction.recovery.ongoing -----------------------------------------------------------------
+# -- transaction.recovery.ongoing ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -224,7 +224,7 @@ def test_where_the_config_says_so_an_open_transaction_is_aborted_at_the_start(
     assert values(stage, "refunds") == [b"again"]
 
 
-# -- coordinator partitions come and go in a running broker ---------------------------------------
+# -- coordinator partitions come and go in a running broker ----------------------------------------
 
 
 def move_away(stage: Stage, topic: str) -> list[int]:
@@ -387,7 +387,7 @@ def test_a_topic_that_is_deleted_inside_a_transaction_does_not_keep_it_from_its_
     assert values(stage, "refunds") == [b"v"]
 
 
-# -- expired ids ----------------------------------------------------------------------------------
+# -- expired ids -----------------------------------------------------------------------------------
 
 
 def test_ids_that_expired_while_the_broker_was_down_are_forgotten_at_its_start(

@@ -169,7 +169,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_a_new_instance_does_it
     world.assert_exactly_once()
 
 
-# -- crashes --------------------------------------------------------------------------------------
+# -- crashes ---------------------------------------------------------------------------------------
 
 REQUESTS: Final = (
     ApiKey.INIT_PRODUCER_ID,

@@ -31,7 +31,7 @@ from fencepost.examples.refunds.processor.rows import (
 )
 from tests.transactions.refunds_stage import settlement
 
-# -- what a settlement becomes --------------------------------------------------------------------
+# -- what a settlement becomes ---------------------------------------------------------------------
 
 
 def test_a_settlement_becomes_a_refund_and_an_audit_row() -> None:
@@ -66,7 +66,7 @@ def test_nothing_is_refunded_where_nothing_is_due(amount: int) -> None:
     assert read_settlement(value, "") == (None, Audit("R", "system", "nothing to refund"))
 
 
-# -- the flow, with a scripted client -----------------------------------------------------------
+# -- the flow, with a scripted client --------------------------------------------------------------
 
 
 class ScriptedKafka:

@@ -53,7 +53,7 @@ indexes = st.integers(0, PARTITIONS - 1)
 protocols = st.sampled_from(PROTOCOLS)
 
 
-# -- the model ------------------------------------------------------------------------------------
+# -- the model -------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -121,7 +121,7 @@ class BrokerModel:
         return [entry.value for entry in self.logs[index] if entry is not None]
 
 
-# -- the machine ----------------------------------------------------------------------------------
+# -- the machine -----------------------------------------------------------------------------------
 
 
 class Transactions(RuleBasedStateMachine):
@@ -155,7 +155,7 @@ class Transactions(RuleBasedStateMachine):
             assert not self.stage.fatal
             assert not self.stage.problems
 
-    # -- what producers do ------------------------------------------------------------------------
+    # -- what producers do -------------------------------------------------------------------------
 
     @rule(name=ids, protocol=protocols)
     def take_over(self, name: str, protocol: Protocol) -> None:
@@ -266,7 +266,7 @@ class Transactions(RuleBasedStateMachine):
         self.count += 1
         return b"%d" % self.count
 
-    # -- what befalls the broker ------------------------------------------------------------------
+    # -- what befalls the broker -------------------------------------------------------------------
 
     @rule()
     def wait_past_every_timeout(self) -> None:
@@ -301,7 +301,7 @@ class Transactions(RuleBasedStateMachine):
             self.model.end(name, commit=False)
             self.late.add(name)
 
-    # -- what must hold ---------------------------------------------------------------------------
+    # -- what must hold ----------------------------------------------------------------------------
 
     @invariant()
     def partitions_show_what_the_model_says(self) -> None:

@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-# -- the paused producer that wakes after its id has expired --------------------------------------
+# -- the paused producer that wakes after its id has expired ---------------------------------------
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_an_id_that_is_used_now_and_then_never_expires(
     assert len(values(forgetful, "refunds")) == 8
 
 
-# -- where a transactional id comes from ----------------------------------------------------------
+# -- where a transactional id comes from -----------------------------------------------------------
 
 
 class Shard:
@@ -176,7 +176,7 @@ def test_with_an_id_from_a_uuid_nobody_is_fenced_and_the_refund_is_made_twice(
     assert values(settled, "refunds-emitted") == [b"refund of S-1", b"refund of S-1"]
 
 
-# -- crash between the write and the offset -------------------------------------------------------
+# -- crash between the write and the offset --------------------------------------------------------
 
 
 @pytest.mark.parametrize("crashes", ["before the offset", "before the commit"])

@@ -50,7 +50,7 @@ def write_versions(stage: Stage, one: WireProducer, version: int) -> Any:
     return stage.call(ApiKey.PRODUCE, version, request).responses[0].partition_responses[0]
 
 
-# -- case 60: who may write first -----------------------------------------------------------------
+# -- case 60: who may write first ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", NEW_PRODUCE_VERSIONS)
@@ -164,7 +164,7 @@ def test_case_60_a_write_of_tv2_waits_for_the_end_of_the_last_transaction() -> N
         assert values(stage, "t", committed=False) == [b"first", b"next"]
 
 
-# -- case 25: two first writes of one id at a time ------------------------------------------------
+# -- case 25: two first writes of one id at a time -------------------------------------------------
 
 
 def test_case_25_two_first_writes_of_one_producer_that_come_together_are_both_taken() -> None:
@@ -210,7 +210,7 @@ def test_case_25_of_two_epochs_that_write_first_together_the_older_is_fenced(
             assert told == {new.epoch: NONE, old.epoch: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
-# -- cases 61 to 63: what is refused whatever the coordinator says --------------------------------
+# -- cases 61 to 63: what is refused whatever the coordinator says ---------------------------------
 
 
 @pytest.mark.parametrize("version", [3, 7, 8, 10, 11, 12])
@@ -358,7 +358,7 @@ def test_an_idempotent_producer_is_not_asked_for_a_transaction(stage: Stage) -> 
     assert values(stage, "t") == [b"v"]
 
 
-# -- cases 37 to 39: time -------------------------------------------------------------------------
+# -- cases 37 to 39: time --------------------------------------------------------------------------
 
 
 def test_case_37_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenced(

@@ -92,7 +92,7 @@ class WireProducer:
         twin._joined.update(self._joined)
         return twin
 
-    # -- requests ---------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def init(self, *, version: int | None = None, **given: int) -> int:
         """InitProducerId; a success sets producer id and epoch."""
@@ -203,7 +203,7 @@ class WireProducer:
         if reply.producer_id >= 0:
             self._take(reply.producer_id, reply.producer_epoch)
 
-    # -- what a client library does with them -----------------------------------------------------
+    # -- what a client library does with them ------------------------------------------------------
 
     def initialise(self, **given: Any) -> Self:
         """init_transactions: finds the coordinator, and retries while an older transaction ends."""
@@ -267,7 +267,7 @@ def retried(client: Client, attempt: Callable[[], int]) -> None:
         pause()
 
 
-# -- reading --------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 class Consumed(NamedTuple):

@@ -136,7 +136,7 @@ class GroupNode(StubNode):
             node.groups.load(index, partition)
         return node
 
-    # -- time -------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def call_later(  # type: ignore[override]
         self, delay_ms: float, callback: Callable[[], None]
@@ -155,7 +155,7 @@ class GroupNode(StubNode):
                 timer.callback()
         self.clock.time_ms = until_ms
 
-    # -- requests ---------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def send(self, api: ApiKey, handle: Callable[..., object], request: Any, version: int) -> Any:
         """Sends a request; returns its reply, or its `Parked` if there is none yet.

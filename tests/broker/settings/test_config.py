@@ -59,7 +59,7 @@ OWN = {"durability", "queued.max.response.bytes", "transaction.recovery.ongoing"
 # -- the tables
 
 
-def test_every_broker_setting_is_kafkas_or_says_that_it_is_ours() -> None:
+def test_every_broker_setting_is_kafkas_or_listed_as_ours() -> None:
     assert BROKER_SETTINGS.keys() - BROKER_ROWS.keys() == OWN
 
 
@@ -72,7 +72,7 @@ def test_every_broker_setting_of_kafka_is_honoured_ignored_or_refused() -> None:
     assert lost == []
 
 
-def test_no_reason_for_ignoring_is_left_over() -> None:
+def test_every_reason_for_ignoring_a_setting_is_used() -> None:
     names = [name for name in BROKER_ROWS if name not in BROKER_SETTINGS]
     idle = [
         known
@@ -93,7 +93,7 @@ def test_a_broker_setting_has_kafkas_type_default_and_update_mode(name: str) -> 
     assert setting.update.value in (row.update, Update.READ_ONLY.value)
 
 
-def test_the_settings_that_differ_from_kafka_are_these() -> None:
+def test_only_these_settings_differ_from_kafka() -> None:
     assert {s.name for s in BROKER_SETTINGS.values() if s.why_differs} - OWN == {
         "node.id",
         "listeners",
@@ -126,7 +126,7 @@ def test_every_default_passes_its_own_check() -> None:
             assert setting.parse(shown) == setting.default
 
 
-def test_every_setting_says_what_it_is() -> None:
+def test_every_setting_has_a_description() -> None:
     for setting in [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]:
         assert setting.doc.endswith(".")
 
@@ -148,7 +148,7 @@ def test_every_setting_says_what_it_is() -> None:
         ("broker.rack", " r ", "r"),
     ],
 )
-def test_a_text_is_read_as_kafka_reads_it(name: str, text: str, value: object) -> None:
+def test_values_are_parsed_as_kafka_parses_them(name: str, text: str, value: object) -> None:
     config = BrokerConfig({name: text})
     assert getattr(config, name.replace(".", "_")) == value
 
@@ -178,22 +178,22 @@ def test_a_text_is_read_as_kafka_reads_it(name: str, text: str, value: object) -
         ("min.insync.replicas", "0"),
     ],
 )
-def test_a_value_that_will_not_do_is_refused_by_name(name: str, text: str) -> None:
+def test_an_invalid_value_is_refused_with_the_name_of_its_setting(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=name):
         BrokerConfig({name: text})
 
 
-def test_an_unknown_name_is_refused_with_the_closest_one() -> None:
+def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ConfigError, match=r"num\.partition'.*num\.partitions"):
         BrokerConfig({"num.partition": "3"})
 
 
-def test_an_unknown_name_without_a_neighbour_is_refused_too() -> None:
+def test_an_unknown_name_without_a_similar_one_is_also_refused() -> None:
     with pytest.raises(ConfigError, match="xyzzy"):
         BrokerConfig({"xyzzy": "3"})
 
 
-def test_a_setting_without_meaning_here_only_warns() -> None:
+def test_a_setting_that_does_not_apply_only_warns() -> None:
     config = BrokerConfig({"num.io.threads": "8", "process.roles": "broker", "num.partitions": "2"})
     assert [warning.split()[0] for warning in config.warnings] == [
         "num.io.threads",
@@ -202,7 +202,7 @@ def test_a_setting_without_meaning_here_only_warns() -> None:
     assert config.num_partitions == 2
 
 
-def test_a_setting_that_is_only_shown_warns_when_it_is_changed() -> None:
+def test_a_setting_without_effect_warns_when_it_is_changed() -> None:
     unchanged = {"log.flush.interval.messages": str(2**63 - 1), "log.preallocate": "false"}
     assert BrokerConfig(unchanged).warnings == []
     changed = {"log.flush.interval.messages": "1", "log.preallocate": "true"}
@@ -221,13 +221,13 @@ MADE_FOR_THREE_BROKERS = {
 }
 
 
-def test_a_file_for_three_brokers_starts_one_and_says_so_once() -> None:
+def test_a_file_for_three_brokers_starts_one_broker_with_one_warning() -> None:
     config = BrokerConfig(MADE_FOR_THREE_BROKERS)
     (warning,) = config.warnings
     assert warning.startswith("one broker keeps one copy of every partition: ")
     for name, value in MADE_FOR_THREE_BROKERS.items():
         assert f"{name}={value}" in warning
-        assert config.text_of(name) == value, "it is shown as it was given"
+        assert config.text_of(name) == value, "it is described as given"
     assert BrokerConfig(dict.fromkeys(MADE_FOR_THREE_BROKERS, "1")).warnings == []
 
 
@@ -260,7 +260,7 @@ log.retention.check.interval.ms=300000
 """
 
 
-def test_the_file_that_kafka_comes_with_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_kafkas_default_settings_file_is_accepted_unchanged(tmp_path: Path) -> None:
     settings = tmp_path / "server.properties"
     settings.write_text(STOCK_KRAFT_FILE)
     config = load_config(settings_file=str(settings))
@@ -279,14 +279,15 @@ def test_the_file_that_kafka_comes_with_is_taken_as_it_is(tmp_path: Path) -> Non
         "share.coordinator.state.topic.replication.factor",
         "share.coordinator.state.topic.min.isr",
     ]
-    # It listens on every address and advertises localhost: without --allow-remote it listens there.
+    # It listens on every address and advertises localhost. Without --allow-remote the broker
+    # listens on localhost only.
     warning = config.keep_to_loopback()
     assert warning is not None
     assert "--allow-remote" in warning
     assert (config.listen_host, config.advertised(9092)) == ("localhost", ("localhost", 9092))
 
 
-def test_an_address_that_clients_on_other_machines_are_told_is_not_narrowed() -> None:
+def test_an_address_advertised_to_other_machines_is_not_restricted_to_loopback() -> None:
     config = BrokerConfig(
         {"listeners": "PLAINTEXT://:9092", "advertised.listeners": "PLAINTEXT://kafka.test:9092"}
     )
@@ -294,7 +295,7 @@ def test_an_address_that_clients_on_other_machines_are_told_is_not_narrowed() ->
     assert config.listen_host == ""
 
 
-def test_a_name_that_nobody_knows_is_a_warning_in_a_file_and_refused_elsewhere(
+def test_an_unknown_name_is_a_warning_in_a_file_and_an_error_elsewhere(
     tmp_path: Path,
 ) -> None:
     settings = tmp_path / "server.properties"
@@ -309,14 +310,14 @@ def test_a_name_that_nobody_knows_is_a_warning_in_a_file_and_refused_elsewhere(
         load_config(settings_file=str(settings), settings=["num.partition=3"])
 
 
-def test_a_promise_of_safety_is_refused_in_a_file_too(tmp_path: Path) -> None:
+def test_a_security_setting_is_also_refused_in_a_file(tmp_path: Path) -> None:
     settings = tmp_path / "server.properties"
     settings.write_text("authorizer.class.name=org.apache.kafka.Authorizer\n")
     with pytest.raises(ConfigError, match="there is no authorizer"):
         load_config(settings_file=str(settings))
 
 
-def test_of_several_listeners_one_is_chosen_on_the_command_line(tmp_path: Path) -> None:
+def test_one_of_several_listeners_is_chosen_on_the_command_line(tmp_path: Path) -> None:
     settings = tmp_path / "server.properties"
     settings.write_text(
         "listeners=INSIDE://:9092,OUTSIDE://:9093\n"
@@ -333,7 +334,7 @@ def test_of_several_listeners_one_is_chosen_on_the_command_line(tmp_path: Path) 
     assert config.advertised(5) == ("10.0.0.1", 9092)
 
 
-def test_a_setting_that_is_not_marked_as_without_effect_is_read_by_something() -> None:
+def test_every_setting_not_marked_as_without_effect_is_used() -> None:
     one_copy_always_has = {"min.insync.replicas", "transaction.state.log.min.isr"}
     has_one_effect = {
         "default.replication.factor",
@@ -358,13 +359,13 @@ def test_a_setting_that_is_not_marked_as_without_effect_is_read_by_something() -
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_a_protection_that_is_not_there_is_not_promised(name: str) -> None:
+def test_a_setting_for_a_missing_security_feature_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         review(name, "something")
     assert review(name, "") is None
 
 
-# -- who and where
+# -- identity and addresses
 
 
 def test_the_defaults_listen_on_loopback() -> None:
@@ -383,7 +384,7 @@ def test_the_defaults_listen_on_loopback() -> None:
         (" plaintext://a.b:65535 ", Listener("PLAINTEXT", "a.b", 65535)),
     ],
 )
-def test_a_listener_is_read(text: str, listener: Listener) -> None:
+def test_a_listener_is_parsed(text: str, listener: Listener) -> None:
     assert BrokerConfig({"listeners": text}).listener == listener
 
 
@@ -415,7 +416,7 @@ def test_a_listener_may_have_any_name_that_maps_to_plaintext() -> None:
     assert config.listener.name == "MINE"
 
 
-def test_the_listeners_of_kafkas_controllers_are_left_out() -> None:
+def test_listeners_of_kafka_controllers_are_ignored() -> None:
     config = BrokerConfig(
         {
             "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
@@ -426,7 +427,7 @@ def test_the_listeners_of_kafkas_controllers_are_left_out() -> None:
     assert config.listen_port == 9092
 
 
-def test_clients_are_told_the_advertised_address() -> None:
+def test_clients_get_the_advertised_address() -> None:
     config = BrokerConfig(
         {
             "listeners": "PLAINTEXT://0.0.0.0:0",
@@ -444,7 +445,7 @@ def test_the_old_name_of_the_node_id_still_works() -> None:
         BrokerConfig({"broker.id": "7", "node.id": "8"})
 
 
-def test_there_is_one_data_directory() -> None:
+def test_only_one_data_directory_is_allowed() -> None:
     assert BrokerConfig({"log.dir": "/a"}).data == "/a"
     assert BrokerConfig({"log.dir": "/a", "log.dirs": "/b"}).data == "/b"
     for several in ("/a,/b", ""):
@@ -455,7 +456,7 @@ def test_there_is_one_data_directory() -> None:
 # -- sources
 
 
-def test_dynamic_values_win_over_static_ones_and_go_again() -> None:
+def test_dynamic_values_override_static_ones_and_can_be_removed() -> None:
     config = BrokerConfig({"message.max.bytes": "1000"})
     config.replace_dynamic({"message.max.bytes": "2000"}, {})
     assert config.message_max_bytes == 2000
@@ -471,7 +472,7 @@ def test_dynamic_values_win_over_static_ones_and_go_again() -> None:
     assert config.message_max_bytes == 1000
 
 
-def test_synonyms_are_shown_from_the_asked_name_on() -> None:
+def test_synonyms_are_listed_from_the_requested_name_on() -> None:
     config = BrokerConfig({"log.retention.minutes": "5"})
     assert config.synonyms("log.retention.ms") == []
     config.replace_dynamic({}, {"log.retention.ms": "7"})
@@ -492,14 +493,14 @@ def test_synonyms_are_shown_from_the_asked_name_on() -> None:
         ({"log.retention.hours": "-1"}, -1),
     ],
 )
-def test_a_topic_takes_the_strongest_synonym_of_the_broker(
+def test_a_topic_uses_the_broker_synonym_with_the_highest_precedence(
     given: dict[str, str], retention_ms: int
 ) -> None:
     assert TopicConfig(BrokerConfig(given), {}).retention_ms == retention_ms
     assert TopicConfig(BrokerConfig(given), {"retention.ms": "9"}).retention_ms == 9
 
 
-def test_a_changed_broker_setting_reaches_topics_without_their_own() -> None:
+def test_a_changed_broker_setting_applies_to_topics_without_their_own() -> None:
     broker = BrokerConfig()
     broker.replace_dynamic({"log.cleanup.policy": "compact", "log.roll.ms": "5"}, {})
     config = topic_log_config(broker, {"segment.ms": "6"})
@@ -527,7 +528,7 @@ def test_every_setting_of_a_log_comes_from_its_topic() -> None:
     assert config.cleanup_policy == frozenset()
 
 
-def test_a_test_may_have_small_segments() -> None:
+def test_tests_may_use_small_segments() -> None:
     overrides = {"internal.segment.bytes": "100"}
     check_topic_overrides(BrokerConfig(), overrides)
     assert topic_log_config(BrokerConfig(), overrides).segment_bytes == 100
@@ -546,7 +547,7 @@ def test_a_test_may_have_small_segments() -> None:
         {"remote.storage.enable": "true"},
     ],
 )
-def test_topic_settings_that_will_not_do_are_refused(overrides: dict[str, str]) -> None:
+def test_invalid_topic_settings_are_refused(overrides: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         check_topic_overrides(BrokerConfig(), overrides)
 
@@ -554,13 +555,15 @@ def test_topic_settings_that_will_not_do_are_refused(overrides: dict[str, str]) 
 @pytest.mark.parametrize(
     ("name", "value"), [("num.partitions", "3"), ("log.retention.ms", "x"), ("nonsense", "1")]
 )
-def test_what_a_running_broker_cannot_take_is_refused(name: str, value: str) -> None:
+def test_a_setting_that_is_not_dynamic_is_refused_by_a_running_broker(
+    name: str, value: str
+) -> None:
     with pytest.raises(ConfigError, match=name):
         check_dynamic(name, value, for_cluster=False)
 
 
 @pytest.mark.parametrize(("name", "value"), [("log.retention.ms", "5"), ("num.io.threads", "8")])
-def test_what_a_running_broker_can_take_is_taken(name: str, value: str) -> None:
+def test_a_dynamic_setting_is_accepted_by_a_running_broker(name: str, value: str) -> None:
     check_dynamic(name, value, for_cluster=True)
     check_dynamic(name, None, for_cluster=False)
 
@@ -568,7 +571,7 @@ def test_what_a_running_broker_can_take_is_taken(name: str, value: str) -> None:
 # -- files and command lines
 
 
-def test_options_win_over_settings_and_those_over_the_file(tmp_path: Path) -> None:
+def test_options_override_settings_and_settings_override_the_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
         "num.partitions=2\nlog.dir=/file\nlog.roll.hours=3\nlisteners=PLAINTEXT://a:1\n"
@@ -593,7 +596,7 @@ def test_options_win_over_settings_and_those_over_the_file(tmp_path: Path) -> No
         (b"log.dir=\\u12", "four hexadecimal digits"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_by_name_and_with_the_reason(
+def test_an_unreadable_file_is_reported_with_its_name_and_the_reason(
     tmp_path: Path, content: bytes | None, reason: str
 ) -> None:
     file = tmp_path / "server.properties"
@@ -604,12 +607,12 @@ def test_a_file_that_cannot_be_read_is_told_by_name_and_with_the_reason(
 
 
 @pytest.mark.parametrize("listen", ["localhost", "localhost:x", "127.0.0.1:65536", "::1:9092"])
-def test_an_address_to_listen_on_is_refused_in_the_words_of_the_command_line(listen: str) -> None:
+def test_an_invalid_listen_address_is_refused_with_the_name_of_the_option(listen: str) -> None:
     with pytest.raises(ConfigError, match=rf"--listen is '{listen}'.* \[::1\]:9092"):
         load_config(listen=listen)
 
 
-def test_to_listen_on_every_address_clients_must_be_told_a_name() -> None:
+def test_listening_on_every_address_needs_an_advertised_name() -> None:
     with pytest.raises(ConfigError, match=r"--config advertised\.listeners=PLAINTEXT://NAME:9092"):
         load_config(listen="0.0.0.0:9092")
     settings = ["advertised.listeners=PLAINTEXT://here.example:9092"]
@@ -617,7 +620,7 @@ def test_to_listen_on_every_address_clients_must_be_told_a_name() -> None:
     assert config.advertised(9092) == ("here.example", 9092)
 
 
-def test_a_setting_without_a_value_is_told() -> None:
+def test_a_setting_without_a_value_is_refused() -> None:
     assert read_assignments(["a = b=c", "a=d"]) == {"a": "d"}
     for wrong in ("a", "=b"):
         with pytest.raises(ConfigError, match="name=value"):

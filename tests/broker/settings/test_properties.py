@@ -31,17 +31,17 @@ from fencepost.broker.settings.properties import read_properties
         ("a=b\\", {"a": "b"}),
     ],
 )
-def test_a_file_is_read_as_java_reads_it(text: str, found: dict[str, str]) -> None:
+def test_a_file_is_parsed_as_java_parses_it(text: str, found: dict[str, str]) -> None:
     assert read_properties(text) == found
 
 
-def test_a_broken_escape_is_refused() -> None:
+def test_an_invalid_escape_is_refused() -> None:
     with pytest.raises(ConfigError, match="hexadecimal"):
         read_properties("a=\\u12")
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         found = read_properties(text)
     except ConfigError:
@@ -54,7 +54,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         st.from_regex(r"[a-z.]{1,9}", fullmatch=True), st.from_regex(r"[ -~]*", fullmatch=True)
     )
 )
-def test_plain_settings_survive_being_written(settings: dict[str, str]) -> None:
+def test_plain_settings_round_trip(settings: dict[str, str]) -> None:
     lines = [
         f"{name}={value.replace(chr(92), chr(92) * 2).strip()}" for name, value in settings.items()
     ]

@@ -79,14 +79,11 @@ def alter(
     return ErrorCode(result.error_code)
 
 
-# -- ACLs
-# --------------------------------------------------------------------------------------------------
+# -- ACLs ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_client_that_asks_for_acls_learns_that_there_are_none(
-    node: StubNode, version: int
-) -> None:
+def test_acl_requests_get_security_disabled(node: StubNode, version: int) -> None:
     described = node.ask(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest(), version)
     assert described.error_code == ErrorCode.SECURITY_DISABLED
     assert "Authorizer" in described.error_message
@@ -99,7 +96,7 @@ def test_a_client_that_asks_for_acls_learns_that_there_are_none(
     assert [each.matching_acls for each in deleted] == [[], []]
 
 
-def test_a_client_may_ask_for_acls_before_it_hears_of_them() -> None:
+def test_acl_requests_are_authorized_first() -> None:
     """As in Kafka: authorization is checked first, the missing authorizer second."""
     node = StubNode(authorizer=Deny(("DESCRIBE", *CLUSTER), ("ALTER", *CLUSTER))).start()
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -110,8 +107,7 @@ def test_a_client_may_ask_for_acls_before_it_hears_of_them() -> None:
     assert node.ask(ApiKey.DELETE_ACLS, deletion).filter_results[0].error_code == refused
 
 
-# -- the quorum
-# -----------------------------------------------------------------------------------------------
+# -- the quorum ------------------------------------------------------------------------------------
 
 
 def quorum(node: StubNode, version: int = 2) -> Any:
@@ -122,7 +118,7 @@ def quorum(node: StubNode, version: int = 2) -> Any:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_one_voter_has_all_of_the_metadata(node: StubNode, version: int) -> None:
+def test_the_only_voter_has_all_of_the_metadata(node: StubNode, version: int) -> None:
     node.made("orders")
     reply = quorum(node, version)
     ((partition,),) = [topic.partitions for topic in reply.topics]
@@ -136,7 +132,7 @@ def test_the_one_voter_has_all_of_the_metadata(node: StubNode, version: int) -> 
         assert (listener.host, listener.port) == ("localhost", 9092)
 
 
-def test_the_high_watermark_of_the_quorum_waits_for_the_disk() -> None:
+def test_the_high_watermark_of_the_quorum_waits_for_durability() -> None:
     node = StubNode({"durability": "fsync"}).start()
     before = quorum(node).topics[0].partitions[0].high_watermark
     resource = AlterConfigsResource(
@@ -158,14 +154,13 @@ def test_the_high_watermark_of_the_quorum_waits_for_the_disk() -> None:
     assert partition.high_watermark == partition.current_voters[0].log_end_offset
 
 
-def test_who_may_not_describe_the_cluster_sees_no_quorum() -> None:
+def test_describing_the_quorum_needs_permission() -> None:
     node = StubNode(authorizer=Deny(("DESCRIBE", *CLUSTER))).start()
     reply = quorum(node)
     assert (reply.error_code, reply.topics) == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])
 
 
-# -- settings of groups and client metrics
-# --------------------------------------------------------------------
+# -- settings of groups and client metrics ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -175,7 +170,7 @@ def test_who_may_not_describe_the_cluster_sees_no_quorum() -> None:
         (CLIENT_METRICS, "interval.ms", "60000", "300000"),
     ],
 )
-def test_settings_are_kept_over_a_restart_and_taken_away_again(
+def test_settings_survive_a_restart_and_can_be_removed(
     node: StubNode, kind: int, key: str, value: str, default: str
 ) -> None:
     assert values(node, kind, "one")[key] == default
@@ -189,7 +184,7 @@ def test_settings_are_kept_over_a_restart_and_taken_away_again(
     assert listed(later, kind) == []
 
 
-def test_a_setting_of_a_group_without_effect_is_said_to_have_none(
+def test_a_group_setting_without_effect_is_logged_as_such(
     node: StubNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.NONE
@@ -198,7 +193,7 @@ def test_a_setting_of_a_group_without_effect_is_said_to_have_none(
     ]
 
 
-def test_settings_of_the_broker_stand_behind_those_of_a_group() -> None:
+def test_broker_settings_are_the_defaults_and_bounds_of_group_settings() -> None:
     """They have no effect, but they set the defaults and bounds of group settings."""
     node = StubNode(
         {"group.consumer.session.timeout.ms": "70000", "group.consumer.max.session.timeout.ms": "x"}
@@ -215,7 +210,7 @@ def test_settings_of_the_broker_stand_behind_those_of_a_group() -> None:
     ]
 
 
-def test_a_change_of_a_group_leaves_the_logs_of_topics_alone(node: StubNode) -> None:
+def test_a_group_setting_does_not_change_the_logs_of_topics(node: StubNode) -> None:
     node.made("orders")
     partition = node.partition("orders", 0)
     assert partition is not None
@@ -225,12 +220,12 @@ def test_a_change_of_a_group_leaves_the_logs_of_topics_alone(node: StubNode) -> 
 
 
 @pytest.mark.parametrize("pattern", ["(" * 3_900, "a{99999999999999}", "a" * 4_001, "[" * 500])
-def test_a_pattern_that_costs_too_much_is_refused(node: StubNode, pattern: str) -> None:
+def test_an_expensive_pattern_is_refused(node: StubNode, pattern: str) -> None:
     change = ("match", SET, f"client_id={pattern}")
     assert alter(node, CLIENT_METRICS, "one", change) is ErrorCode.INVALID_CONFIG
 
 
-def test_a_full_disk_keeps_the_old_settings_of_a_group(node: StubNode) -> None:
+def test_on_a_full_disk_the_old_settings_of_a_group_are_kept(node: StubNode) -> None:
     node.disk.fill()
     assert alter(node, GROUP, "g", (TIMEOUT, SET, "50000")) is ErrorCode.KAFKA_STORAGE_ERROR
     assert listed(node, GROUP) == []
@@ -244,7 +239,7 @@ def test_a_full_disk_keeps_the_old_settings_of_a_group(node: StubNode) -> None:
         (LOGGER, CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ],
 )
-def test_who_may_not_see_or_change_settings_is_told(
+def test_describing_and_altering_settings_needs_permission(
     kind: int, denied: tuple[str, str], error: ErrorCode
 ) -> None:
     guard = Deny(("DESCRIBE_CONFIGS", *denied), ("ALTER_CONFIGS", *denied))
@@ -254,8 +249,7 @@ def test_who_may_not_see_or_change_settings_is_told(
     assert alter(node, kind, "one", ("root", SET, "DEBUG")) is error
 
 
-# -- lists
-# --------------------------------------------------------------------------------------------------
+# -- lists -----------------------------------------------------------------------------------------
 
 
 def listed(node: StubNode, *types: int, version: int = 1) -> list[tuple[str, int]]:
@@ -265,7 +259,7 @@ def listed(node: StubNode, *types: int, version: int = 1) -> list[tuple[str, int
     return [(each.resource_name, each.resource_type) for each in reply.config_resources]
 
 
-def test_everything_that_has_settings_is_listed(node: StubNode) -> None:
+def test_all_resources_with_settings_are_listed(node: StubNode) -> None:
     node.made("orders")
     alter(node, GROUP, "g", (TIMEOUT, SET, "50000"))
     alter(node, CLIENT_METRICS, "m", ("interval.ms", SET, "60000"))
@@ -275,7 +269,7 @@ def test_everything_that_has_settings_is_listed(node: StubNode) -> None:
     assert listed(node, version=0) == [("m", CLIENT_METRICS)]
 
 
-def test_who_may_not_describe_the_settings_of_the_cluster_gets_no_list() -> None:
+def test_listing_resources_and_quotas_needs_permission() -> None:
     node = StubNode(authorizer=Deny(("DESCRIBE_CONFIGS", *CLUSTER))).start()
     refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     reply = node.ask(ApiKey.LIST_CONFIG_RESOURCES, ListConfigResourcesRequest())
@@ -293,14 +287,11 @@ def test_there_are_neither_quotas_nor_credentials(node: StubNode) -> None:
     assert (reply.error_code, reply.results) == (ErrorCode.NONE, [])
 
 
-# -- loggers
-# --------------------------------------------------------------------------------------------------
+# -- loggers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("levels")
-def test_a_level_that_is_set_decides_what_is_logged(
-    node: StubNode, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_level_takes_effect(node: StubNode, caplog: pytest.LogCaptureFixture) -> None:
     name = "fencepost.broker.controller.controller"
     assert name in values(node, LOGGER, "1")
     assert alter(node, LOGGER, "1", ("root", SET, "ERROR"), (name, SET, "DEBUG")) is ErrorCode.NONE
@@ -317,14 +308,14 @@ def test_a_level_that_is_set_decides_what_is_logged(
     ("level", "number"),
     [("TRACE", 5), ("DEBUG", 10), ("INFO", 20), ("WARN", 30), ("ERROR", 40), ("FATAL", 50)],
 )
-def test_kafkas_levels_are_those_of_python(node: StubNode, level: str, number: int) -> None:
+def test_kafkas_log_levels_are_mapped_to_pythons(node: StubNode, level: str, number: int) -> None:
     assert alter(node, LOGGER, "1", ("root", SET, level)) is ErrorCode.NONE
     assert logging.getLogger("fencepost").level == number
     assert values(node, LOGGER, "1")["root"] == level
 
 
 @pytest.mark.usefixtures("levels")
-def test_loggers_of_the_program_around_the_broker_are_left_alone(node: StubNode) -> None:
+def test_loggers_of_the_embedding_program_are_not_changed(node: StubNode) -> None:
     outside = logging.getLogger("an.application")
     before = logging.root.level
     assert "an.application" not in logger_names()
@@ -334,7 +325,7 @@ def test_loggers_of_the_program_around_the_broker_are_left_alone(node: StubNode)
 
 
 @pytest.mark.usefixtures("levels")
-def test_a_level_is_not_set_where_another_is_refused_or_only_looked_at(node: StubNode) -> None:
+def test_a_level_is_not_set_if_another_is_refused_or_only_validated(node: StubNode) -> None:
     before = values(node, LOGGER, "1")
     changes: list[tuple[str, int, str | None]] = [("root", SET, "FATAL"), ("nobody", SET, "INFO")]
     assert alter(node, LOGGER, "1", *changes) is ErrorCode.INVALID_CONFIG

@@ -66,7 +66,7 @@ SETTINGS = {
 SMALL = {"internal.segment.bytes": "300"}
 LONG_MS = 90_000_000
 TRIES = 100
-"""A second between two of them: longer than any disk of these tests fails."""
+"""One per second, which is longer than any disk in these tests fails."""
 IDEMPOTENT: dict[str, Any] = {"producer_id": 4_000_000, "epoch": 0}
 
 
@@ -79,8 +79,7 @@ class Clients:
         self.b = WireProducer(stage, "b", TV2)
         self.written = 0
         self.history: list[tuple[str, bytes]] = []
-        """Of topic t: what became of each value, in the order of the log: committed, aborted,
-        unsure."""
+        """The values of topic t in log order, each committed, aborted, open or unsure."""
         self.fresh: list[bytes] = []
         """Committed values that retention may not have deleted."""
         self.keys: dict[bytes, set[bytes]] = {}
@@ -121,7 +120,7 @@ class Clients:
                 outcome.error_code
             )
             self.stage.advance(1_000)
-        raise AssertionError("the disk is well again, and the write is still refused")
+        raise AssertionError("the disk works again, but the write is still refused")
 
     # -- transactions
 
@@ -158,7 +157,7 @@ class Clients:
                 return
             assert error in passing, (producer.transactional_id, ErrorCode(error))
             self.stage.advance(1_000)
-        raise AssertionError("the disk is well again, and the request is still refused")
+        raise AssertionError("the disk works again, but the request is still refused")
 
     def begin_b(self) -> None:
         """Leaves a transaction open."""
@@ -188,7 +187,7 @@ class Clients:
             ("committed" if kind == "open" else kind, value) for kind, value in self.history
         ]
         self.history.append(("committed", b"open too"))
-        self.a.initialise()  # Whatever it has open is aborted.
+        self.a.initialise()  # Aborts its open transaction.
         for producer in (self.a, self.b):
             self.transaction(producer, commit=False)
             self.transaction(producer, commit=True)
@@ -203,8 +202,8 @@ class Clients:
         unsure = {value for kind, value in self.history if kind == "unsure"}
         known = [value for value in seen if value not in unsure]
         assert known == [v for v in sure if v in set(known)], "the order has changed"
-        assert set(known) >= set(self.fresh), "an acknowledged record is gone"
-        assert self.log_start("t") >= self.start_offset, "what was deleted came back"
+        assert set(known) >= set(self.fresh), "an acknowledged record is lost"
+        assert self.log_start("t") >= self.start_offset, "deleted records came back"
         assert committed_offset(self.stage, "g", "t") == self.group_offset
         table: dict[bytes, bytes] = {}
         for record in consume(self.stage, "c", offset=self.log_start("c")).records:
@@ -223,14 +222,13 @@ class Clients:
         """Coordinator and partitions agree: no transaction is open."""
         stage.settle()
         for coordinator in stage.node.transactions.coordinators():
-            assert not coordinator.state.open, "the coordinator has something open"
+            assert not coordinator.state.open, "the coordinator has an open transaction"
         for name, partition in stage.node.partitions.by_name.items():
             assert len(partition.open_txns) == 0, name
             assert partition.last_stable_offset == partition.high_watermark, name
 
 
-# -- stories
-# ---------------------------------------------------------------------------------------------
+# -- stories ---------------------------------------------------------------------------------------
 
 
 def roll(clients: Clients) -> None:
@@ -257,7 +255,7 @@ def keep_house(clients: Clients, what: str) -> None:
         if done or clients.stage.fatal or clients.stage.problems:
             return
         clients.stage.advance(1)
-    raise AssertionError(f"{what} does not come to its end")
+    raise AssertionError(f"{what} does not finish")
 
 
 def retention(clients: Clients) -> None:
@@ -269,7 +267,7 @@ def retention(clients: Clients) -> None:
 
 
 def some_retention(clients: Clients) -> None:
-    """The oldest records are past their retention, the newest are not."""
+    """The oldest records are past their retention, but not the newest."""
     clients.fresh.clear()
     clients.stage.advance(AN_HOUR_MS * 2 / 3)
     for _ in range(4):
@@ -293,7 +291,7 @@ def delete_records(clients: Clients) -> None:
         assert error == ErrorCode.KAFKA_STORAGE_ERROR
         clients.stage.advance(1_000)
     else:
-        raise AssertionError("the disk is well again, and nothing can be deleted")
+        raise AssertionError("the disk works again, but nothing can be deleted")
     clients.start_offset = wanted
     clients.stage.settle()
     clients.write()
@@ -378,11 +376,11 @@ def started(durability: str) -> Clients:
 
 
 EVERY_CALL = bool(os.environ.get("FENCEPOST_EVERY_CALL"))
-"""If set, nothing is left out, which takes minutes; otherwise one crash per kind of disk call."""
+"""If set, every disk call is tested, which takes minutes; otherwise one call per kind."""
 
 
 def some_of(kinds: Sequence[str]) -> Sequence[int]:
-    """Call numbers: one per kind in a story, and one after the last, which never happens."""
+    """Call numbers: one per kind in a story, and one after the last, which is never reached."""
     if EVERY_CALL:
         return range(1, len(kinds) + 2)
     chosen = {len(kinds) + 1}
@@ -393,7 +391,7 @@ def some_of(kinds: Sequence[str]) -> Sequence[int]:
 
 
 def calls_of(story: Callable[[Clients], None], durability: str) -> list[str]:
-    """The kinds of the disk calls of a story, in their order."""
+    """The kinds of a story's disk calls, in order."""
     clients = started(durability)
     kinds = clients.stage.disk.kinds = []
     story(clients)
@@ -406,7 +404,7 @@ def calls_of(story: Callable[[Clients], None], durability: str) -> list[str]:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("crash", ["kill", "lose_power"])
-def test_after_a_crash_at_any_disk_call_everybody_goes_on(
+def test_clients_continue_after_a_crash_at_any_disk_call(
     story: Callable[[Clients], None], durability: str, crash: str
 ) -> None:
     for call in some_of(calls_of(story, durability)):
@@ -418,7 +416,9 @@ def test_after_a_crash_at_any_disk_call_everybody_goes_on(
             stage.advance(2_000)
         except Exception:  # noqa: BLE001 - after a crash any failure is expected.
             assert stage.disk._power_lost_at is not None
-            assert stage.disk.calls >= stage.disk._power_lost_at, "it failed while all was well"
+            assert stage.disk.calls >= stage.disk._power_lost_at, (
+                "the story failed before the crash"
+            )
         is_lossy = (durability, crash) == ("os", "lose_power")
         if crash == "kill":
             stage.kill()
@@ -447,7 +447,7 @@ def go_on_after_a_loss(clients: Clients) -> None:
     """
     stage = clients.stage
     stage.advance(1_000)
-    assert clients.b.end(commit=True) != NONE, "half a transaction was committed"
+    assert clients.b.end(commit=True) != NONE, "part of a transaction was committed"
     for producer in (clients.a, clients.b):
         producer.initialise(timeout_ms=LONG_MS)
     check_what_is_left(clients)
@@ -459,7 +459,7 @@ def go_on_after_a_loss(clients: Clients) -> None:
     for _ in range(2):
         check_what_is_left(clients)
         seen = consume(clients.stage, "t", offset=clients.log_start("t")).values
-        assert set(written) <= set(seen), "an acknowledged record is gone"
+        assert set(written) <= set(seen), "an acknowledged record is lost"
         clients.move_to(clients.stage.kill().again())
 
 
@@ -469,7 +469,7 @@ def check_what_is_left(clients: Clients) -> None:
     never = {value for kind, value in clients.history if kind in ("aborted", "open")}
     for topic in ("t", "c"):
         seen = consume(stage, topic, offset=clients.log_start(topic)).values
-        assert not never & set(seen), f"{topic} shows what was aborted"
+        assert not never & set(seen), f"{topic} shows aborted records"
         assert len(seen) == len(set(seen)), "a record was read twice"
         order = [value for _, value in clients.history if value in set(seen)]
         assert topic == "c" or [v for v in seen if v in set(order)] == order, (
@@ -511,7 +511,7 @@ def write_after_the_loss(clients: Clients) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(200 if EVERY_CALL else 12))
-def test_after_a_loss_of_power_that_takes_any_tails_everybody_goes_on(seed: int) -> None:
+def test_clients_continue_after_a_loss_of_power_that_removes_any_tails(seed: int) -> None:
     clients = started("os")
     rng = random.Random(seed)
     for _ in range(rng.randrange(1, 9)):
@@ -528,7 +528,7 @@ def test_after_a_loss_of_power_that_takes_any_tails_everybody_goes_on(seed: int)
     clients.stage.abandon()
 
 
-def test_a_start_that_dies_while_it_settles_a_loss_of_power_is_done_again() -> None:
+def test_a_crash_during_reconciliation_is_recovered_by_the_next_start() -> None:
     for call in range(1, 400, 1 if EVERY_CALL else 23):
         clients = started("os")
         transactions(clients)
@@ -543,14 +543,13 @@ def test_a_start_that_dies_while_it_settles_a_loss_of_power_is_done_again() -> N
         clients.stage.abandon()
 
 
-# -- calls that fail once
-# ----------------------------------------------------------------------------------
+# -- calls that fail once --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("failure", ["EIO", "ENOSPC", "short write"])
-def test_after_one_failed_disk_call_the_same_broker_goes_on_or_says_why_not(
+def test_after_one_failed_disk_call_the_broker_continues_or_stops_with_a_reason(
     story: Callable[[Clients], None], durability: str, failure: str
 ) -> None:
     error = errno.EIO if failure == "EIO" else errno.ENOSPC
@@ -563,7 +562,7 @@ def test_after_one_failed_disk_call_the_same_broker_goes_on_or_says_why_not(
                 story(clients)
                 stage.advance(2_000)
             except (DiedError, ClosedError):
-                assert stage.fatal, "a connection was cut although the broker lives"
+                assert stage.fatal, "a connection was closed, but the broker is running"
             stage.disk.heal()
             if stage.fatal:
                 assert "sync" in stage.fatal[0], stage.fatal

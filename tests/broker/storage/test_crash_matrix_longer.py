@@ -57,7 +57,7 @@ def suffer(clients: Clients, story: Callable[[Clients], None]) -> None:
         story(clients)
         stage.advance(2_000)
     except (DiedError, ClosedError):
-        assert stage.fatal, "a connection was cut although the broker lives"
+        assert stage.fatal, "a connection was closed, but the broker is running"
     stage.disk.heal()
     if stage.fatal:
         assert "sync" in stage.fatal[0], stage.fatal
@@ -76,7 +76,7 @@ def suffer(clients: Clients, story: Callable[[Clients], None]) -> None:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("failure", ["EIO", "ENOSPC"])
-def test_a_disk_that_fails_for_a_while_and_gets_well_loses_nothing(
+def test_a_disk_that_fails_for_a_while_loses_nothing(
     story: Callable[[Clients], None], durability: str, failure: str
 ) -> None:
     error = errno.EIO if failure == "EIO" else errno.ENOSPC
@@ -93,7 +93,7 @@ def test_a_disk_that_fails_for_a_while_and_gets_well_loses_nothing(
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("failure", KINDS)
-def test_calls_of_one_kind_that_fail_lose_nothing(
+def test_failures_of_one_kind_of_call_lose_nothing(
     story: Callable[[Clients], None], durability: str, failure: str
 ) -> None:
     error, kinds = KINDS[failure]
@@ -109,12 +109,11 @@ def test_calls_of_one_kind_that_fail_lose_nothing(
             ) from problem
 
 
-# -- starts that do not come to their end
-# --------------------------------------------------------------------
+# -- starts that do not come to their end ----------------------------------------------------------
 
 
 def calls_of_a_start(stage: Stage) -> list[str]:
-    """The kinds of calls, in their order."""
+    """The kinds of calls, in order."""
     kinds = stage.disk.kinds = []
     again = stage.again()
     again.advance(2_000)
@@ -124,7 +123,7 @@ def calls_of_a_start(stage: Stage) -> list[str]:
 
 
 def crashed(durability: str, crash: str, call: int) -> Clients:
-    """Clients whose broker died in the middle of a transaction and is not started again yet."""
+    """Clients whose broker died in the middle of a transaction and has not been restarted."""
     clients = started(durability)
     clients.stage.disk.lose_power_at(call)
     try:
@@ -140,7 +139,7 @@ def crashed(durability: str, crash: str, call: int) -> Clients:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("first", ["kill", "lose_power"])
 @pytest.mark.parametrize("second", ["kill", "lose_power"])
-def test_a_start_after_a_crash_that_crashes_too_is_done_again(
+def test_a_crash_during_recovery_is_recovered_by_the_next_start(
     durability: str, first: str, second: str
 ) -> None:
     calls = calls_of_a_start(crashed(durability, first, 60).stage)
@@ -167,7 +166,7 @@ def test_a_start_after_a_crash_that_crashes_too_is_done_again(
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("failure", ["EIO", "EMFILE", "ENOSPC", "EROFS"])
-def test_a_start_on_a_disk_that_fails_once_serves_everything_or_is_refused_and_done_again(
+def test_a_start_with_one_failing_disk_call_succeeds_or_can_be_repeated(
     durability: str, failure: str
 ) -> None:
     calls = calls_of_a_start(crashed(durability, "kill", 60).stage)

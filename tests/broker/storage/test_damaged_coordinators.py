@@ -83,7 +83,7 @@ def places(data: bytes) -> list[int]:
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_flipped_bit_anywhere_in_the_transaction_log_never_lets_a_zombie_in(
+def test_a_flipped_bit_anywhere_in_the_transaction_log_never_lets_a_zombie_write(
     ending: str, durability: str
 ) -> None:
     stage, zombie = fenced(durability=durability)
@@ -118,7 +118,7 @@ def restore(stage: Stage, folder: str, files: dict[str, bytes | None]) -> None:
 
 
 def write_checkpoint(stage: Stage) -> None:
-    """As the keeper does every few thousand records."""
+    """As `CheckpointKeeper` does every few thousand records."""
     (coordinator,) = stage.node.transactions.coordinators()
     coordinator.checkpoint._save()
     stage.settle()
@@ -126,7 +126,7 @@ def write_checkpoint(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_damage_below_a_checkpoint_costs_nothing(ending: str) -> None:
+def test_damage_below_a_checkpoint_has_no_effect(ending: str) -> None:
     stage, zombie = fenced(settings=SMALL)
     write_checkpoint(stage)
     getattr(stage, ending)()
@@ -141,7 +141,7 @@ def test_damage_below_a_checkpoint_costs_nothing(ending: str) -> None:
         getattr(again, ending)()
 
 
-def test_damage_behind_a_checkpoint_refuses_the_ids_until_the_bytes_are_back(
+def test_damage_after_a_checkpoint_makes_the_ids_unavailable_until_it_is_undone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stage, zombie = fenced()
@@ -151,7 +151,7 @@ def test_damage_behind_a_checkpoint_refuses_the_ids_until_the_bytes_are_back(
     WireProducer(stage, "a", TV1).initialise()
     stage.stop()
     flip(stage, path, size + 70)
-    for _ in range(3):  # What a start does must not make the next one forget.
+    for _ in range(3):  # A start must not make the next one accept the damage.
         with caplog.at_level(logging.ERROR):
             stage = stage.again()
             stage.settle()
@@ -171,7 +171,7 @@ def test_damage_behind_a_checkpoint_refuses_the_ids_until_the_bytes_are_back(
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 @pytest.mark.parametrize("missing", ["first", "middle", "cut", "end", "all"])
-def test_files_that_are_missing_or_short_refuse_the_ids_at_every_start(
+def test_missing_or_truncated_files_make_the_ids_unavailable_at_every_start(
     missing: str, ending: str
 ) -> None:
     stage, zombie = fenced(settings=SMALL)
@@ -205,7 +205,7 @@ def test_files_that_are_missing_or_short_refuse_the_ids_at_every_start(
 
 
 @pytest.mark.parametrize("protocol", [TV1, TV2])
-def test_a_commit_that_damage_hides_is_finished_when_the_bytes_are_back(protocol: Any) -> None:
+def test_a_commit_hidden_by_damage_is_completed_once_the_bytes_are_restored(protocol: Any) -> None:
     stage = Stage(settings=ONE).start()
     create_topic(stage, "t")
     producer = WireProducer(stage, "a", protocol).initialise()
@@ -259,7 +259,7 @@ def offset_of_group(stage: Stage) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_a_flipped_bit_anywhere_in_the_offsets_log_never_takes_an_offset_back(ending: str) -> None:
+def test_a_flipped_bit_anywhere_in_the_offsets_log_never_moves_an_offset_back(ending: str) -> None:
     stage = committed(durability="os")
     getattr(stage, ending)()
     path = segments(stage, OFFSETS)[0]
@@ -301,7 +301,7 @@ def test_a_transaction_with_offsets_of_a_damaged_partition_waits_for_it() -> Non
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("topic", [TRANSACTIONS, OFFSETS])
-def test_a_disk_that_cannot_be_read_for_a_while_delays_the_coordinator_and_loses_nothing(
+def test_failing_reads_delay_the_load_of_a_coordinator_and_lose_nothing(
     topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencepost.log.log import Log
@@ -329,7 +329,7 @@ def test_a_disk_that_cannot_be_read_for_a_while_delays_the_coordinator_and_loses
 
 
 @pytest.mark.parametrize("folder", [TRANSACTIONS, OFFSETS])
-def test_after_a_loss_of_power_in_os_mode_a_damaged_coordinator_refuses_the_start(
+def test_after_a_loss_of_power_in_os_mode_a_damaged_coordinator_log_prevents_the_start(
     folder: str,
 ) -> None:
     stage = committed(settings=SMALL, durability="os")
@@ -352,8 +352,7 @@ def test_after_a_loss_of_power_in_os_mode_a_damaged_coordinator_refuses_the_star
     again.stop()
 
 
-# -- accepting the loss
-# -----------------------------------------------------------------------------------
+# -- accepting the loss ----------------------------------------------------------------------------
 
 
 def repair(stage: Stage, name: TopicPartition) -> list[Repaired]:
@@ -363,7 +362,7 @@ def repair(stage: Stage, name: TopicPartition) -> list[Repaired]:
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 @pytest.mark.parametrize("protocol", [TV1, TV2])
-def test_a_repair_fences_everybody_whose_records_may_be_lost(
+def test_a_repair_fences_all_producers_whose_records_may_be_lost(
     protocol: Any, ending: str, durability: str
 ) -> None:
     stage, zombie = fenced(protocol, durability=durability)
@@ -395,7 +394,7 @@ def test_a_repair_fences_everybody_whose_records_may_be_lost(
     fresh.send("t", b"fresh")
     fresh.commit()
     assert consume(again, "t").values == [b"owner", b"fresh"]
-    # Once is enough: the second start finds a normal log.
+    # The second start finds a normal log.
     again = getattr(again, ending)() or again
     again = again.again()
     again.settle()
@@ -413,7 +412,7 @@ def damage_in(stage: Stage) -> list[str]:
 
 
 @pytest.mark.parametrize("place", [0, 3, 7, 8, 11, 16])
-def test_a_batch_whose_place_alone_is_damaged_is_put_right(place: int) -> None:
+def test_a_batch_with_only_a_damaged_offset_or_length_is_restored(place: int) -> None:
     stage, _ = fenced()
     stage.stop()
     path = segments(stage, TRANSACTIONS)[0]
@@ -453,7 +452,7 @@ def test_a_repair_fills_the_offsets_of_missing_files(missing: str) -> None:
     again.stop()
 
 
-def test_a_repair_below_a_checkpoint_fences_nobody() -> None:
+def test_a_repair_below_a_checkpoint_fences_no_producer() -> None:
     stage, _ = fenced()
     owner = WireProducer(stage, "a", TV2).initialise()
     owner.send("t", b"first")
@@ -469,7 +468,7 @@ def test_a_repair_below_a_checkpoint_fences_nobody() -> None:
     again.stop()
 
 
-def test_groups_go_on_from_what_can_be_read_after_a_repair() -> None:
+def test_groups_continue_from_the_last_readable_offsets_after_a_repair() -> None:
     stage = committed()
     stage.stop()
     path = segments(stage, OFFSETS)[0]
@@ -486,7 +485,7 @@ def test_groups_go_on_from_what_can_be_read_after_a_repair() -> None:
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_offsets_whose_marker_is_lost_hold_nobody_up_after_a_repair(
+def test_offsets_whose_marker_is_lost_are_not_unstable_after_a_repair(
     ending: str, durability: str
 ) -> None:
     stage = committed(durability=durability)
@@ -502,7 +501,7 @@ def test_offsets_whose_marker_is_lost_hold_nobody_up_after_a_repair(
         reply = stage.call(ApiKey.OFFSET_FETCH, 8, offset_fetch_request("g", "t", 0, stable=True))
         told = reply.groups[0].topics[0].partitions[0]
         assert told.error_code == NONE  # Not UNSTABLE_OFFSET_COMMIT.
-        assert told.committed_offset in (4, 5)  # 5 where the commit is certain.
+        assert told.committed_offset in (4, 5)  # 5 if the commit is certain.
         offsets = stage.node.partition(CONSUMER_OFFSETS_TOPIC, 0)
         assert offsets is not None
         assert offsets.last_stable_offset == offsets.log_end_offset
@@ -510,7 +509,7 @@ def test_offsets_whose_marker_is_lost_hold_nobody_up_after_a_repair(
 
 
 @pytest.mark.parametrize("crash", range(1, 12))
-def test_a_repair_that_dies_is_repeated(crash: int) -> None:
+def test_an_interrupted_repair_can_be_repeated(crash: int) -> None:
     stage, zombie = fenced()
     stage.stop()
     path = segments(stage, TRANSACTIONS)[0]
@@ -519,7 +518,7 @@ def test_a_repair_that_dies_is_repeated(crash: int) -> None:
     with contextlib.suppress(PowerLost):
         repair(stage, TRANSACTION_LOG)
     stage.disk.crash()
-    again = stage.again()  # Either not served, or repaired.
+    again = stage.again()  # Either unavailable or repaired.
     again.settle()
     zombie.client = again
     assert zombie.add_one("t") in (UNAVAILABLE, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -533,7 +532,7 @@ def test_a_repair_that_dies_is_repeated(crash: int) -> None:
 
 
 @pytest.mark.parametrize("crash", range(1, 30, 2))
-def test_a_start_that_dies_after_a_repair_is_repeated(crash: int) -> None:
+def test_an_interrupted_start_after_a_repair_can_be_repeated(crash: int) -> None:
     stage, zombie = fenced(durability="fsync")
     stage.stop()
     flip(stage, segments(stage, TRANSACTIONS)[0], 100)
@@ -550,7 +549,7 @@ def test_a_start_that_dies_after_a_repair_is_repeated(crash: int) -> None:
     again.stop()
 
 
-def test_the_metadata_log_and_strangers_are_not_repaired() -> None:
+def test_the_metadata_log_and_unknown_partitions_are_not_repaired() -> None:
     stage = Stage().start()
     stage.stop()
     for name in ("__cluster_metadata", "nobody"):

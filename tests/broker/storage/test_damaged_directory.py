@@ -54,7 +54,7 @@ def content(stage: Stage, folder: str = FOLDER) -> dict[str, bytes | None]:
 
 
 def read_around(stage: Stage, topic: str, end: int) -> tuple[list[bytes | None], list[int]]:
-    """Values that a reader gets who skips unreadable offsets, and the offsets that were refused."""
+    """The values that a reader gets if it skips unreadable offsets, and those offsets."""
     values: list[bytes | None] = []
     refused = []
     offset = 0
@@ -72,7 +72,7 @@ def read_around(stage: Stage, topic: str, end: int) -> tuple[list[bytes | None],
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("ending", ["kill", "lose_power"])
-def test_a_flipped_bit_in_an_old_segment_costs_one_batch(durability: str, ending: str) -> None:
+def test_a_flipped_bit_in_an_old_segment_loses_one_batch(durability: str, ending: str) -> None:
     stage = written(durability)
     stage.advance(5_000)
     if (durability, ending) == ("os", "lose_power"):
@@ -91,7 +91,7 @@ def test_a_flipped_bit_in_an_old_segment_costs_one_batch(durability: str, ending
 
 
 @pytest.mark.parametrize("segment", [0, 3, -1])
-def test_a_flipped_bit_that_was_never_flushed_costs_one_batch_after_a_kill(segment: int) -> None:
+def test_a_flipped_bit_above_the_recovery_point_loses_one_batch_after_a_kill(segment: int) -> None:
     stage = written("os")
     partition = stage.node.partition("t", 0)
     assert partition is not None
@@ -109,7 +109,7 @@ def test_a_flipped_bit_that_was_never_flushed_costs_one_batch_after_a_kill(segme
         flip(again, path, position)
 
 
-def test_recovery_points_follow_the_flushed_segments_while_nobody_syncs() -> None:
+def test_recovery_points_follow_the_segments_flushed_in_the_background() -> None:
     stage = written("os")
     stage.advance(2_000)
     partition = stage.node.partition("t", 0)
@@ -128,7 +128,7 @@ def test_recovery_points_follow_the_flushed_segments_while_nobody_syncs() -> Non
     again.stop()
 
 
-def test_a_flush_that_the_disk_does_not_confirm_ends_the_process() -> None:
+def test_a_failed_flush_stops_the_broker() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "t", settings=SMALL_SEGMENTS)
     stage.advance(5_000)
@@ -146,7 +146,7 @@ def test_a_flush_that_the_disk_does_not_confirm_ends_the_process() -> None:
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_any_damage_in_the_metadata_log_refuses_the_start_and_changes_nothing(
+def test_any_damage_in_the_metadata_log_prevents_the_start_and_changes_nothing(
     durability: str, ending: str
 ) -> None:
     stage = Stage(durability=durability).start()
@@ -169,7 +169,7 @@ def test_any_damage_in_the_metadata_log_refuses_the_start_and_changes_nothing(
     again.stop()
 
 
-def test_a_torn_tail_of_the_metadata_log_is_cut_and_the_broker_starts() -> None:
+def test_a_torn_tail_of_the_metadata_log_is_truncated_and_the_broker_starts() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "a")
     stage.kill()
@@ -182,7 +182,7 @@ def test_a_torn_tail_of_the_metadata_log_is_cut_and_the_broker_starts() -> None:
         whole = stage.disk.read_file(METADATA)
 
 
-def test_a_metadata_log_that_is_shorter_than_it_was_refuses_the_start() -> None:
+def test_a_metadata_log_below_its_recovery_point_prevents_the_start() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "a")
     stage.advance(5_000)
@@ -205,7 +205,7 @@ def test_a_topic_of_the_same_name_does_not_inherit_the_offsets_of_a_deleted_one(
     partition = stage.node.partition("t", 0)
     assert partition is not None
     partition.delete_before(60)
-    stage.advance(120_000)  # Checkpoints tell of the old topic now.
+    stage.advance(120_000)  # Now the checkpoints have the old topic.
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")])
     stage.call(ApiKey.DELETE_TOPICS, 6, request)
     create_topic(stage, "t", settings=SMALL_SEGMENTS)

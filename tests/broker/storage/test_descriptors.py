@@ -35,7 +35,7 @@ PARTITIONS: Final = 400
 
 
 def limited(limit: int) -> Sequence[str]:
-    """Runs Python in a process with that many descriptors and no more."""
+    """Runs Python in a process that is limited to that many descriptors."""
     return ("sh", "-c", f'ulimit -n {limit} && exec "$0" "$@"', sys.executable)
 
 
@@ -58,11 +58,10 @@ def offline_partitions(client: RawClient | Stage) -> int:
     return sum(bool(each.error_code) for topic in topics for each in topic.partitions)
 
 
-# -- a real process
-# ---------------------------------------------------------------------------------------
+# -- a real process --------------------------------------------------------------------------------
 
 
-def test_more_partitions_than_descriptors_are_written_read_kept_and_deleted(tmp_path: Path) -> None:
+def test_more_partitions_than_descriptors_can_be_written_read_and_deleted(tmp_path: Path) -> None:
     with start(tmp_path) as broker, RawClient(broker.bootstrap_servers) as client:
         create_topic(client, "many", PARTITIONS)
         for index in range(PARTITIONS):
@@ -93,7 +92,7 @@ def test_connections_beyond_the_limit_are_refused_and_the_others_are_served(tmp_
         for member in crowd:
             member.settimeout(30)
             member.connect((host, int(port)))
-        # The refused connection, the newest one, is closed at once.
+        # The newest connection is refused and closed immediately.
         with contextlib.suppress(ConnectionResetError):
             assert crowd[-1].recv(1) == b""
         for index in range(80):
@@ -106,15 +105,12 @@ def test_connections_beyond_the_limit_are_refused_and_the_others_are_served(tmp_
             assert read_topic(late, "served", 7) == [b"x"]
 
 
-# -- every open fails once
-# --------------------------------------------------------------------------------
+# -- every open fails once -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_no_call_of_a_topics_life_fails_for_want_of_one_descriptor(
-    durability: str, error: int
-) -> None:
+def test_no_operation_on_a_topic_fails_because_one_open_fails(durability: str, error: int) -> None:
     """The first failing open closes other files; otherwise a retry of the client succeeds."""
 
     def live(stage: Stage) -> None:
@@ -137,7 +133,7 @@ def test_no_call_of_a_topics_life_fails_for_want_of_one_descriptor(
         first = stage.disk.opens
         work(stage)
         opens = stage.disk.opens - first
-    assert opens > 0, "a loop over nothing would show nothing"
+    assert opens > 0, "the work opened no file"
     for number in range(1, opens + 1):
         with Stage(durability=durability) as stage:
             live(stage)
@@ -146,8 +142,7 @@ def test_no_call_of_a_topics_life_fails_for_want_of_one_descriptor(
             assert read_topic(stage, "t", 2) == [b"v"]
 
 
-# -- shares
-# -----------------------------------------------------------------------------------------------
+# -- shares ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [64, 128, 256, 1024, 4096, 20_000, UNLIMITED, -1])
@@ -159,7 +154,7 @@ def test_all_shares_together_fit_into_the_limit(limit: int, max_connections: int
     assert shares.connections <= max_connections
 
 
-def test_a_usual_limit_leaves_room_for_many_logs_and_many_connections() -> None:
+def test_a_typical_limit_leaves_room_for_many_logs_and_connections() -> None:
     shares = share_out(4096, 10_000)
     assert shares.growing > 1_500
     assert shares.connections > 1_500

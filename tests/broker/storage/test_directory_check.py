@@ -51,7 +51,7 @@ def content(stage: Stage, folder: str = FOLDER) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_a_directory_in_which_nothing_was_changed_is_sound_and_stays_as_it_is(ending: str) -> None:
+def test_an_unchanged_directory_is_sound_and_is_not_modified(ending: str) -> None:
     stage = worked()
     getattr(stage, ending)()
     before = content(stage)
@@ -59,7 +59,7 @@ def test_a_directory_in_which_nothing_was_changed_is_sound_and_stays_as_it_is(en
     assert content(stage) == before
 
 
-def test_every_kind_of_file_that_rots_is_named() -> None:
+def test_damage_in_every_kind_of_file_is_reported_with_its_name() -> None:
     stage = worked()
     stage.stop()
     files = content(stage)
@@ -77,7 +77,7 @@ def test_every_kind_of_file_that_rots_is_named() -> None:
     assert found(stage) == []
 
 
-def test_a_torn_tail_is_a_note_and_no_damage() -> None:
+def test_a_torn_tail_is_a_note_and_not_damage() -> None:
     stage = worked()
     stage.kill()
     path = next(
@@ -89,7 +89,7 @@ def test_a_torn_tail_is_a_note_and_no_damage() -> None:
     assert "torn tail of 4 bytes" in note.problem
 
 
-def test_the_command_tells_people_and_programs_and_refuses_a_directory_in_use(
+def test_the_command_has_text_and_json_output_and_refuses_a_directory_in_use(
     tmp_path: Path,
 ) -> None:
     stage = worked()

@@ -71,7 +71,7 @@ class Stubborn:
                 self.stage.advance(10_000)
             except (ClosedError, DiedError):
                 self._start_again()
-        raise AssertionError("it was never done")
+        raise AssertionError("the request never succeeded")
 
     def run(self) -> None:
         self.create("first", 2)
@@ -121,20 +121,20 @@ class Stubborn:
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_one_failure_of_the_disk_loses_nothing(durability: str, error: int) -> None:
+def test_one_disk_failure_loses_nothing(durability: str, error: int) -> None:
     for call in calls_of(lambda stage: Stubborn(stage).run(), durability)[::3]:
         stage = Stage(durability=durability)
         stage.disk.fail_call(call, error)
         client = Stubborn(stage)
         client.start()
         client.run()
-        client.stage.kill()  # With the process the failure goes, if nothing has come to it.
+        client.stage.kill()  # Also clears a failure that no call has reached.
         client.stage = client.stage.again()
         client.check()
         client.stage.stop()
 
 
-def test_a_batch_that_cannot_be_read_is_a_storage_error_and_not_the_end() -> None:
+def test_a_batch_that_cannot_be_read_is_a_storage_error_and_is_read_later() -> None:
     with Stage(durability="os") as stage:
         client = Stubborn(stage)
         client.create("t", 1)
@@ -156,7 +156,7 @@ def aborted_and_committed(stage: Stage) -> WireProducer:
 
 @pytest.mark.parametrize("kinds", [("read", "view"), ("open", "read_file"), ()])
 @pytest.mark.parametrize("error", [errno.EIO, errno.EACCES])
-def test_a_read_that_fails_anywhere_is_told_as_such_and_works_the_next_time(
+def test_a_failed_read_gets_a_storage_error_and_succeeds_the_next_time(
     kinds: tuple[str, ...], error: int
 ) -> None:
     """Nothing is cached after a start, so indexes and aborted transactions are read too."""
@@ -204,7 +204,7 @@ def offset_by_time(stage: Stage) -> tuple[int, list[bytes]]:
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_what_is_aborted_while_the_index_of_aborted_transactions_cannot_be_read_is_not_shown(
+def test_records_aborted_while_the_transaction_index_cannot_be_read_stay_hidden(
     durability: str,
 ) -> None:
     stage = Stage(durability=durability).start()
@@ -230,7 +230,7 @@ def test_what_is_aborted_while_the_index_of_aborted_transactions_cannot_be_read_
     stage.stop()
 
 
-def test_a_broker_in_os_mode_survives_a_write_that_fails() -> None:
+def test_a_broker_in_os_mode_survives_a_failed_write() -> None:
     with Stage(durability="os") as stage:
         client = Stubborn(stage)
         client.create("t", 1)

@@ -41,7 +41,7 @@ def numbered(number: int) -> Any:
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("ending", ["none", "stop", "kill", "lose_power"])
-def test_a_batch_for_which_there_is_no_room_is_refused_and_taken_later(
+def test_a_batch_that_does_not_fit_is_refused_and_accepted_later(
     durability: str, ending: str
 ) -> None:
     size = len(numbered(0))
@@ -93,7 +93,7 @@ def test_other_partitions_and_readers_are_served_while_one_batch_does_not_fit() 
         assert fetch(stage, "full", index=0).high_watermark == 0
 
 
-def test_a_segment_that_cannot_be_sealed_is_written_on_when_there_is_room() -> None:
+def test_a_segment_that_cannot_be_sealed_is_continued_when_there_is_space() -> None:
     settings = {"internal.segment.bytes": "300"}
     for free_bytes in (0, 5, 20, 80, 150):
         with Stage(durability="os") as stage:
@@ -118,8 +118,7 @@ def test_a_segment_that_cannot_be_sealed_is_written_on_when_there_is_room() -> N
             again.stop()
 
 
-# -- metadata
-# --------------------------------------------------------------------------------------------
+# -- metadata --------------------------------------------------------------------------------------
 
 
 def topic_names(stage: Stage) -> set[str | None]:
@@ -128,7 +127,7 @@ def topic_names(stage: Stage) -> set[str | None]:
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_topic_for_which_there_is_no_room_is_not_created(durability: str) -> None:
+def test_a_topic_that_does_not_fit_is_not_created(durability: str) -> None:
     for free_bytes in range(0, 200, 20):
         with Stage(durability=durability) as stage:
             create_topic(stage, "there")
@@ -140,7 +139,7 @@ def test_a_topic_for_which_there_is_no_room_is_not_created(durability: str) -> N
             stage.disk.empty()
             if not was_made:
                 create_topic(stage, "not-yet")
-            stage.advance(60_000)  # A partition that could not be opened is tried again.
+            stage.advance(60_000)  # A partition that could not be opened is retried.
             assert produce(stage, "not-yet", batch_of(b"value")).base_offset == 0
             again = stage.kill().again()
             assert topic_names(again) == {"there", "not-yet"}
@@ -148,7 +147,7 @@ def test_a_topic_for_which_there_is_no_room_is_not_created(durability: str) -> N
             again.stop()
 
 
-def test_nothing_is_deleted_or_altered_that_cannot_be_written_down() -> None:
+def test_deletions_and_changes_that_cannot_be_written_have_no_effect() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "kept")
         produce(stage, "kept", batch_of(b"value"))
@@ -174,7 +173,7 @@ def test_nothing_is_deleted_or_altered_that_cannot_be_written_down() -> None:
         again.stop()
 
 
-def test_a_broker_does_not_start_on_a_disk_without_room() -> None:
+def test_a_broker_does_not_start_on_a_full_disk() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "kept")
     produce(stage, "kept", batch_of(b"value"))
@@ -188,12 +187,11 @@ def test_a_broker_does_not_start_on_a_disk_without_room() -> None:
     again.stop()
 
 
-# -- coordinators
-# ----------------------------------------------------------------------------------------
+# -- coordinators ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_an_offset_for_which_there_is_no_room_is_not_committed(durability: str) -> None:
+def test_an_offset_that_does_not_fit_is_not_committed(durability: str) -> None:
     for free_bytes in range(0, 100, 20):
         with Stage(durability=durability) as stage:
             create_topic(stage, "first")
@@ -211,7 +209,7 @@ def test_an_offset_for_which_there_is_no_room_is_not_committed(durability: str) 
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_transactional_id_for_which_there_is_no_room_gets_no_producer(durability: str) -> None:
+def test_a_transactional_id_that_does_not_fit_gets_no_producer_id(durability: str) -> None:
     request = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
     for free_bytes in range(0, 100, 20):
         with Stage(durability=durability) as stage:
@@ -231,7 +229,7 @@ def test_a_transactional_id_for_which_there_is_no_room_gets_no_producer(durabili
             stage.kill()
 
 
-def test_an_internal_topic_that_cannot_be_made_is_made_later() -> None:
+def test_an_internal_topic_that_cannot_be_created_is_created_later() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "first")
         stage.disk.fill()

@@ -1,4 +1,4 @@
-"""The data directory: owners of folders, and the state that a stop leaves."""
+"""The data directory: owners of folders, and the state that a stop leaves behind."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def test_a_folder_of_another_topic_is_set_aside_and_kept(layout: Layout) -> None
     assert layout._disk.exists(f"{folder}.{topic_id_text(FIRST_ID)}-stray/content")
 
 
-def test_a_folder_that_no_topic_claims_is_set_aside_every_time_that_it_comes_back(
+def test_an_unclaimed_folder_is_set_aside_every_time_it_reappears(
     layout: Layout,
 ) -> None:
-    """A deletion that a loss of power undoes may be undone again after the next deletion."""
+    """A loss of power may undo a deletion, and undo it again after the next one."""
     for number in range(3):
         folder = layout.claim(ORDERS, FIRST_ID)
         layout._disk.write_file(f"{folder}/content", b"%d" % number, sync=False)
@@ -51,7 +51,7 @@ def test_a_folder_that_no_topic_claims_is_set_aside_every_time_that_it_comes_bac
     assert str(ORDERS) not in names(layout)
 
 
-def test_folders_of_topics_and_of_strangers_are_left_alone(layout: Layout) -> None:
+def test_folders_of_known_topics_and_foreign_folders_are_not_moved(layout: Layout) -> None:
     layout.claim(ORDERS, FIRST_ID)
     layout._disk.make_dir(f"{FOLDER}/lost+found")
     before = names(layout)
@@ -60,7 +60,7 @@ def test_folders_of_topics_and_of_strangers_are_left_alone(layout: Layout) -> No
     assert names(layout) == before
 
 
-def test_the_rest_of_a_deletion_that_was_interrupted_is_removed_by_the_next_start() -> None:
+def test_the_remains_of_an_interrupted_deletion_are_removed_by_the_next_start() -> None:
     stage = Stage(durability="os").start()
     stage.stop()
     for name in ("orders-0-delete", "orders-0.7-delete"):
@@ -72,7 +72,9 @@ def test_the_rest_of_a_deletion_that_was_interrupted_is_removed_by_the_next_star
     again.stop()
 
 
-def test_a_folder_is_deleted_though_others_of_its_name_are_not_removed_yet(layout: Layout) -> None:
+def test_a_folder_can_be_deleted_while_earlier_ones_of_its_name_are_being_removed(
+    layout: Layout,
+) -> None:
     doomed: set[str] = set()
     for _ in range(3):
         layout.claim(ORDERS, FIRST_ID)
@@ -82,7 +84,7 @@ def test_a_folder_is_deleted_though_others_of_its_name_are_not_removed_yet(layou
     assert layout.delete(ORDERS) == [], "there is nothing left to delete"
 
 
-def test_the_mark_of_a_clean_stop_counts_once(layout: Layout) -> None:
+def test_a_clean_shutdown_marker_is_used_once(layout: Layout) -> None:
     layout.claim(ORDERS, FIRST_ID)
     layout._disk.write_file(f"{FOLDER}/meta.properties", b"", sync=True)
     layout.mark_clean()
@@ -94,7 +96,7 @@ def test_the_mark_of_a_clean_stop_counts_once(layout: Layout) -> None:
         assert not layout._disk.exists(f"{FOLDER}/{CLEAN_SHUTDOWN}")
 
 
-def test_a_loss_of_power_does_not_bring_the_mark_of_a_clean_stop_back() -> None:
+def test_a_loss_of_power_does_not_restore_the_clean_shutdown_marker() -> None:
     """Otherwise the next start would trust logs that this process has written to."""
     disk = UnsyncedDisk()
     disk.make_dir(FOLDER)
@@ -110,7 +112,7 @@ def test_a_loss_of_power_does_not_bring_the_mark_of_a_clean_stop_back() -> None:
     assert not after.clean
 
 
-def test_a_directory_that_was_only_looked_at_stays_as_it_was(layout: Layout) -> None:
+def test_reading_a_directory_does_not_change_it(layout: Layout) -> None:
     layout._disk.write_file(f"{FOLDER}/meta.properties", b"", sync=True)
     layout.mark_clean()
     before = names(layout)
@@ -119,7 +121,7 @@ def test_a_directory_that_was_only_looked_at_stays_as_it_was(layout: Layout) -> 
 
 
 @pytest.mark.parametrize("name", [RECOVERY_POINTS, LOG_STARTS])
-def test_a_checkpoint_that_cannot_be_read_costs_time_and_nothing_else(name: str) -> None:
+def test_an_unreadable_checkpoint_only_makes_the_start_slower(name: str) -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "kept")
     produce(stage, "kept", batch_of(b"value"))
@@ -131,12 +133,12 @@ def test_a_checkpoint_that_cannot_be_read_costs_time_and_nothing_else(name: str)
     again.stop()
 
 
-def test_a_directory_whose_metadata_log_is_gone_is_refused_and_left_as_it_is() -> None:
+def test_a_directory_without_its_metadata_log_is_refused_and_not_changed() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "name")
     produce(stage, "name", batch_of(b"of another life"))
     stage.stop()
-    # The metadata log is lost completely, with its recovery point; the folder of the topic is not.
+    # The metadata log is lost with its recovery point; the folder of the topic is not.
     stage.disk.remove_tree(f"{FOLDER}/__cluster_metadata-0")
     stage.disk.remove(f"{FOLDER}/{RECOVERY_POINTS}")
     before = stage.disk.list_dir(FOLDER)
@@ -146,7 +148,7 @@ def test_a_directory_whose_metadata_log_is_gone_is_refused_and_left_as_it_is() -
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 100])
-def test_metadata_that_were_on_the_disk_and_are_spoiled_stop_the_start_and_no_topic_is_set_aside(
+def test_a_damaged_metadata_log_prevents_the_start_and_no_topic_is_set_aside(
     kept_bytes: int,
 ) -> None:
     stage = Stage(durability="os").start()
@@ -156,7 +158,7 @@ def test_metadata_that_were_on_the_disk_and_are_spoiled_stop_the_start_and_no_to
     spoiled = stage.disk.read_file(path)[:kept_bytes] + b"not a batch of anybody" * 9
     stage.disk.write_file(path, spoiled, sync=True)
     before = stage.disk.list_dir(FOLDER)
-    for _ in range(2):  # A second attempt does not wear the refusal down.
+    for _ in range(2):  # The second attempt is refused as well.
         with pytest.raises(
             StorageError, match=r"damaged.*Restore __cluster_metadata-0 from a backup"
         ):

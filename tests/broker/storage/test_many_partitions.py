@@ -43,11 +43,10 @@ def folders(stage: Stage, part: str) -> list[str]:
     return [name for name in stage.disk.list_dir(FOLDER) if part in name]
 
 
-# -- a stop
-# -----------------------------------------------------------------------------------------------
+# -- a stop ----------------------------------------------------------------------------------------
 
 
-def test_many_logs_are_on_the_disk_after_a_clean_stop() -> None:
+def test_many_logs_are_durable_after_a_clean_stop() -> None:
     stage = Stage(durability="os").start()
     written(stage)
     stage.stop()
@@ -57,7 +56,7 @@ def test_many_logs_are_on_the_disk_after_a_clean_stop() -> None:
     again.stop()
 
 
-def test_a_volume_that_cannot_be_synced_at_once_is_synced_log_by_log(
+def test_without_a_sync_of_the_whole_volume_each_log_is_synced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage = Stage(durability="os").start()
@@ -69,9 +68,7 @@ def test_a_volume_that_cannot_be_synced_at_once_is_synced_log_by_log(
     again.stop()
 
 
-def test_after_a_sync_of_the_volume_that_failed_nothing_is_synced_and_the_stop_is_not_clean() -> (
-    None
-):
+def test_after_a_failed_sync_of_the_volume_nothing_is_synced_and_the_stop_is_not_clean() -> None:
     """The kernel may have dropped the pages: a later sync would succeed wrongly."""
     stage = Stage(durability="os").start()
     written(stage)
@@ -93,7 +90,7 @@ def test_after_a_sync_of_the_volume_that_failed_nothing_is_synced_and_the_stop_i
     again.stop()
 
 
-def test_power_that_is_lost_during_a_stop_loses_nothing_that_a_clean_mark_promises() -> None:
+def test_a_loss_of_power_during_a_stop_loses_nothing_if_it_is_marked_clean() -> None:
     stage = Stage(durability="os").start()
     written(stage)
     first = stage.disk.calls
@@ -111,7 +108,7 @@ def test_power_that_is_lost_during_a_stop_loses_nothing_that_a_clean_mark_promis
         again.stop()
 
 
-def test_a_small_log_needs_no_snapshot_to_know_its_producers() -> None:
+def test_a_small_log_restores_its_producers_without_a_snapshot() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "t", 1)
     for number in range(3):
@@ -128,7 +125,7 @@ def test_a_small_log_needs_no_snapshot_to_know_its_producers() -> None:
     again.stop()
 
 
-def test_a_producer_that_expired_is_not_known_again_after_a_restart() -> None:
+def test_an_expired_producer_is_not_restored_by_a_restart() -> None:
     stage = Stage(durability="os", settings={"producer.id.expiration.ms": "1000"}).start()
     create_topic(stage, "t", 1)
     produce(stage, "t", batch_of(b"0", sequence=0, **PRODUCER))
@@ -140,11 +137,10 @@ def test_a_producer_that_expired_is_not_known_again_after_a_restart() -> None:
     again.stop()
 
 
-# -- folders come with the first batch
-# --------------------------------------------------------------------
+# -- folders come with the first batch -------------------------------------------------------------
 
 
-def test_a_partition_that_nobody_has_written_to_has_no_folder() -> None:
+def test_a_partition_without_records_has_no_folder() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "t", 3)
         produce(stage, "t", batch_of(b"value"), index=1)
@@ -156,7 +152,7 @@ def test_a_partition_that_nobody_has_written_to_has_no_folder() -> None:
 
 
 @pytest.mark.parametrize("ending", ["kill", "lose_power"])
-def test_a_crash_at_any_call_of_a_first_write_leaves_a_partition_that_can_be_written(
+def test_after_a_crash_at_any_call_of_a_first_write_the_partition_is_writable(
     ending: str,
 ) -> None:
     durability = "os" if ending == "kill" else "fsync"
@@ -183,7 +179,7 @@ def test_a_crash_at_any_call_of_a_first_write_leaves_a_partition_that_can_be_wri
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
-def test_a_first_write_that_fails_at_any_call_succeeds_when_it_is_repeated(error: int) -> None:
+def test_a_first_write_that_fails_at_any_call_succeeds_on_retry(error: int) -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "t", 1)
     first = stage.disk.calls
@@ -201,11 +197,10 @@ def test_a_first_write_that_fails_at_any_call_succeeds_when_it_is_repeated(error
             assert read_topic(stage, "t") == [b"value"]
 
 
-# -- a deletion
-# -------------------------------------------------------------------------------------------
+# -- a deletion ------------------------------------------------------------------------------------
 
 
-def test_a_crash_at_any_call_of_a_deletion_leaves_the_topic_gone_or_whole() -> None:
+def test_after_a_crash_at_any_call_of_a_deletion_the_topic_is_gone_or_complete() -> None:
     def work(stage: Stage) -> None:
         delete(stage, "t")
         stage.settle()

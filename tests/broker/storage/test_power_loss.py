@@ -72,7 +72,7 @@ class Work:
         self.committing = -1
 
     def run(self, stage: Stage) -> None:
-        """Topics, batches and offsets, one after the other and side by side."""
+        """Topics, batches and offsets, one after the other and concurrently."""
         self._create(stage, "first", 2)
         self._write(stage, ("first", 0))
         self._write(stage, ("first", 0), ("first", 1))
@@ -183,13 +183,13 @@ def committed_offset(stage: Stage) -> int:
 
 
 def calls_of(work: Callable[[Stage], None], durability: str = "fsync") -> range:
-    """The numbers of the disk calls of a start and a piece of work."""
+    """The numbers of the disk calls that a start and the work make."""
     stage = Stage(durability=durability)
     first = stage.disk.calls
     stage.start()
     work(stage)
     stage.stop()
-    assert stage.disk.calls > first, "a loop over nothing would show nothing"
+    assert stage.disk.calls > first, "the work made no disk call"
     return range(first + 1, stage.disk.calls + 1)
 
 
@@ -201,7 +201,7 @@ def run_until_power_loss(stage: Stage, work: Callable[[Stage], None], call: int)
         work(stage)
         stage.stop()
     except Exception:  # noqa: BLE001 - after a crash any failure is expected.
-        assert stage.disk.calls >= call, "it failed while the power was on"
+        assert stage.disk.calls >= call, "the work failed before the power was lost"
 
 
 @pytest.mark.parametrize("torn", [False, True])
@@ -219,7 +219,7 @@ def test_in_fsync_mode_everything_acknowledged_survives(torn: bool) -> None:
         with_what_is_left.stop()
 
 
-def test_power_that_goes_again_during_recovery_loses_nothing_more() -> None:
+def test_further_losses_of_power_during_recovery_lose_nothing_more() -> None:
     for call in calls_of(lambda stage: Work().run(stage))[::40]:
         work = Work()
         stage = Stage()
@@ -234,8 +234,8 @@ def test_power_that_goes_again_during_recovery_loses_nothing_more() -> None:
         final.stop()
 
 
-def test_in_os_mode_an_acknowledged_batch_may_be_lost_with_the_power() -> None:
-    """This is the meaning of the mode: the operating system has the data, as in Kafka."""
+def test_in_os_mode_a_loss_of_power_may_lose_an_acknowledged_batch() -> None:
+    """As in Kafka: only the operating system has the data."""
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
     stage.stop()
@@ -254,14 +254,13 @@ def test_in_both_modes_everything_acknowledged_survives_a_kill(durability: str) 
     for call in calls_of(lambda stage: Work().run(stage), durability)[::6]:
         work = Work()
         stage = Stage(durability=durability)
-        run_until_power_loss(stage, work.run, call)  # From there on the process is dead.
+        run_until_power_loss(stage, work.run, call)  # The process is dead from then on.
         again = stage.kill().again()
         work.check(again)
         again.stop()
 
 
-# -- transactions
-# ----------------------------------------------------------------------------------------
+# -- transactions ----------------------------------------------------------------------------------
 
 
 class Transfer:
@@ -329,7 +328,7 @@ def committed_values(stage: Stage) -> list[list[bytes | None]]:
     return seen
 
 
-def test_a_transaction_is_whole_or_not_there_after_a_loss_of_power() -> None:
+def test_after_a_loss_of_power_a_transaction_is_complete_or_absent() -> None:
     outcomes = set()
     for call in calls_of(lambda stage: Transfer().run(stage))[::4]:
         transfer = Transfer()
@@ -345,7 +344,7 @@ def test_a_transaction_is_whole_or_not_there_after_a_loss_of_power() -> None:
                 assert seen == [[b"moved"], [b"moved"]]
         assert after.fatal == []
         after.stop()
-    assert outcomes == {True, False}, "the power went before the decision, and behind it"
+    assert outcomes == {True, False}, "the power was lost both before and after the decision"
 
 
 class Replacement:
@@ -366,8 +365,8 @@ class Replacement:
         self.told.append("created again")
 
 
-def test_a_leader_epoch_that_only_batches_remember_is_never_used_again() -> None:
-    """Clients keep the highest epoch they have seen: a lower one would make them wait for ever."""
+def test_a_leader_epoch_known_only_from_batches_is_never_reused() -> None:
+    """Clients keep the highest epoch they have seen; a lower one would make them wait forever."""
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"old"))
@@ -416,7 +415,7 @@ def live_four_times(stage: Stage) -> Iterator[Stage]:
     stage.stop()
 
 
-def test_without_fsync_a_loss_of_power_is_never_taken_for_damaged_metadata() -> None:
+def test_in_os_mode_a_loss_of_power_is_never_mistaken_for_damaged_metadata() -> None:
     settings = {"log.flush.offset.checkpoint.interval.ms": "1000"}
     whole = Stage(durability="os", settings=settings)
     for _ in live_four_times(whole.start()):
@@ -430,21 +429,20 @@ def test_without_fsync_a_loss_of_power_is_never_taken_for_damaged_metadata() -> 
             for life in live_four_times(stage.start()):
                 stage = life
         except Exception:  # noqa: BLE001 - after a crash any failure is expected.
-            assert stage.disk.calls >= call, "it failed while the power was on"
+            assert stage.disk.calls >= call, "the work failed before the power was lost"
         stage.lose_power(CountingRandomness()).again().stop()
 
 
-# -- what a second crash may take
-# ------------------------------------------------------------------------------
+# -- what a second crash may remove ----------------------------------------------------------------
 
 
-def test_what_a_start_after_a_kill_shows_survives_a_loss_of_power() -> None:
+def test_records_visible_after_a_kill_survive_a_loss_of_power() -> None:
     """The batch was appended but never synced. Once a reader can see it, it is on the disk."""
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"acknowledged"))
     stage.connect().send(ApiKey.PRODUCE, 11, produce_request("t", batch_of(b"in the page cache")))
-    stage.disk.lose_power_at(1)  # The process does nothing more, and the disk keeps every byte.
+    stage.disk.lose_power_at(1)  # The process writes nothing more; the disk keeps every byte.
     again = stage.kill().again()
     shown = read_topic(again, "t")
     assert shown == [b"acknowledged", b"in the page cache"]
@@ -454,8 +452,8 @@ def test_what_a_start_after_a_kill_shows_survives_a_loss_of_power() -> None:
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_producer_whose_records_were_deleted_is_known_after_a_loss_of_power(torn: bool) -> None:
-    """Only a snapshot has it: a retry of its last batch is still recognised as a duplicate."""
+def test_a_producer_whose_records_were_deleted_survives_a_loss_of_power(torn: bool) -> None:
+    """Only a snapshot has it; a retry of its last batch is still recognised as a duplicate."""
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t", settings={"internal.segment.bytes": "200"})
     producer: dict[str, Any] = {"producer_id": 4_000, "epoch": 0}

@@ -32,7 +32,7 @@ def with_folders(count: int) -> tuple[StubbornDisk, list[str]]:
     return disk, folders
 
 
-def test_more_folders_than_one_job_takes_are_all_removed() -> None:
+def test_folders_are_removed_over_several_jobs() -> None:
     disk, folders = with_folders(3 * REMOVED_AT_ONCE + 1)
     loop = VirtualLoop()
     removal = Removal(disk)
@@ -43,7 +43,7 @@ def test_more_folders_than_one_job_takes_are_all_removed() -> None:
     loop.close()
 
 
-def test_a_folder_that_the_disk_refuses_keeps_no_other() -> None:
+def test_a_folder_that_cannot_be_removed_does_not_block_the_others() -> None:
     disk, folders = with_folders(2 * REMOVED_AT_ONCE)
     disk.stubborn = folders[3]
     loop = VirtualLoop()
@@ -58,7 +58,7 @@ def test_a_folder_that_the_disk_refuses_keeps_no_other() -> None:
     loop.close()
 
 
-def test_what_a_stop_leaves_is_removed_by_the_next_start() -> None:
+def test_folders_left_by_a_stop_are_removed_by_the_next_start() -> None:
     disk, folders = with_folders(3 * REMOVED_AT_ONCE)
     loop = VirtualLoop()
     removal = Removal(disk)

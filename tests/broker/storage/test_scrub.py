@@ -35,7 +35,7 @@ SEGMENT = f"{FOLDER}/t-0/{0:020d}.log"
 
 
 def scrubbed(stage: Stage) -> Stage:
-    """The next start, until its scrub is done."""
+    """The next start, after its scrub."""
     again = stage.again()
     again.advance(START_DELAY_MS + 60_000)
     return again
@@ -47,7 +47,7 @@ def about(lines: list[str], word: str) -> list[str]:
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_flipped_bit_in_an_old_segment_is_reported_after_the_start_with_what_to_do(
+def test_a_flipped_bit_in_an_old_segment_is_reported_after_the_start_with_advice(
     ending: str, durability: str, complaints: Complaints
 ) -> None:
     stage = written(durability)
@@ -63,14 +63,14 @@ def test_a_flipped_bit_in_an_old_segment_is_reported_after_the_start_with_what_t
     values, refused = read_around(again, "t", 100)
     assert refused == [2]
     assert len(values) == 99
-    again.loop.call_soon(again.node.scrub._begin)  # The next pass says it in its summary alone.
+    again.loop.call_soon(again.node.scrub._begin)  # The next pass repeats only the summary.
     again.advance(60_000)
     assert len(about(complaints(), "They are kept")) == 1
     assert len(about(complaints(), "scrub:")) == 2
     again.stop()
 
 
-def test_every_region_of_a_batch_is_looked_at(complaints: Complaints) -> None:
+def test_every_region_of_a_batch_is_checked(complaints: Complaints) -> None:
     stage = written("os", records=30)
     stage.stop()
     whole = stage.disk.read_file(SEGMENT)
@@ -84,10 +84,10 @@ def test_every_region_of_a_batch_is_looked_at(complaints: Complaints) -> None:
         assert len(values) + len(refused) == 30
         again.stop()
         flip(stage, SEGMENT, place)
-    assert unnoticed == 3  # The leader epoch of each batch, which nothing covers.
+    assert unnoticed == 3  # The leader epoch of each batch, which no check covers.
 
 
-def test_a_sound_directory_is_not_complained_about(complaints: Complaints) -> None:
+def test_a_sound_directory_causes_no_warning(complaints: Complaints) -> None:
     stage = scrubbed(written("os").kill())
     stage.stop()
     scrubbed(stage).stop()
@@ -95,7 +95,7 @@ def test_a_sound_directory_is_not_complained_about(complaints: Complaints) -> No
 
 
 @pytest.mark.parametrize("what", ["missing", "cut"])
-def test_a_file_that_is_missing_or_short_in_the_middle_is_reported(
+def test_a_missing_or_truncated_segment_in_the_middle_is_reported(
     what: str, complaints: Complaints
 ) -> None:
     stage = written("os")
@@ -137,7 +137,7 @@ def test_a_segment_that_cannot_be_read_is_reported_and_the_others_are_read(
 
 @pytest.mark.parametrize("event", ["retention", "compaction", "roll", "deletion"])
 @pytest.mark.parametrize("when", range(0, 40, 4))
-def test_segments_that_change_under_the_scrub_are_no_damage(
+def test_segments_that_change_during_the_scrub_are_not_reported(
     event: str, when: int, complaints: Complaints
 ) -> None:
     from fencepost.wire.apis import ApiKey
@@ -180,7 +180,9 @@ def _sleep(milliseconds: float) -> Any:
     return asyncio.sleep(milliseconds / 1000)
 
 
-def test_a_coordinator_saves_its_state_when_its_log_rots_under_it(complaints: Complaints) -> None:
+def test_a_coordinator_saves_its_state_when_its_log_is_found_damaged(
+    complaints: Complaints,
+) -> None:
     stage, zombie = fenced()
     stage.stop()
     again = stage.again()
@@ -197,7 +199,7 @@ def test_a_coordinator_saves_its_state_when_its_log_rots_under_it(complaints: Co
     again.stop()
 
 
-def test_groups_whose_log_rots_under_them_are_served_and_their_future_is_told(
+def test_groups_with_a_damaged_log_are_served_from_memory_with_a_warning(
     complaints: Complaints,
 ) -> None:
     stage = committed()
@@ -211,7 +213,7 @@ def test_groups_whose_log_rots_under_them_are_served_and_their_future_is_told(
     again.stop()
 
 
-def test_damage_goes_with_its_segment_when_retention_removes_it() -> None:
+def test_damage_disappears_when_retention_removes_its_segment() -> None:
     stage = written("os")
     stage.stop()
     flip(stage, SEGMENT, 200)
@@ -227,7 +229,7 @@ def test_damage_goes_with_its_segment_when_retention_removes_it() -> None:
     again.stop()
 
 
-def test_a_log_with_damage_is_not_compacted_and_loses_nothing() -> None:
+def test_a_damaged_log_is_not_compacted() -> None:
     stage = Stage(durability="os").start()
     settings = {
         **SMALL_SEGMENTS,
@@ -245,7 +247,7 @@ def test_a_log_with_damage_is_not_compacted_and_loses_nothing() -> None:
     again.stop()
 
 
-def test_a_stop_ends_the_reading_of_a_large_segment(tmp_path: Path) -> None:
+def test_a_stop_interrupts_the_read_of_a_large_segment(tmp_path: Path) -> None:
     class Stopping:
         is_stopped = False
         reads = 0
@@ -267,7 +269,7 @@ def test_a_stop_ends_the_reading_of_a_large_segment(tmp_path: Path) -> None:
     assert (scrub.reads, reading.found, reading.problem) == (3, None, None)
 
 
-def test_a_node_stops_in_the_middle_of_a_pass() -> None:
+def test_a_node_can_stop_in_the_middle_of_a_pass() -> None:
     stage = written("os")
     stage.stop()
     again = stage.again(settings={**stage._given, **ONE})

@@ -29,13 +29,13 @@ def send_batch(line: Line, topic: str, value: bytes, index: int = 0) -> int:
     return line.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)
 
 
-def test_a_batch_is_not_acknowledged_and_not_shown_before_it_is_synced() -> None:
+def test_a_batch_is_neither_acknowledged_nor_visible_before_it_is_synced() -> None:
     with Stage() as stage:
         create_topic(stage, "t")
         line = stage.connect()
         written = send_batch(line, "t", b"value")
         assert written not in line.replies
-        # The reader's request is answered in the same turn, before any sync could run.
+        # The reader gets its reply in the same turn, before any sync can run.
         reader = stage.connect()
         assert fetch(reader, "t").high_watermark == 0
         assert line.reply(ApiKey.PRODUCE, PRODUCE_VERSION, written).responses
@@ -64,7 +64,7 @@ def test_producers_of_many_partitions_share_a_sync() -> None:
 
 
 def test_a_topic_may_be_deleted_while_its_first_batch_is_being_synced() -> None:
-    """The folder is deleted while its names are to be synced: that is no failure of the disk."""
+    """The folder is deleted while its names are being synced, which is not a disk failure."""
     with Stage() as stage:
         create_topic(stage, "kept")
         for number in range(30):
@@ -81,7 +81,7 @@ def test_a_topic_may_be_deleted_while_its_first_batch_is_being_synced() -> None:
         assert read_topic(stage, "kept") == [b"%d" % number for number in range(30)]
 
 
-def test_a_sync_that_fails_ends_the_broker_and_acknowledges_nothing() -> None:
+def test_a_failed_sync_stops_the_broker_and_acknowledges_nothing() -> None:
     stage = Stage().start()
     create_topic(stage, "t")
     produce(stage, "t", batch_of(b"safe"))
@@ -95,7 +95,7 @@ def test_a_sync_that_fails_ends_the_broker_and_acknowledges_nothing() -> None:
     again.stop()
 
 
-def test_a_stop_with_requests_under_way_is_a_clean_one() -> None:
+def test_a_stop_with_pending_requests_is_clean() -> None:
     traced = io.StringIO()
     stage = Stage(trace=traced).start()
     create_topic(stage, "t")
@@ -110,7 +110,7 @@ def test_a_stop_with_requests_under_way_is_a_clean_one() -> None:
     again.stop()
 
 
-def test_acks_zero_becomes_visible_without_anybody_waiting() -> None:
+def test_a_batch_with_acks_0_becomes_visible() -> None:
     with Stage() as stage:
         create_topic(stage, "t")
         line = stage.connect()
@@ -119,7 +119,7 @@ def test_acks_zero_becomes_visible_without_anybody_waiting() -> None:
         assert read_topic(stage, "t") == [b"value"]
 
 
-def test_a_duplicate_of_a_batch_that_is_not_durable_yet_waits_like_the_first() -> None:
+def test_a_duplicate_waits_until_the_first_batch_is_durable() -> None:
     with Stage() as stage:
         create_topic(stage, "t")
         first, second = stage.connect(), stage.connect()
@@ -140,7 +140,7 @@ def test_a_duplicate_of_a_batch_that_is_not_durable_yet_waits_like_the_first() -
 
 @pytest.mark.parametrize("turns_before", range(6))
 @pytest.mark.parametrize("turns_after", range(5))
-def test_what_comes_while_a_sync_runs_is_neither_acknowledged_nor_shown_with_it(
+def test_a_batch_that_arrives_during_a_sync_waits_for_the_next_one(
     turns_before: int, turns_after: int
 ) -> None:
     """The power is cut in every turn: acknowledged or visible records are kept."""
@@ -158,7 +158,7 @@ def test_what_comes_while_a_sync_runs_is_neither_acknowledged_nor_shown_with_it(
     partition = stage.node.partition("t", 0)
     assert partition is not None
     shown = partition.high_watermark
-    stage.disk.lose_power_at(1)  # Now, and not after what is under way.
+    stage.disk.lose_power_at(1)  # Now, not after the pending sync.
     again = stage.lose_power().again()
     kept = len(read_topic(again, "t"))
     assert kept >= acknowledged
@@ -166,8 +166,7 @@ def test_what_comes_while_a_sync_runs_is_neither_acknowledged_nor_shown_with_it(
     again.stop()
 
 
-# -- bugs on the way from one sync to the next
-# ---------------------------------------------------------------
+# -- bugs between two syncs ------------------------------------------------------------------------
 
 
 def broken_stage() -> tuple[Stage, Line]:
@@ -187,7 +186,7 @@ def assert_ended(stage: Stage, line: Line, reason: str) -> None:
     again.stop()
 
 
-def test_a_continuation_that_fails_ends_the_broker_and_nothing_is_acknowledged_after_it() -> None:
+def test_a_failing_continuation_stops_the_broker_before_anything_else_is_acknowledged() -> None:
     stage, line = broken_stage()
     partition = stage.node.partition("broken", 0)
     assert partition is not None
@@ -206,7 +205,7 @@ def test_a_continuation_that_fails_ends_the_broker_and_nothing_is_acknowledged_a
     assert_ended(stage, line, "FileNotFoundError: planted")
 
 
-def test_a_continuation_that_fails_when_its_topic_is_deleted_ends_the_broker() -> None:
+def test_a_continuation_that_fails_when_its_topic_is_deleted_stops_the_broker() -> None:
     stage, line = broken_stage()
     partition = stage.node.partition("broken", 0)
     assert partition is not None
@@ -221,7 +220,7 @@ def test_a_continuation_that_fails_when_its_topic_is_deleted_ends_the_broker() -
     assert_ended(stage, line, "KeyError: 'planted'")
 
 
-def test_a_sync_that_cannot_be_started_ends_the_broker() -> None:
+def test_a_sync_that_cannot_be_started_stops_the_broker() -> None:
     stage, line = broken_stage()
 
     def refuse(*_: Any) -> Any:
@@ -234,7 +233,7 @@ def test_a_sync_that_cannot_be_started_ends_the_broker() -> None:
     assert_ended(stage, line, "can't start new thread")
 
 
-def test_a_sync_that_is_cancelled_ends_the_broker() -> None:
+def test_a_cancelled_sync_stops_the_broker() -> None:
     stage, line = broken_stage()
     written = send_batch(line, "t", b"unsure")
     stage.loop.turn()
@@ -246,7 +245,7 @@ def test_a_sync_that_is_cancelled_ends_the_broker() -> None:
     assert_ended(stage, line, "stopping")
 
 
-def test_what_waits_for_a_partition_that_is_gone_already_is_called_at_once() -> None:
+def test_a_callback_for_a_deleted_partition_is_called_immediately() -> None:
     with Stage() as stage:
         create_topic(stage, "t")
         partition = stage.node.partition("t", 0)

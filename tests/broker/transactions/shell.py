@@ -109,7 +109,7 @@ class ShellNode:
         self.markers = MarkerWriter(stub, local, stub.metadata, stub.groups)
         self.transactions = TransactionCoordinator(stub, stub.config, stub.controller, self.markers)
 
-    # -- what the service asks --------------------------------------------------------------------
+    # -- what the service asks ---------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get(TopicPartition(topic, index))
@@ -150,7 +150,7 @@ class ShellNode:
     def _authorize(self, principal: str, operation: str, kind: str, name: str) -> bool:
         return (operation, kind, name) not in self.denied
 
-    # -- what a test turns ------------------------------------------------------------------------
+    # -- what a test turns -------------------------------------------------------------------------
 
     def open(self, name: TopicPartition, *, leader_epoch: int = 0) -> Partition:
         log = Log.open(
@@ -226,7 +226,7 @@ class ShellNode:
         again.producer_ids = self.producer_ids
         return again
 
-    # -- requests ---------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def init(self, transactional_id: str = "a", **fields: Any) -> Answer:
         answer = Answer()
@@ -273,7 +273,7 @@ class ShellNode:
         self.transactions.verify_all(names, "a", producer_id, epoch, add=add, done=answers.append)
         return answers
 
-    # -- what happened ----------------------------------------------------------------------------
+    # -- what happened -----------------------------------------------------------------------------
 
     def txn(self, transactional_id: str = "a", index: int = 0) -> TransactionMetadata:
         (coordinator,) = [c for c in self.transactions.coordinators() if c.index == index]

@@ -116,7 +116,7 @@ def add_offsets(node: ShellNode, version: int, **fields: Any) -> int:
     return int(response.error_code)
 
 
-# -- InitProducerId -------------------------------------------------------------------------------
+# -- InitProducerId --------------------------------------------------------------------------------
 
 
 def test_case_1_without_a_transactional_id(node: ShellNode) -> None:
@@ -170,7 +170,7 @@ def test_any_id_that_is_not_empty_will_do(node: ShellNode, transactional_id: str
     assert again.transactions.describe(transactional_id).error is ErrorCode.NONE
 
 
-# -- AddPartitionsToTxn, AddOffsetsToTxn ----------------------------------------------------------
+# -- AddPartitionsToTxn, AddOffsetsToTxn -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (3, 90)])
@@ -295,7 +295,7 @@ def test_a_group_that_may_not_be_read_does_not_join(node: ShellNode) -> None:
     assert add_offsets(node, 4) == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-# -- EndTxn ---------------------------------------------------------------------------------------
+# -- EndTxn ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (4, 90), (5, 90)])
@@ -318,7 +318,7 @@ def test_the_version_chooses_the_protocol(
     assert (response.producer_id, response.producer_epoch) == identity
 
 
-# -- WriteTxnMarkers ------------------------------------------------------------------------------
+# -- WriteTxnMarkers -------------------------------------------------------------------------------
 
 
 def marker(producer_id: int, *names: tuple[str, int], **fields: Any) -> WritableTxnMarker:
@@ -396,7 +396,7 @@ def test_markers_are_answered_when_all_of_them_are_durable() -> None:
     assert parked.answered
 
 
-# -- describe and list ----------------------------------------------------------------------------
+# -- describe and list -----------------------------------------------------------------------------
 
 
 def test_case_90_transactions_are_described(node: ShellNode) -> None:

@@ -251,7 +251,7 @@ def test_after_close_nothing_happens_any_more() -> None:
     assert node.states() == [State.ONGOING]
 
 
-# -- time -----------------------------------------------------------------------------------------
+# -- time ------------------------------------------------------------------------------------------
 
 
 def test_case_35_a_transaction_is_aborted_at_the_first_look_after_its_timeout() -> None:

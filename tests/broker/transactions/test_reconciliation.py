@@ -109,7 +109,7 @@ def test_a_transaction_goes_on_after_the_death_of_the_process_alone() -> None:
     stage.abandon()
 
 
-# -- the mode in which the data was written decides, not that of the start ------------------------
+# -- the mode in which the data was written decides, not that of the start -------------------------
 
 
 class RefusingDisk(UnsyncedDisk):
