@@ -149,51 +149,53 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
             (
                 "a fetch waits for min.bytes, up to max.wait.ms, and an append wakes it",
                 (
-                    "test_a_poll_waits_until_as_many_bytes_are_there_as_it_wants",
-                    "test_a_poll_is_woken_by_the_produce_of_another_connection",
-                    "test_a_poll_whose_time_is_up_gets_less_than_it_wanted",
+                    "test_a_poll_waits_for_its_minimum_bytes",
+                    "test_a_poll_is_woken_by_a_produce_on_another_connection",
+                    "test_a_poll_returns_less_than_its_minimum_bytes_after_its_maximum_wait",
                 ),
             ),
             (
                 "an error in one partition is returned at once",
                 (
                     "test_an_error_in_one_partition_does_not_wait_for_the_others",
-                    "test_a_poll_hears_at_once_that_its_topic_is_deleted",
+                    "test_a_poll_returns_immediately_when_its_topic_is_deleted",
                 ),
             ),
             (
                 "the first batch is returned whatever its size (KIP-74), and only that one",
                 (
-                    "test_a_batch_that_is_larger_than_the_limit_is_returned_all_the_same",
+                    "test_a_batch_larger_than_the_limit_is_still_returned",
                     "test_only_the_first_partition_may_exceed_the_limit_of_the_request",
                 ),
             ),
             (
                 "sessions (KIP-227) are refused in favour of full fetches",
                 (
-                    "test_a_client_that_asks_for_a_session_is_served_without_one",
-                    "test_a_session_that_nobody_opened_is_not_found",
+                    "test_a_client_that_requests_a_session_is_served_without_one",
+                    "test_an_unknown_session_is_not_found",
                 ),
             ),
             (
                 "topic ids (KIP-516)",
                 (
-                    "test_a_topic_may_be_named_by_its_id",
-                    "test_an_id_that_no_topic_has_is_unknown",
+                    "test_a_topic_may_be_fetched_by_its_id",
+                    "test_a_fetch_with_an_unknown_topic_id_gets_an_error",
+                    "test_a_topic_may_be_written_by_its_id",
+                    "test_a_produce_with_an_unknown_topic_id_gets_an_error",
                 ),
             ),
             (
                 "leader epochs (KIP-320)",
                 (
-                    "test_a_reader_with_another_view_of_the_leader_is_told",
-                    "test_a_last_epoch_that_nobody_had_is_out_of_range",
+                    "test_a_fetch_with_another_leader_epoch_gets_an_error",
+                    "test_an_unknown_last_fetched_epoch_is_out_of_range",
                     "test_an_epoch_ends_where_the_next_one_begins",
                 ),
             ),
             (
                 "read_committed stops at the last stable offset; the end of a transaction wakes it",
                 (
-                    "test_read_committed_stops_before_an_open_transaction_and_names_the_aborted_ones",
+                    "test_case_75_read_committed_stops_at_the_first_open_transaction",
                     "test_read_committed_polls_are_left_alone_while_a_transaction_is_open",
                     "test_the_end_of_a_transaction_wakes_read_committed_polls",
                 ),
@@ -208,15 +210,15 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
             (
                 "ListOffsets by time",
                 (
-                    "test_a_time_stands_for_an_offset",
-                    "test_a_special_time_is_unknown_to_versions_before_it",
+                    "test_an_offset_is_found_by_timestamp",
+                    "test_a_special_timestamp_is_unsupported_before_its_version",
                 ),
             ),
             (
                 "slow readers cost a bounded amount of memory",
                 (
-                    "test_a_client_that_stops_reading_costs_a_bounded_amount_of_memory",
-                    "test_replies_that_wait_behind_a_long_poll_are_bounded_too",
+                    "test_a_client_that_stops_reading_uses_a_bounded_amount_of_memory",
+                    "test_replies_that_wait_behind_a_long_poll_are_also_bounded",
                 ),
             ),
         ),

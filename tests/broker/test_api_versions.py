@@ -16,7 +16,7 @@ KNOWN = ApiVersionsRequest(client_software_name="raw", client_software_version="
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
-def test_an_unknown_version_is_answered_in_the_oldest_layout(
+def test_an_unknown_version_gets_a_reply_in_version_0(
     client: RawClient, complaints: Complaints, version: int
 ) -> None:
     client.send_frame(
@@ -42,7 +42,7 @@ def test_a_frame_that_ends_before_its_correlation_id_closes_the_connection(
     ("name", "version"),
     [("", "1.0"), ("raw", ""), ("ra w", "1.0"), ("-raw", "1.0"), ("raw", "1\n")],
 )
-def test_a_client_with_an_impossible_name_is_an_invalid_request(
+def test_an_invalid_client_software_name_is_an_invalid_request(
     client: RawClient, name: str, version: str
 ) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
@@ -50,7 +50,7 @@ def test_a_client_with_an_impossible_name_is_an_invalid_request(
     assert client.call(ApiKey.API_VERSIONS, 2, request).error_code == ErrorCode.NONE
 
 
-def test_the_newer_protocol_of_transactions_is_offered(client: RawClient) -> None:
+def test_transaction_version_2_is_advertised(client: RawClient) -> None:
     for version in (3, 4):
         reply = client.call(ApiKey.API_VERSIONS, version, KNOWN)
         features = {row.name: row.max_version_level for row in reply.finalized_features}
@@ -58,7 +58,7 @@ def test_the_newer_protocol_of_transactions_is_offered(client: RawClient) -> Non
         assert reply.finalized_features_epoch >= 0
 
 
-def test_a_feature_that_begins_at_zero_is_hidden_from_clients_that_reject_it(
+def test_a_feature_with_a_minimum_of_zero_is_hidden_from_clients_that_reject_it(
     client: RawClient,
 ) -> None:
     shown = {

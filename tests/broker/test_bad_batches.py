@@ -29,7 +29,7 @@ LENGTH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA, COUNT = 8, 16, 17, 21, 23, 57
 
 
 def altered(position: int, layout: str, value: int, *, sealed: bool = True) -> bytearray:
-    """A batch of two records with one field of its header changed; with `sealed` the CRC fits again."""
+    """A batch of two records with one header field changed; `sealed` makes the CRC match."""
     batch = batch_of(b"first", b"second")
     struct.pack_into(layout, batch, position, value)
     if sealed:
@@ -47,10 +47,10 @@ REFUSED: dict[str, tuple[Buffer | None, ErrorCode]] = {
     "magic 3": (altered(MAGIC, ">b", 3), ErrorCode.CORRUPT_MESSAGE),
     "magic -1": (altered(MAGIC, ">b", -1), ErrorCode.CORRUPT_MESSAGE),
     "two batches": (batch_of(b"one") + batch_of(b"two"), ErrorCode.INVALID_RECORD),
-    "something behind the batch": (batch_of(b"one") + b"rest", ErrorCode.INVALID_RECORD),
-    "a batch that is cut short": (NOT_WHOLE, ErrorCode.INVALID_RECORD),
+    "bytes after the batch": (batch_of(b"one") + b"rest", ErrorCode.INVALID_RECORD),
+    "a truncated batch": (NOT_WHOLE, ErrorCode.INVALID_RECORD),
     "no batch": (b"", ErrorCode.INVALID_RECORD),
-    "nothing at all": (None, ErrorCode.INVALID_RECORD),
+    "null": (None, ErrorCode.INVALID_RECORD),
     "half a header": (batch_of(b"one")[:30], ErrorCode.INVALID_RECORD),
     "a negative length": (altered(LENGTH, ">i", -1), ErrorCode.CORRUPT_MESSAGE),
     "a length below a header": (altered(LENGTH, ">i", 10), ErrorCode.CORRUPT_MESSAGE),
@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[Buffer | None, ErrorCode]] = {
     "a negative span of offsets": (altered(LAST_DELTA, ">i", -1), ErrorCode.INVALID_RECORD),
     "an unknown codec": (altered(ATTRIBUTES, ">h", 7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "a control batch": (batch_of(b"marker", control=True), ErrorCode.INVALID_RECORD),
-    "a first offset": (batch_of(b"value", base_offset=5), ErrorCode.INVALID_RECORD),
+    "a base offset": (batch_of(b"value", base_offset=5), ErrorCode.INVALID_RECORD),
     "a producer without a sequence": (
         batch_of(b"value", producer_id=5, epoch=0, sequence=-1),
         ErrorCode.INVALID_RECORD,
@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[Buffer | None, ErrorCode]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_batch_is_refused_and_the_next_one_is_taken(
+def test_an_invalid_batch_is_refused_and_the_next_one_is_accepted(
     client: RawClient, other: RawClient, new_topic: NewTopic, what: str
 ) -> None:
     records, error = REFUSED[what]
@@ -91,10 +91,10 @@ def test_a_batch_is_refused_and_the_next_one_is_taken(
     assert read_topic(other, topic) == [b"good"]
 
 
-def test_records_that_lie_about_themselves_stay_the_business_of_their_reader(
+def test_invalid_records_inside_a_valid_batch_are_left_to_the_reader(
     client: RawClient, new_topic: NewTopic
 ) -> None:
-    """The broker does not open the batch: it stores a broken record and serves all others."""
+    """The broker does not open the batch, so it stores a broken record and serves all others."""
     topic = new_topic()
     broken = altered(61, ">b", 127)
     assert produce(client, topic, broken).error_code == ErrorCode.NONE
@@ -102,7 +102,7 @@ def test_records_that_lie_about_themselves_stay_the_business_of_their_reader(
     assert fetch(client, topic, 2).records is not None
 
 
-def test_a_compressed_batch_that_cannot_be_opened_is_refused_where_it_must_be_opened(
+def test_a_compressed_batch_that_cannot_be_opened_is_refused_by_a_compacted_topic(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic(cleanup_policy="compact")
@@ -123,7 +123,7 @@ def test_a_record_without_a_key_is_refused_by_a_compacted_topic(
     assert read_topic(client, topic) == []
 
 
-def test_a_time_far_from_the_clock_is_refused_where_the_topic_says_so(
+def test_a_timestamp_far_from_the_clock_is_refused_if_the_topic_limits_it(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic(message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="1000")
@@ -135,7 +135,7 @@ def test_a_time_far_from_the_clock_is_refused_where_the_topic_says_so(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_batch_with_any_byte_changed_is_refused_or_comes_back_as_it_was_sent(
+def test_a_batch_with_any_byte_changed_is_refused_or_returned_as_it_was_sent(
     client: RawClient, new_topic: NewTopic, data: st.DataObject
 ) -> None:
     topic = new_topic()
@@ -146,7 +146,7 @@ def test_a_batch_with_any_byte_changed_is_refused_or_comes_back_as_it_was_sent(
     got = bytes(fetch(client, topic).records or b"")
     if reply.error_code:
         assert got == b""
-    else:  # Only the bytes that the broker writes itself are outside of the CRC.
+    else:  # The CRC leaves out only the bytes that the broker writes.
         assert 12 <= place < 16
         assert got[16:] == bytes(batch)[16:]
 
@@ -163,7 +163,7 @@ def test_a_topic_with_an_illegal_name_is_not_created(client: RawClient, name: st
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
-def test_asking_for_a_topic_with_an_illegal_name_does_not_create_it(
+def test_requesting_a_topic_with_an_illegal_name_does_not_create_it(
     client: RawClient, name: str
 ) -> None:
     request = MetadataRequest(
@@ -176,12 +176,14 @@ def test_asking_for_a_topic_with_an_illegal_name_does_not_create_it(
 
 
 @pytest.mark.parametrize("name", ILLEGAL)
-def test_no_illegal_name_is_written_to_or_read_from(client: RawClient, name: str) -> None:
+def test_a_topic_with_an_illegal_name_can_be_neither_written_nor_read(
+    client: RawClient, name: str
+) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert produce(client, name, batch_of(b"value")).error_code == unknown
     assert fetch(client, name).error_code == unknown
 
 
-def test_a_fetch_of_nothing_is_answered_with_nothing(client: RawClient) -> None:
+def test_a_fetch_without_partitions_gets_an_empty_reply(client: RawClient) -> None:
     reply = client.call(ApiKey.FETCH, 12, FetchRequest(max_wait_ms=60_000, min_bytes=1))
     assert (reply.error_code, reply.responses) == (0, [])

@@ -1,4 +1,4 @@
-"""Bytes that are not the protocol close their connection, with one log line, and no other."""
+"""Bytes outside the protocol close their own connection only, with one log line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import fencepost
 from fencepost.base.limits import MAX_REQUEST_BYTES
+from fencepost.broker.node import Node
 from fencepost.wire.apis import API, ApiKey
 from fencepost.wire.codec import encode_request
 from fencepost.wire.forms.metadata import MetadataRequest, MetadataRequestTopic
@@ -43,7 +44,7 @@ def test_a_frame_of_an_impossible_size_closes_the_connection(
     assert str(size) in line
 
 
-def test_the_largest_frame_is_a_setting(complaints: Complaints) -> None:
+def test_the_maximum_frame_size_is_a_setting(complaints: Complaints) -> None:
     with (
         fencepost.Broker(config={"socket.request.max.bytes": 1000}) as strict,
         RawClient(strict.bootstrap_servers) as client,
@@ -67,7 +68,7 @@ def test_the_requests_before_a_bad_frame_take_effect(
     assert read_topic(other, topic) == [b"good"]
 
 
-def test_a_bad_request_and_a_bad_frame_behind_it_are_one_line_in_the_log(
+def test_a_bad_request_followed_by_a_bad_frame_is_logged_once(
     client: RawClient, complaints: Complaints
 ) -> None:
     unknown = struct.pack(">hhih", 999, 0, 1, -1)
@@ -85,7 +86,7 @@ def test_a_frame_that_is_too_short_for_a_header_closes_the_connection(
     assert len(complaints()) == 1
 
 
-def test_half_a_frame_and_then_silence_costs_nobody_anything(
+def test_an_incomplete_frame_does_not_affect_other_clients(
     client: RawClient, other: RawClient, new_topic: NewTopic, complaints: Complaints
 ) -> None:
     topic = new_topic()
@@ -98,13 +99,17 @@ def test_half_a_frame_and_then_silence_costs_nobody_anything(
     assert complaints() == []
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_frame_is_no_news(
+def test_a_client_that_disconnects_in_the_middle_of_a_frame_is_not_logged(
     broker: fencepost.Broker, complaints: Complaints
 ) -> None:
-    before = broker.call(lambda node: node._server.connection_count)  # type: ignore[union-attr]
+    def count_connections(node: Node) -> int:
+        assert node._server is not None
+        return node._server.connection_count
+
+    before = broker.call(count_connections)
     with RawClient(broker.bootstrap_servers) as leaving:
         leaving.send_bytes(struct.pack(">i", 1_000) + b"only this")
-    while broker.call(lambda node: node._server.connection_count) > before:  # type: ignore[union-attr]
+    while broker.call(count_connections) > before:
         pass
     assert complaints() == []
 
@@ -113,7 +118,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_frame_is_no_news(
 
 
 @pytest.mark.parametrize("key", [-1, 4, 7, 999, 32767, -32768])
-def test_an_api_that_nobody_knows_closes_the_connection(
+def test_an_unknown_api_closes_the_connection(
     client: RawClient, complaints: Complaints, key: int
 ) -> None:
     client.send_frame(struct.pack(">hhih", key, 0, 1, -1))
@@ -123,7 +128,7 @@ def test_an_api_that_nobody_knows_closes_the_connection(
 
 
 @pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.END_TXN])
-def test_a_version_that_is_not_served_closes_the_connection(
+def test_an_unsupported_version_closes_the_connection(
     client: RawClient, other: RawClient, complaints: Complaints, api: ApiKey
 ) -> None:
     client.send_frame(struct.pack(">hhih", api, API[api].max_version + 1, 1, -1))
@@ -132,7 +137,7 @@ def test_a_version_that_is_not_served_closes_the_connection(
     assert API[api].name in line
 
 
-def test_a_produce_of_the_versions_that_are_only_advertised_closes_the_connection(
+def test_a_produce_version_that_is_only_advertised_closes_the_connection(
     client: RawClient, complaints: Complaints
 ) -> None:
     client.send_frame(struct.pack(">hhih", ApiKey.PRODUCE, 2, 1, -1))
@@ -141,7 +146,7 @@ def test_a_produce_of_the_versions_that_are_only_advertised_closes_the_connectio
 
 
 @pytest.mark.parametrize("client_id", [struct.pack(">h", 500) + b"short", b"\x00\x02\xff\xfe"])
-def test_a_client_id_that_cannot_be_read_closes_the_connection(
+def test_an_unreadable_client_id_closes_the_connection(
     client: RawClient, complaints: Complaints, client_id: bytes
 ) -> None:
     client.send_frame(struct.pack(">hhi", ApiKey.METADATA, 1, 1) + client_id)
@@ -149,7 +154,7 @@ def test_a_client_id_that_cannot_be_read_closes_the_connection(
     assert len(complaints()) == 1
 
 
-def test_a_client_without_a_name_is_served(client: RawClient) -> None:
+def test_a_client_without_a_client_id_is_served(client: RawClient) -> None:
     client.send_bytes(b"".join(encode_request(ApiKey.METADATA, 9, 5, None, METADATA)))
     assert client.reply(ApiKey.METADATA, 9, 5).brokers
 
@@ -158,7 +163,7 @@ def test_a_client_without_a_name_is_served(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("count", [2**31 - 1, 4096, 2])
-def test_an_array_that_claims_more_items_than_bytes_are_left_closes_the_connection(
+def test_an_array_with_more_items_than_remaining_bytes_closes_the_connection(
     client: RawClient, complaints: Complaints, count: int
 ) -> None:
     client.send_frame(struct.pack(">hhihi", ApiKey.METADATA, 1, 1, -1, count) + b"\x00\x01t")
@@ -167,7 +172,7 @@ def test_an_array_that_claims_more_items_than_bytes_are_left_closes_the_connecti
 
 
 @pytest.mark.parametrize("count", [-1, -2, -(2**31)])
-def test_an_array_of_less_than_nothing_closes_the_connection_where_null_is_not_allowed(
+def test_a_negative_array_length_closes_the_connection_if_null_is_not_allowed(
     client: RawClient, complaints: Complaints, count: int
 ) -> None:
     client.send_frame(struct.pack(">hhihi", ApiKey.METADATA, 0, 1, -1, count))
@@ -175,7 +180,7 @@ def test_an_array_of_less_than_nothing_closes_the_connection_where_null_is_not_a
     assert len(complaints()) == 1
 
 
-def test_a_compact_array_that_claims_more_items_than_bytes_are_left_closes_the_connection(
+def test_a_compact_array_with_more_items_than_remaining_bytes_closes_the_connection(
     client: RawClient, complaints: Complaints
 ) -> None:
     client.send_frame(HEADER + b"\x00" + b"\xff\xff\xff\xff\x0f" + b"\x02t\x00")
@@ -192,11 +197,11 @@ def test_every_truncation_of_a_request_closes_the_connection(
     for count in range(len(body)):
         with RawClient(broker.bootstrap_servers) as cut:
             cut.send_frame(body[:count])
-            assert cut.is_closed_by_broker(), f"{count} of {len(body)} bytes were answered"
+            assert cut.is_closed_by_broker(), f"{count} of {len(body)} bytes got a reply"
     assert len(complaints()) == len(body)
 
 
-def test_tagged_fields_that_nobody_knows_are_skipped(client: RawClient) -> None:
+def test_unknown_tagged_fields_are_skipped(client: RawClient) -> None:
     tags = b"\x02" + b"\x63\x03abc" + b"\x64\x00"
     in_header = HEADER + tags
     in_body = b"\x02" + b"\x0bsome-topic" + tags + b"\x00\x00" + b"\x00" + tags
@@ -206,7 +211,7 @@ def test_tagged_fields_that_nobody_knows_are_skipped(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("tags", [b"\xff\xff\xff\xff\x0f", b"\x01\x63\x7fshort", b"\x01\x63"])
-def test_tagged_fields_that_do_not_end_close_the_connection(
+def test_incomplete_tagged_fields_close_the_connection(
     client: RawClient, complaints: Complaints, tags: bytes
 ) -> None:
     client.send_frame(HEADER + tags)
@@ -214,7 +219,7 @@ def test_tagged_fields_that_do_not_end_close_the_connection(
     assert len(complaints()) == 1
 
 
-# -- anything at all -------------------------------------------------------------------------------
+# -- random bytes ----------------------------------------------------------------------------------
 
 _any_broker = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -235,7 +240,7 @@ def test_random_bytes_in_a_frame_never_disturb_the_broker(
     offset=st.integers(0, 6),
     body=st.binary(max_size=100),
 )
-def test_a_right_header_with_random_bytes_behind_it_never_disturbs_the_broker(
+def test_a_valid_header_followed_by_random_bytes_never_disturbs_the_broker(
     broker: fencepost.Broker, other: RawClient, key: ApiKey, offset: int, body: bytes
 ) -> None:
     version = min(API[key].min_version + offset, API[key].max_version)
@@ -247,7 +252,7 @@ def test_a_right_header_with_random_bytes_behind_it_never_disturbs_the_broker(
 
 @_any_broker
 @given(data=st.data())
-def test_a_good_request_with_one_byte_changed_never_disturbs_the_broker(
+def test_a_valid_request_with_one_byte_changed_never_disturbs_the_broker(
     broker: fencepost.Broker, other: RawClient, data: st.DataObject
 ) -> None:
     frame = bytearray(

@@ -34,7 +34,7 @@ def wait_until_parked(broker: fencepost.Broker, topic: str, index: int = 0) -> N
         pass
 
 
-def test_a_long_poll_does_not_let_the_reply_after_it_go_first(
+def test_a_reply_does_not_overtake_a_long_poll(
     broker: fencepost.Broker, client: RawClient, other: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -49,7 +49,7 @@ def test_a_long_poll_does_not_let_the_reply_after_it_go_first(
     assert client.reply(ApiKey.METADATA, METADATA_VERSION, metadata).topics
 
 
-def test_a_request_behind_a_long_poll_takes_effect_before_the_poll_is_answered(
+def test_a_request_after_a_long_poll_takes_effect_before_the_poll_gets_its_reply(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -61,7 +61,7 @@ def test_a_request_behind_a_long_poll_takes_effect_before_the_poll_is_answered(
     assert reply.responses[0].partition_responses[0].base_offset == 0
 
 
-def test_several_long_polls_of_one_connection_are_answered_in_the_order_of_asking(
+def test_several_long_polls_on_one_connection_get_replies_in_request_order(
     broker: fencepost.Broker, client: RawClient, other: RawClient, new_topic: NewTopic
 ) -> None:
     first, second = new_topic(), new_topic()
@@ -81,7 +81,7 @@ def test_several_long_polls_of_one_connection_are_answered_in_the_order_of_askin
     assert [records[0].value for records in got] == [b"first", b"second"]
 
 
-def test_more_requests_than_may_wait_are_all_answered_in_order(
+def test_more_requests_than_may_be_in_flight_all_get_replies_in_order(
     broker: fencepost.Broker, client: RawClient, other: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -96,7 +96,7 @@ def test_more_requests_than_may_wait_are_all_answered_in_order(
         assert len(records_in(reply.responses[0].partitions[0].records)) == 1
 
 
-def test_requests_that_arrive_in_one_piece_and_in_single_bytes_are_all_served(
+def test_requests_that_arrive_together_or_byte_by_byte_are_all_served(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -117,7 +117,7 @@ def test_requests_that_arrive_in_one_piece_and_in_single_bytes_are_all_served(
     assert read_topic(client, topic) == [b"%d" % number for number in range(10)]
 
 
-def test_small_large_and_late_replies_to_one_piece_come_in_the_order_of_asking(
+def test_small_large_and_late_replies_arrive_in_request_order(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -131,7 +131,7 @@ def test_small_large_and_late_replies_to_one_piece_come_in_the_order_of_asking(
         client.reply(api, version, number)  # Fails on a reply to another request.
 
 
-def test_a_request_that_wants_no_answer_leaves_no_gap_among_the_replies(
+def test_a_request_with_acks_0_leaves_no_gap_in_the_replies(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -140,7 +140,7 @@ def test_a_request_that_wants_no_answer_leaves_no_gap_among_the_replies(
     assert read_topic(client, topic) == [b"quiet", b"loud"]
 
 
-def test_what_a_connection_left_unanswered_does_not_trouble_the_next_one(
+def test_a_pending_request_of_a_closed_connection_does_not_affect_the_next_one(
     broker: fencepost.Broker, client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -149,13 +149,13 @@ def test_what_a_connection_left_unanswered_does_not_trouble_the_next_one(
         wait_until_parked(broker, topic)
     name = TopicPartition(topic, 0)
     while broker.call(lambda node: name in node.partitions.fetch_waiters):
-        pass  # A poll goes with its client: nobody reads the disk for a reply that nobody wants.
+        pass  # The poll is dropped with its client, so the disk is not read for it.
     assert produce(client, topic, batch_of(b"value")).error_code == 0
     assert read_topic(client, topic) == [b"value"]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_replies_that_wait_for_the_disk_come_before_those_asked_for_later(acks: int) -> None:
+def test_replies_that_wait_for_the_disk_are_sent_before_later_ones(acks: int) -> None:
     with (
         fencepost.Broker(durability="fsync") as broker,
         RawClient(broker.bootstrap_servers) as client,
@@ -175,7 +175,7 @@ def test_replies_that_wait_for_the_disk_come_before_those_asked_for_later(acks: 
         assert len(read_topic(client, "synced", 2)) == 10
 
 
-def test_a_reader_in_fsync_mode_sees_a_batch_only_when_its_producer_may_hear_of_it() -> None:
+def test_in_fsync_mode_a_batch_is_visible_only_when_it_is_durable() -> None:
     with (
         fencepost.Broker(durability="fsync") as broker,
         RawClient(broker.bootstrap_servers) as writer,

@@ -1,7 +1,7 @@
 """A request that resumes after a wait may find its partition deleted, or recreated.
 
-Method: the requests meet in the turns of a loop that never waits, so each test says exactly what
-        happens in between.
+Method: the requests meet in the turns of a loop that never waits, so each test decides exactly what
+happens in between.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def initialised(stage: Stage, transactional_id: str = "x") -> Any:
     for key, key_type in ((transactional_id, 1), ("g", 0)):
         find = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         stage.call(ApiKey.FIND_COORDINATOR, 4, find)
-    stage.settle()  # The internal topics are durable, and loaded.
+    stage.settle()  # Now the internal topics are durable and loaded.
     reply = stage.call(ApiKey.INIT_PRODUCER_ID, 5, init_request(transactional_id))
     assert reply.error_code == ErrorCode.NONE, reply
     return SimpleNamespace(
@@ -105,7 +105,7 @@ def assert_alive(stage: Stage) -> None:
 def test_a_topic_deleted_while_its_first_transactional_write_waits_is_not_written_to(
     turns: int, recreated: bool, written_before: bool
 ) -> None:
-    """The write comes `turns` turns of the loop after the deletion, or before it if negative."""
+    """The write is sent `turns` turns of the loop after the deletion, or before it if negative."""
     with Stage() as stage:
         create_topic(stage, "doomed")
         create_topic(stage, "kept")
@@ -139,7 +139,7 @@ def test_a_topic_deleted_while_its_first_transactional_write_waits_is_not_writte
         assert_alive(stage)
 
 
-def test_a_deletion_that_overtakes_the_coordinators_answer_is_told_to_the_producer() -> None:
+def test_a_producer_gets_an_error_if_its_topic_is_deleted_during_verification() -> None:
     """The order that once stopped all syncs: the partition is deleted before the append."""
     with Stage() as stage:
         create_topic(stage, "doomed")
@@ -161,14 +161,16 @@ def test_a_deletion_that_overtakes_the_coordinators_answer_is_told_to_the_produc
 
 
 @pytest.mark.parametrize("recreated", [False, True])
-def test_a_batch_whose_topic_goes_before_it_is_durable_is_not_acknowledged(recreated: bool) -> None:
+def test_a_batch_whose_topic_is_deleted_before_it_is_durable_is_not_acknowledged(
+    recreated: bool,
+) -> None:
     """The other partition of the request is written."""
     with Stage() as stage:
         create_topic(stage, "doomed")
         create_topic(stage, "kept")
         line, admin = stage.connect(), stage.connect()
         deletion = send_deletion(admin, "doomed")
-        # The deletion is under way to the disk: this batch needs the sync after that one.
+        # The deletion is being synced, so this batch needs the next sync.
         while not stage.node.partitions._last_sync or stage.node.partitions._last_sync.done():
             stage.loop.turn()
         batches = {("doomed", 0): batch_of(b"gone"), ("kept", 0): batch_of(b"here")}
@@ -190,10 +192,10 @@ def test_a_batch_whose_topic_goes_before_it_is_durable_is_not_acknowledged(recre
 
 
 @pytest.mark.parametrize("turns", range(6))
-def test_offsets_of_a_topic_deleted_while_the_coordinator_is_asked_do_not_reach_its_successor(
+def test_offsets_of_a_topic_deleted_during_verification_do_not_pass_to_a_recreated_topic(
     turns: int,
 ) -> None:
-    """The commit waits for the end of its producer's last transaction; the topic is deleted then."""
+    """The topic is deleted while the commit waits for its producer's last transaction to end."""
     with Stage() as stage:
         create_topic(stage, "doomed")
         create_topic(stage, "kept")
@@ -229,7 +231,7 @@ def offset_of(stage: Stage, topic: str) -> int:
     return offset
 
 
-def test_a_marker_whose_topic_goes_before_it_is_durable_is_not_acknowledged() -> None:
+def test_a_marker_whose_topic_is_deleted_before_it_is_durable_is_not_acknowledged() -> None:
     with Stage() as stage:
         create_topic(stage, "doomed")
         sender = initialised(stage)
@@ -248,7 +250,7 @@ def test_a_marker_whose_topic_goes_before_it_is_durable_is_not_acknowledged() ->
 
 @pytest.mark.parametrize("turns", range(12))
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_transaction_ends_though_one_of_its_topics_goes_meanwhile(
+def test_a_transaction_ends_even_if_one_of_its_topics_is_deleted_meanwhile(
     turns: int, durability: str
 ) -> None:
     with Stage(durability=durability) as stage:
@@ -276,7 +278,7 @@ def test_a_transaction_ends_though_one_of_its_topics_goes_meanwhile(
 
 
 @pytest.mark.parametrize("steps_before", range(20))
-def test_a_round_of_compaction_never_touches_a_topic_of_the_same_name(steps_before: int) -> None:
+def test_a_round_of_compaction_does_not_affect_a_recreated_topic(steps_before: int) -> None:
     """The topic is deleted and recreated during the round; its folder has the same name."""
     compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     settings = {**compacted, "internal.segment.bytes": "200"}
@@ -303,9 +305,7 @@ def test_a_round_of_compaction_never_touches_a_topic_of_the_same_name(steps_befo
     again.stop()
 
 
-def test_offsets_of_a_topic_deleted_while_its_coordinator_loads_do_not_reach_its_successor() -> (
-    None
-):
+def test_offsets_of_a_topic_deleted_during_a_load_do_not_pass_to_a_recreated_topic() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "doomed")
     initialised(stage)
@@ -329,13 +329,10 @@ def test_offsets_of_a_topic_deleted_while_its_coordinator_loads_do_not_reach_its
 @pytest.mark.parametrize("durability", ["os", "fsync"])
 @pytest.mark.parametrize("is_grown", [False, True])
 @pytest.mark.parametrize("turns", [0, 1, 3])
-def test_a_topic_replaced_before_its_logs_were_opened_is_the_new_one(
+def test_a_topic_recreated_before_its_logs_were_opened_is_the_new_one(
     durability: str, is_grown: bool, turns: int
 ) -> None:
-    """Many partitions are opened over many turns of the loop.
-
-    The last ones are of a topic that has changed by then.
-    """
+    """Opening many partitions takes many turns; the topic of the last ones changes meanwhile."""
     wanted = {"many": 400, "doomed": 10}
     with Stage(durability=durability) as stage:
         line = stage.connect()
@@ -368,7 +365,7 @@ def test_a_topic_replaced_before_its_logs_were_opened_is_the_new_one(
         assert stage.node.partition("doomed", 1) is None
 
 
-def test_the_tombstones_of_a_deleted_topics_offsets_become_durable_though_nobody_waits() -> None:
+def test_the_offset_tombstones_of_a_deleted_topic_become_durable() -> None:
     with Stage(durability="fsync") as stage:
         create_topic(stage, "doomed")
         initialised(stage)

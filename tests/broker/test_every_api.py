@@ -1,8 +1,8 @@
-"""Every API of the handler table in every version that is advertised: each request is answered.
+"""Every API of the handler table in every advertised version: each request gets a reply.
 
-Method: requests without content, requests with one item in every array, and requests full of odd
-values, all well formed. An answer may be any error; what may not happen is silence, a closed
-connection or a failure of our own.
+Method: empty requests, requests with one item in every array, and requests full of odd values, all
+well formed. The reply may be any error, but there must be one, on a connection that stays open,
+and the broker must not fail.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FIRST_AND_LAST = [
 
 
 def plain_request(key: ApiKey) -> Any:
-    """The smallest request of an API, with a reply."""
+    """The smallest request of an API that gets a reply."""
     if key is ApiKey.API_VERSIONS:
         return ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
     if key is ApiKey.PRODUCE:
@@ -49,7 +49,7 @@ def plain_request(key: ApiKey) -> Any:
 
 
 @pytest.mark.parametrize(("key", "version"), EVERY_VERSION)
-def test_a_request_without_content_is_answered(
+def test_an_empty_request_gets_a_reply(
     client: RawClient, complaints: Complaints, key: ApiKey, version: int
 ) -> None:
     client.send_bytes(frame_as_written(key, version, plain_request(key)))
@@ -78,7 +78,7 @@ TOPIC_ID = bytes(range(16))
 
 
 @pytest.mark.parametrize(("key", "version"), FIRST_AND_LAST)
-def test_a_request_with_something_in_every_field_is_answered(key: ApiKey, version: int) -> None:
+def test_a_request_with_a_value_in_every_field_gets_a_reply(key: ApiKey, version: int) -> None:
     with Stage(durability="os") as stage:
         prepare(stage)
         request = fill(plan_of(API[key].request, version), Ordinary())
@@ -139,7 +139,7 @@ class Odd:
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_well_formed_nonsense_is_answered_and_breaks_nothing(data: st.DataObject) -> None:
+def test_well_formed_nonsense_gets_a_reply_and_breaks_nothing(data: st.DataObject) -> None:
     with Stage(durability="os") as stage:
         prepare(stage)
         topic_id = stage.node.metadata.topic_id("orders")
@@ -153,27 +153,27 @@ def test_well_formed_nonsense_is_answered_and_breaks_nothing(data: st.DataObject
             stage.settle()
             stage.advance(1_000)
             wants_no_answer = key is ApiKey.PRODUCE and request.acks == 0
-            assert wants_no_answer or not line.is_closed, f"{API[key].name} v{version} was cut off"
+            assert wants_no_answer or not line.is_closed, (
+                f"{API[key].name} v{version} closed the connection"
+            )
         stage.stop()
         with_what_it_left = stage.again()
         assert with_what_it_left.call(ApiKey.METADATA, 9, plain_request(ApiKey.METADATA)).brokers
         with_what_it_left.stop()
 
 
-def test_the_table_of_apis_is_what_api_versions_says(
-    broker: fencepost.Broker, client: RawClient
-) -> None:
+def test_api_versions_lists_the_table_of_apis(broker: fencepost.Broker, client: RawClient) -> None:
     reply = client.call(ApiKey.API_VERSIONS, 4, plain_request(ApiKey.API_VERSIONS))
     shown = {row.api_key: (row.min_version, row.max_version) for row in reply.api_keys}
     assert shown == {int(key): (API[key].advertised_min, API[key].max_version) for key in HANDLERS}
 
 
-def test_list_transactions_v2_needs_the_library_for_patterns(
+def test_list_transactions_v2_is_advertised_only_with_the_re2_library(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(patterns, "is_available", lambda: False)
     request = plain_request(ApiKey.LIST_TRANSACTIONS)
-    # A fresh broker: one that has served v2 before keeps its route.
+    # A fresh broker, because one that has served v2 keeps its route.
     with fencepost.Broker() as broker, RawClient(broker.bootstrap_servers) as client:
         reply = client.call(ApiKey.API_VERSIONS, 4, plain_request(ApiKey.API_VERSIONS))
         (shown,) = (row for row in reply.api_keys if row.api_key == ApiKey.LIST_TRANSACTIONS)

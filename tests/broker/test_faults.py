@@ -36,12 +36,12 @@ from tests.broker.storage.test_power_loss import when_coordinated
 
 METADATA = MetadataRequest(topics=[])
 OLDER = 4
-"""EndTxn of the older protocol."""
+"""The last EndTxn version of TV1."""
 FIRST_OF_TV2 = 12
 
 
 class Transaction:
-    """One open transaction with one record in it, by the older protocol."""
+    """One open TV1 transaction with one record."""
 
     def __init__(self, client: RawClient, topic: str, transactional_id: str) -> None:
         self._client = client
@@ -124,7 +124,7 @@ class Held:
 # -- fail ------------------------------------------------------------------------------------------
 
 
-def test_a_request_that_is_made_to_fail_has_no_effect_and_the_next_one_has(
+def test_a_failed_request_has_no_effect_and_the_next_one_succeeds(
     broker: fencepost.Broker, client: RawClient, transaction: Transaction
 ) -> None:
     broker.call(lambda node: node.faults.fail(ApiKey.END_TXN, ErrorCode.NOT_COORDINATOR))
@@ -135,7 +135,7 @@ def test_a_request_that_is_made_to_fail_has_no_effect_and_the_next_one_has(
     assert committed(client, transaction.topic) == 1
 
 
-def test_a_fault_waits_for_the_request_that_it_fits(
+def test_a_fault_applies_to_the_first_request_that_matches(
     broker: fencepost.Broker, client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -156,7 +156,7 @@ def test_a_fault_waits_for_the_request_that_it_fits(
     assert outcomes == [ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE]
 
 
-def test_an_api_without_an_error_of_its_own_cannot_be_made_to_fail(
+def test_an_api_without_a_top_level_error_cannot_be_made_to_fail(
     broker: fencepost.Broker, client: RawClient
 ) -> None:
     with pytest.raises(ValueError, match="Produce"):
@@ -168,7 +168,7 @@ def test_an_api_without_an_error_of_its_own_cannot_be_made_to_fail(
 
 
 @pytest.mark.parametrize("effect", [True, False])
-def test_a_dropped_request_costs_the_connection_and_has_its_effect_or_not(
+def test_a_dropped_request_closes_the_connection_and_takes_effect_only_if_wanted(
     broker: fencepost.Broker,
     client: RawClient,
     other: RawClient,
@@ -181,7 +181,7 @@ def test_a_dropped_request_costs_the_connection_and_has_its_effect_or_not(
     assert client.is_closed_by_broker()
     assert len(complaints()) == 1
     assert committed(other, transaction.topic) == effect
-    # A client that heard nothing asks again, and is told what it would have been told.
+    # The client got no reply and retries; it gets the reply to its first request.
     again = other.call(ApiKey.END_TXN, OLDER, transaction.commit_request())
     assert again.error_code == ErrorCode.NONE
     assert committed(other, transaction.topic) == 1
@@ -190,7 +190,7 @@ def test_a_dropped_request_costs_the_connection_and_has_its_effect_or_not(
 # -- delay -----------------------------------------------------------------------------------------
 
 
-def test_a_delayed_request_holds_its_connection_and_no_other(
+def test_a_delayed_request_blocks_only_its_own_connection(
     broker: fencepost.Broker, client: RawClient, other: RawClient, transaction: Transaction
 ) -> None:
     held = Held(broker, ApiKey.END_TXN)
@@ -205,10 +205,10 @@ def test_a_delayed_request_holds_its_connection_and_no_other(
     assert committed(other, transaction.topic) == 1
 
 
-def test_a_delayed_request_takes_effect_even_when_its_client_is_gone(
+def test_a_delayed_request_takes_effect_after_its_client_has_disconnected(
     broker: fencepost.Broker, client: RawClient, other: RawClient, transaction: Transaction
 ) -> None:
-    """As with a request that the network delays while the broker goes on."""
+    """Like a request that the network delays."""
     held = Held(broker, ApiKey.END_TXN)
     client.send(ApiKey.END_TXN, OLDER, transaction.commit_request())
     held.wait()
@@ -217,7 +217,7 @@ def test_a_delayed_request_takes_effect_even_when_its_client_is_gone(
     assert committed(other, transaction.topic) == 1
 
 
-def test_what_follows_a_delayed_first_write_of_a_transaction_stays_behind_it() -> None:
+def test_requests_after_a_delayed_first_write_of_a_transaction_stay_in_order() -> None:
     """The write is held twice: by the fault, and while the coordinator adds its partition (TV2)."""
     with Stage(durability="fsync") as stage:
         create_topic(stage, "t")
@@ -300,7 +300,7 @@ def test_a_transaction_can_be_followed_in_the_trace(
     assert acknowledged["kind"] == "reply"
 
 
-def test_an_error_is_in_the_trace_by_its_name_and_so_is_a_request_that_a_fault_met(
+def test_the_trace_has_errors_by_name_and_requests_that_a_fault_made_fail(
     traced: tuple[fencepost.Broker, Path],
 ) -> None:
     broker, path = traced

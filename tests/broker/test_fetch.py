@@ -30,7 +30,7 @@ def values_of(fetched: object) -> list[bytes | None]:
 # -- long polls ------------------------------------------------------------------------------------
 
 
-def test_a_poll_with_nothing_to_read_comes_back_empty_when_its_time_is_up() -> None:
+def test_a_poll_with_nothing_to_read_returns_empty_after_its_maximum_wait() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "quiet")
         line = stage.connect()
@@ -44,14 +44,12 @@ def test_a_poll_with_nothing_to_read_comes_back_empty_when_its_time_is_up() -> N
         assert values_of(reply.responses[0].partitions[0]) == []
 
 
-def test_a_poll_that_does_not_want_to_wait_is_answered_at_once(
-    client: RawClient, new_topic: NewTopic
-) -> None:
+def test_a_poll_without_a_wait_returns_immediately(client: RawClient, new_topic: NewTopic) -> None:
     assert values_of(fetch(client, new_topic(), max_wait_ms=0)) == []
     assert values_of(fetch(client, new_topic(), max_wait_ms=A_MINUTE_MS, min_bytes=0)) == []
 
 
-def test_a_poll_is_woken_by_the_produce_of_another_connection(
+def test_a_poll_is_woken_by_a_produce_on_another_connection(
     broker: fencepost.Broker, client: RawClient, other: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -62,7 +60,7 @@ def test_a_poll_is_woken_by_the_produce_of_another_connection(
     assert values_of(reply.responses[0].partitions[0]) == [b"news"]
 
 
-def test_a_poll_waits_until_as_many_bytes_are_there_as_it_wants() -> None:
+def test_a_poll_waits_for_its_minimum_bytes() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "bytes")
         size = len(batch_of(b"x"))
@@ -78,7 +76,7 @@ def test_a_poll_waits_until_as_many_bytes_are_there_as_it_wants() -> None:
         assert values_of(reply.responses[0].partitions[0]) == [b"a", b"b", b"c"]
 
 
-def test_a_poll_whose_time_is_up_gets_less_than_it_wanted() -> None:
+def test_a_poll_returns_less_than_its_minimum_bytes_after_its_maximum_wait() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "bytes")
         produce(stage, "bytes", batch_of(b"a"))
@@ -99,7 +97,7 @@ def test_an_error_in_one_partition_does_not_wait_for_the_others() -> None:
         assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_poll_hears_at_once_that_its_topic_is_deleted() -> None:
+def test_a_poll_returns_immediately_when_its_topic_is_deleted() -> None:
     from fencepost.wire.forms.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
     with Stage(durability="os") as stage:
@@ -118,7 +116,7 @@ def test_a_poll_hears_at_once_that_its_topic_is_deleted() -> None:
 # -- limits ----------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_is_larger_than_the_limit_is_returned_all_the_same(
+def test_a_batch_larger_than_the_limit_is_still_returned(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -141,7 +139,7 @@ def test_only_the_first_partition_may_exceed_the_limit_of_the_request(
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 2**62])
-def test_an_offset_outside_of_the_log_is_out_of_range(
+def test_an_offset_outside_the_log_is_out_of_range(
     client: RawClient, new_topic: NewTopic, offset: int
 ) -> None:
     topic = new_topic()
@@ -154,7 +152,7 @@ def test_an_offset_outside_of_the_log_is_out_of_range(
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def test_a_client_that_asks_for_a_session_is_served_without_one(
+def test_a_client_that_requests_a_session_is_served_without_one(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -166,7 +164,7 @@ def test_a_client_that_asks_for_a_session_is_served_without_one(
 
 
 @pytest.mark.parametrize("session_id", [0, 77])
-def test_a_session_that_nobody_opened_is_not_found(client: RawClient, session_id: int) -> None:
+def test_an_unknown_session_is_not_found(client: RawClient, session_id: int) -> None:
     request = FetchRequest(session_id=session_id, session_epoch=3, max_wait_ms=A_MINUTE_MS)
     reply = client.call(ApiKey.FETCH, FETCH_VERSION, request)
     assert reply.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -174,7 +172,7 @@ def test_a_session_that_nobody_opened_is_not_found(client: RawClient, session_id
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
-def test_a_full_fetch_in_place_of_an_old_session_is_served(
+def test_a_full_fetch_that_replaces_an_old_session_is_served(
     client: RawClient, new_topic: NewTopic, epoch: int
 ) -> None:
     topic = new_topic()
@@ -189,7 +187,7 @@ def test_a_full_fetch_in_place_of_an_old_session_is_served(
 
 
 @pytest.mark.parametrize("version", [13, 18])
-def test_a_topic_may_be_named_by_its_id(client: RawClient, version: int) -> None:
+def test_a_topic_may_be_fetched_by_its_id(client: RawClient, version: int) -> None:
     topic_id = create_topic(client, f"by-id-{version}")
     produce(client, f"by-id-{version}", batch_of(b"value"))
     reply = client.call(ApiKey.FETCH, version, fetch_request(topic_id))
@@ -197,12 +195,12 @@ def test_a_topic_may_be_named_by_its_id(client: RawClient, version: int) -> None
     assert values_of(reply.responses[0].partitions[0]) == [b"value"]
 
 
-def test_an_id_that_no_topic_has_is_unknown(client: RawClient) -> None:
+def test_a_fetch_with_an_unknown_topic_id_gets_an_error(client: RawClient) -> None:
     reply = client.call(ApiKey.FETCH, 18, fetch_request(bytes(15) + b"x", max_wait_ms=A_MINUTE_MS))
     assert reply.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_partition_that_a_topic_does_not_have_is_unknown(
+def test_a_fetch_from_a_missing_partition_gets_an_error(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     got = fetch(client, new_topic(), index=1, max_wait_ms=A_MINUTE_MS)
@@ -217,10 +215,10 @@ def test_a_partition_that_a_topic_does_not_have_is_unknown(
         (1, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_a_reader_with_another_view_of_the_leader_is_told(ahead: int, error: ErrorCode) -> None:
+def test_a_fetch_with_another_leader_epoch_gets_an_error(ahead: int, error: ErrorCode) -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "led")
-    stage.kill()  # A leader that comes back from a crash has a new epoch.
+    stage.kill()  # A leader that returns from a crash has a new epoch.
     with_new_epoch = stage.again()
     partition = with_new_epoch.node.partition("led", 0)
     assert partition is not None
@@ -230,7 +228,7 @@ def test_a_reader_with_another_view_of_the_leader_is_told(ahead: int, error: Err
     with_new_epoch.stop()
 
 
-def test_read_committed_stops_before_an_open_transaction_and_names_the_aborted_ones(
+def test_read_committed_returns_the_last_stable_offset_and_aborted_transactions(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -242,7 +240,7 @@ def test_read_committed_stops_before_an_open_transaction_and_names_the_aborted_o
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(0, 0), (1, ErrorCode.OFFSET_OUT_OF_RANGE), (-1, 0)])
-def test_a_last_epoch_that_nobody_had_is_out_of_range(
+def test_an_unknown_last_fetched_epoch_is_out_of_range(
     client: RawClient, new_topic: NewTopic, epoch: int, error: int
 ) -> None:
     topic = new_topic()
@@ -253,18 +251,18 @@ def test_a_last_epoch_that_nobody_had_is_out_of_range(
     assert reply.responses[0].partitions[0].error_code == error
 
 
-def test_any_negative_leader_epoch_is_none(client: RawClient, new_topic: NewTopic) -> None:
+def test_any_negative_leader_epoch_counts_as_none(client: RawClient, new_topic: NewTopic) -> None:
     assert fetch(client, new_topic(), leader_epoch=-2).error_code == ErrorCode.NONE
 
 
-def test_where_no_partition_was_looked_for_no_transaction_was_aborted(
+def test_a_missing_partition_has_an_empty_list_of_aborted_transactions(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     assert fetch(client, new_topic(), index=7).aborted_transactions == []
     assert fetch(client, new_topic(), 9).aborted_transactions is None
 
 
-def test_a_topic_without_a_partition_is_not_in_the_answer(
+def test_a_topic_without_partitions_is_left_out_of_the_fetch_reply(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     request = fetch_request(new_topic())
@@ -272,8 +270,8 @@ def test_a_topic_without_a_partition_is_not_in_the_answer(
     assert client.call(ApiKey.FETCH, FETCH_VERSION, request).responses == []
 
 
-def test_what_must_be_copied_for_one_reply_is_limited() -> None:
-    with Stage(durability="os") as stage:  # Its disk has no views, so all is copied.
+def test_the_bytes_copied_for_one_reply_are_limited() -> None:
+    with Stage(durability="os") as stage:  # Its disk has no views, so everything is copied.
         create_topic(stage, "wide", 12)
         for index in range(12):
             produce(stage, "wide", batch_of(b"x" * 1_000_000), index=index)

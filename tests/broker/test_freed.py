@@ -1,4 +1,4 @@
-"""Objects of finished work are freed by reference counting, in no cycles.
+"""Objects of finished work are freed by reference counting: they form no cycles.
 
 The broker freezes objects that live long, so the garbage collector would not find them.
 """
@@ -76,7 +76,7 @@ def live(stage: Stage, name: str) -> None:
 
 
 @pytest.mark.usefixtures("without_collector")
-def test_topics_that_are_deleted_need_no_garbage_collector() -> None:
+def test_deleted_topics_are_freed_without_the_garbage_collector() -> None:
     with Stage(durability="os") as stage:
         live(stage, "first")
         before = count()
@@ -140,7 +140,7 @@ def use_group(stage: Stage, group: str) -> None:
 
 
 def use_long_polls(stage: Stage) -> None:
-    """One is answered by an append, one by its timeout, and one belongs to a client that leaves."""
+    """One returns after an append, one after its timeout, and one client disconnects."""
     for isolation in (0, 1):
         lines = [stage.connect() for _ in range(3)]
         end = read_end(stage, "kept")
@@ -159,7 +159,7 @@ def use_long_polls(stage: Stage) -> None:
 
 
 def use_parked_requests(stage: Stage) -> None:
-    """Requests that take several turns, of clients that wait and of clients that leave."""
+    """Requests that take several turns, of clients that wait and clients that disconnect."""
     for leaves in (False, True):
         line = stage.connect()
         line.send(ApiKey.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None))
@@ -216,13 +216,13 @@ def test_finished_work_leaves_no_cycles(durability: str) -> None:
 
 
 @pytest.mark.usefixtures("without_collector")
-def test_connections_that_end_need_no_garbage_collector() -> None:
-    others = count()["Connection"]  # Those of brokers that other tests of this process share.
+def test_closed_connections_are_freed_without_the_garbage_collector() -> None:
+    others = count()["Connection"]  # Connections of brokers that other tests share.
     with Broker() as broker:
         for number in range(10):
             with RawClient(broker.bootstrap_servers) as client:
                 client.call(ApiKey.METADATA, 12, MetadataRequest(topics=None))
-                if number % 2:  # Some leave while their reply is awaited.
+                if number % 2:  # Some disconnect before their reply.
                     client.send(ApiKey.METADATA, 12, MetadataRequest(topics=None))
         deadline = time.monotonic() + PATIENCE_SECONDS
         while count()["Connection"] > others and time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 """Periodic work: retention, compaction, expiry of producers, checkpoints.
 
-Time passes when the test says so: the timers of the housekeeping ring by themselves.
+The test advances the clock, and the timers of housekeeping fire as they do in the broker.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 # -- retention -------------------------------------------------------------------------------------
 
 
-def test_segments_older_than_the_retention_of_their_topic_go() -> None:
+def test_segments_older_than_the_retention_of_their_topic_are_removed() -> None:
     with new_stage() as stage:
         made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
         write(stage, "t", *numbers(0, 9))
@@ -79,7 +79,7 @@ def test_segments_older_than_the_retention_of_their_topic_go() -> None:
         assert got.log_start_offset == 20 - len(kept)
 
 
-def test_a_log_that_is_too_old_as_a_whole_is_emptied_and_goes_on_where_it_was() -> None:
+def test_a_log_that_has_expired_completely_is_emptied_and_keeps_its_offsets() -> None:
     with new_stage() as stage:
         made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
         write(stage, "t", *numbers(0, 9))
@@ -88,7 +88,7 @@ def test_a_log_that_is_too_old_as_a_whole_is_emptied_and_goes_on_where_it_was() 
         assert produce(stage, "t", batch_of(b"next")).base_offset == 10
 
 
-def test_a_log_is_kept_below_its_size() -> None:
+def test_a_log_is_kept_below_its_retention_size() -> None:
     with new_stage() as stage:
         partition = made(stage, "t", {"retention.bytes": "500"})
         write(stage, "t", *numbers(0, 29))
@@ -97,7 +97,7 @@ def test_a_log_is_kept_below_its_size() -> None:
         assert read_topic(stage, "t")[-1] == b"29"
 
 
-def test_what_is_to_be_kept_for_ever_is_kept() -> None:
+def test_infinite_retention_keeps_everything() -> None:
     with new_stage(A_DAY_MS) as stage:
         made(stage, "t", {"retention.ms": "-1"})
         write(stage, "t", *numbers(0, 9))
@@ -105,7 +105,7 @@ def test_what_is_to_be_kept_for_ever_is_kept() -> None:
         assert read_topic(stage, "t") == numbers(0, 9)
 
 
-def test_a_retention_that_is_changed_while_the_broker_runs_is_used() -> None:
+def test_a_retention_changed_while_the_broker_runs_takes_effect() -> None:
     with new_stage() as stage:
         made(stage, "t", {"retention.ms": "-1"})
         write(stage, "t", *numbers(0, 9))
@@ -124,7 +124,7 @@ def test_a_retention_that_is_changed_while_the_broker_runs_is_used() -> None:
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_what_retention_removed_does_not_come_back(ending: str) -> None:
+def test_records_removed_by_retention_do_not_come_back(ending: str) -> None:
     stage = new_stage().start()
     made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
     write(stage, "t", *numbers(0, 9))
@@ -137,7 +137,7 @@ def test_what_retention_removed_does_not_come_back(ending: str) -> None:
     again.stop()
 
 
-def test_a_producer_goes_on_although_its_records_are_gone() -> None:
+def test_a_producer_continues_after_its_records_were_deleted() -> None:
     with new_stage() as stage:
         made(stage, "t", {"retention.ms": str(AN_HOUR_MS)})
         numbered: dict[str, Any] = {"producer_id": 9, "epoch": 0}
@@ -149,7 +149,7 @@ def test_a_producer_goes_on_although_its_records_are_gone() -> None:
         assert produce(stage, "t", batch_of(b"1", sequence=1, **numbered)).base_offset == 1
 
 
-def test_one_partition_whose_disk_fails_does_not_keep_the_others_from_their_retention() -> None:
+def test_a_failing_partition_does_not_prevent_the_retention_of_others() -> None:
     with new_stage() as stage:
         names = ["a", "b", "c"]
         for name in names:
@@ -178,7 +178,7 @@ class FailingDisk:
         return getattr(self._disk, name)
 
     def _refuse(self, *_: object, **__: object) -> None:
-        raise OSError(errno.EIO, "the disk says no")
+        raise OSError(errno.EIO, "Input/output error")
 
 
 # -- compaction ------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def write_keys(stage: Stage, topic: str, rounds: int, keys: int = 3) -> None:
             write(stage, topic, b"%d-%d" % (key, number), key=b"k%d" % key)
 
 
-def test_compaction_leaves_the_newest_value_of_every_key() -> None:
+def test_compaction_keeps_the_newest_value_of_every_key() -> None:
     with new_stage() as stage:
         partition = made(stage, "t", COMPACTED)
         write_keys(stage, "t", 10)
@@ -209,7 +209,7 @@ def test_compaction_leaves_the_newest_value_of_every_key() -> None:
         assert produce(stage, "t", batch_of(b"next", key=b"k0")).base_offset == 30
 
 
-def test_with_the_cleaner_switched_off_every_value_stays() -> None:
+def test_with_the_cleaner_disabled_every_value_is_kept() -> None:
     with new_stage(log_cleaner_enable="false") as stage:
         made(stage, "t", COMPACTED)
         write_keys(stage, "t", 10)
@@ -218,7 +218,7 @@ def test_with_the_cleaner_switched_off_every_value_stays() -> None:
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_what_compaction_removed_does_not_come_back(ending: str) -> None:
+def test_records_removed_by_compaction_do_not_come_back(ending: str) -> None:
     stage = new_stage().start()
     made(stage, "t", COMPACTED)
     write_keys(stage, "t", 10)
@@ -230,11 +230,12 @@ def test_what_compaction_removed_does_not_come_back(ending: str) -> None:
     again.stop()
 
 
-def test_a_tombstone_goes_when_its_time_is_over() -> None:
+def test_a_tombstone_is_removed_after_its_retention() -> None:
     with new_stage() as stage:
         made(stage, "t", COMPACTED)
         write(stage, "t", b"value", key=b"doomed")
-        tombstone = batch_of(None, key=b"doomed", timestamp_ms=stage.clock.now_ms())  # type: ignore[arg-type]
+        now_ms = stage.clock.now_ms()
+        tombstone = batch_of(None, key=b"doomed", timestamp_ms=now_ms)  # type: ignore[arg-type]
         produce(stage, "t", tombstone)
         write_keys(stage, "t", 3)
         stage.advance(A_MINUTE_MS)
@@ -266,7 +267,7 @@ def test_a_topic_may_be_deleted_in_the_middle_of_its_compaction() -> None:
         assert b"0-0" not in read_topic(stage, "after")
 
 
-def test_housekeeping_goes_on_after_a_failure_of_the_disk() -> None:
+def test_housekeeping_continues_after_a_disk_failure() -> None:
     for call in range(1, 200, 11):
         stage = new_stage().start()
         made(stage, "old", {"retention.ms": str(AN_HOUR_MS)})
@@ -276,7 +277,7 @@ def test_housekeeping_goes_on_after_a_failure_of_the_disk() -> None:
         stage.disk.fail_call(call)
         stage.advance(AN_HOUR_MS + A_MINUTE_MS)
         stage.disk._failures.clear()
-        if stage.fatal:  # It was a sync: after that nobody goes on.
+        if stage.fatal:  # A failed sync stops the broker.
             assert "did not confirm a sync" in stage.fatal[0]
             stage = stage.kill().again()
         stage.advance(AN_HOUR_MS + A_MINUTE_MS)
@@ -289,7 +290,7 @@ def test_housekeeping_goes_on_after_a_failure_of_the_disk() -> None:
 # -- producers and checkpoints ---------------------------------------------------------------------
 
 
-def test_a_producer_that_was_silent_for_a_day_is_forgotten() -> None:
+def test_a_producer_expires_after_a_day_without_writes() -> None:
     with new_stage(A_MINUTE_MS) as stage:
         partition = made(stage, "t", {"retention.ms": "-1"})
         write(stage, "t", b"0", producer_id=9, epoch=0, sequence=0)
@@ -297,12 +298,12 @@ def test_a_producer_that_was_silent_for_a_day_is_forgotten() -> None:
         assert partition.producers.get(9) is not None
         stage.advance(2 * A_MINUTE_MS)
         assert partition.producers.get(9) is None
-        # Nobody remembers where it was: any sequence may be its next one.
+        # Its state is gone, so any sequence is accepted.
         outcome = produce(stage, "t", batch_of(b"7", producer_id=9, epoch=0, sequence=7))
         assert (outcome.error_code, outcome.base_offset) == (ErrorCode.NONE, 1)
 
 
-def test_the_time_after_which_producers_are_forgotten_is_a_setting() -> None:
+def test_the_expiration_time_of_producers_is_a_setting() -> None:
     with new_stage(producer_id_expiration_ms=str(A_MINUTE_MS)) as stage:
         partition = made(stage, "t", {})
         write(stage, "t", b"0", producer_id=9, epoch=0, sequence=0)
@@ -310,7 +311,7 @@ def test_the_time_after_which_producers_are_forgotten_is_a_setting() -> None:
         assert partition.producers.get(9) is None
 
 
-def test_what_is_durable_is_written_down_while_the_broker_runs() -> None:
+def test_recovery_points_are_saved_while_the_broker_runs() -> None:
     settings = dict.fromkeys(TIMERS, "1000")
     with Stage(durability="fsync", settings=settings) as stage:
         create_topic(stage, "t")
@@ -318,18 +319,17 @@ def test_what_is_durable_is_written_down_while_the_broker_runs() -> None:
             produce(stage, "t", batch_of(b"value", timestamp_ms=NOW_MS))
         stage.advance(10_000)
         points = decode_offsets(stage.disk.read_file(f"{FOLDER}/recovery-point-offset-checkpoint"))
-        # One below the end: the indexes of the active segment are not on the disk yet.
+        # One below the end, because the indexes of the active segment are not on the disk yet.
         assert points[TopicPartition("t", 0)] == 4
 
 
-def test_a_day_of_quiet_leaves_the_disk_alone() -> None:
+def test_an_idle_day_causes_almost_no_disk_calls() -> None:
     with new_stage(A_MINUTE_MS) as stage:
         made(stage, "t", {"retention.ms": "-1"})
         write(stage, "t", *numbers(0, 9))
         stage.advance(A_MINUTE_MS)  # The scrub after the start reads all of it once.
         before = stage.disk.calls
         stage.advance(A_DAY_MS)
-        # The sealed segments are flushed once and read through once; 1,440 rounds find nothing to
-        # do.
+        # The sealed segments are flushed once and read once; 1,440 rounds find nothing to do.
         assert stage.disk.calls - before < 100
         assert read_topic(stage, "t") == numbers(0, 9)

@@ -1,4 +1,4 @@
-"""Large requests take several turns of the loop, and get the same replies as in one."""
+"""Large requests take several turns of the loop and get the same replies as in one."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def answers(durability: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_every_request_is_answered_as_in_one_turn(
+def test_every_request_gets_the_same_reply_as_in_one_turn(
     monkeypatch: pytest.MonkeyPatch, durability: str
 ) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 60.0)
@@ -175,7 +175,7 @@ def test_the_markers_of_a_wide_transaction_are_written_over_several_turns(
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_a_topic_that_goes_while_its_records_are_deleted_is_told_so(
+def test_a_topic_may_be_deleted_while_its_records_are_being_deleted(
     monkeypatch: pytest.MonkeyPatch, durability: str
 ) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)

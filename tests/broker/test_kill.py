@@ -1,8 +1,8 @@
-"""kill -9 during appends: acknowledged records are there, once and in order; producers go on.
+"""kill -9 during appends: acknowledged records are kept, once and in order; producers continue.
 
-Method: real producers write without pause to a real broker process, which is killed when a random
-number of records was acknowledged, each time with requests under way. It comes back on the same
-port and data; between two lives the tails of its logs are torn. The seed is printed with a failure.
+Method: real producers write without pause to a real broker process, which is killed after a random
+number of acknowledged records, each time with requests in flight. It restarts on the same port and
+data; before each restart the tails of its logs are torn. The seed is printed with a failure.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Writer:
         )
 
     def write_some(self, topic: str) -> None:
-        """One record into every partition; what was delivered meanwhile is noted."""
+        """Sends one record to every partition, and handles delivery reports."""
         for partition in range(PARTITIONS):
             number = self.sent[partition]
             value = f"{self.name}:{number}".encode()
-            with suppress(BufferError):  # The queue is full while the broker is away.
+            with suppress(BufferError):  # The queue is full while the broker is down.
                 self._producer.produce(
                     topic, value, partition=partition, on_delivery=self._delivered(number)
                 )
@@ -84,7 +84,7 @@ class Writer:
 
 
 def tear(folder: Path, rng: random.Random) -> None:
-    """What a crash may leave at the end of the last segment: bytes that were never acknowledged."""
+    """Appends what a crash may leave in the last segment: bytes that were never acknowledged."""
     log = max(folder.glob("*.log"))
     half_a_batch = bytes(batch_of(b"never finished", base_offset=1 << 40))[:-5]
     rubbish = (rng.randbytes(rng.randint(1, 200)), bytes(100), half_a_batch, b"")
@@ -129,7 +129,7 @@ def test_every_acknowledged_record_survives_kills_once_and_in_order(
 
 
 def check_partition(client: RawClient, partition: int, writers: list[Writer]) -> None:
-    """Nothing was lost at the end, so each writer's numbers have no gap and no duplicate."""
+    """Every record was delivered, so each writer's numbers have no gap and no duplicate."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for value in read_topic(client, "counted", partition):
         assert value is not None
@@ -140,7 +140,7 @@ def check_partition(client: RawClient, partition: int, writers: list[Writer]) ->
         assert writer.acknowledged[partition] == found[writer.name]
 
 
-def test_a_torn_tail_is_cut_and_its_offset_is_given_to_the_next_record(tmp_path: Path) -> None:
+def test_a_torn_tail_is_truncated_and_the_next_record_gets_its_offset(tmp_path: Path) -> None:
     first = FencepostProcess(tmp_path)
     with RawClient(first.bootstrap_servers) as client:
         create_topic(client, "torn")
@@ -157,7 +157,7 @@ def test_a_torn_tail_is_cut_and_its_offset_is_given_to_the_next_record(tmp_path:
         assert read_topic(client, "torn") == [b"%d" % number for number in range(6)]
 
 
-def test_a_batch_that_rots_is_served_as_an_error_and_nothing_behind_it_is_lost(
+def test_a_damaged_batch_is_an_error_for_readers_and_nothing_after_it_is_lost(
     tmp_path: Path,
 ) -> None:
     first = FencepostProcess(tmp_path)
@@ -181,7 +181,7 @@ def test_a_batch_that_rots_is_served_as_an_error_and_nothing_behind_it_is_lost(
     assert log.read_bytes()[: len(content)] == content
 
 
-def test_a_killed_producer_state_still_knows_what_it_has_written(tmp_path: Path) -> None:
+def test_producer_state_survives_a_kill(tmp_path: Path) -> None:
     numbered: dict[str, Any] = {"producer_id": 50, "epoch": 0}
     first = FencepostProcess(tmp_path)
     with RawClient(first.bootstrap_servers) as client:

@@ -1,4 +1,4 @@
-"""Large batches whose records are checked: opened over several turns, appended in order."""
+"""Large batches whose records are checked are opened over several turns and appended in order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_batches_of_a_producer_stay_in_order(stage: Stage) -> None:
     assert [each.base_offset for each in told] == [0, MANY, MANY + 1, 2 * MANY + 1]
 
 
-def test_a_record_without_a_key_deep_inside_refuses_the_batch(stage: Stage) -> None:
+def test_a_large_batch_with_records_without_a_key_is_refused(stage: Stage) -> None:
     line = stage.connect()
     values = [b"%d" % n for n in range(MANY)]
     batch = batch_of(*values, codec=Codec.LZ4)
@@ -92,7 +92,7 @@ def test_a_record_without_a_key_deep_inside_refuses_the_batch(stage: Stage) -> N
     assert read_topic(stage, "compacted") == []
 
 
-def test_damage_deep_inside_refuses_the_batch(stage: Stage) -> None:
+def test_a_large_batch_with_damage_deep_inside_is_refused(stage: Stage) -> None:
     from crc32c import crc32c
 
     batch = many(codec=Codec.NONE)
@@ -103,7 +103,7 @@ def test_damage_deep_inside_refuses_the_batch(stage: Stage) -> None:
     assert outcome(line, send(line, "compacted", many())[0]).error_code == 0
 
 
-def test_a_topic_that_is_deleted_while_its_batch_is_opened(stage: Stage) -> None:
+def test_a_topic_may_be_deleted_while_its_batch_is_being_opened(stage: Stage) -> None:
     line = stage.connect()
     sent = send(line, "compacted", many(), batch_of(b"behind", key=b"k"))
     deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="compacted")], timeout_ms=1000)
@@ -114,7 +114,7 @@ def test_a_topic_that_is_deleted_while_its_batch_is_opened(stage: Stage) -> None
     assert outcome(line, send(line, "again", many())[0]).error_code == 0
 
 
-def test_a_client_that_leaves_meanwhile_leaves_its_batch_behind(stage: Stage) -> None:
+def test_a_large_batch_is_written_after_its_client_has_disconnected(stage: Stage) -> None:
     line = stage.connect()
     send(line, "compacted", many())
     line.wire.close()
@@ -122,7 +122,7 @@ def test_a_client_that_leaves_meanwhile_leaves_its_batch_behind(stage: Stage) ->
     assert len(read_topic(stage, "compacted")) == MANY
 
 
-def test_a_stop_does_not_wait_for_it(stage: Stage) -> None:
+def test_a_stop_does_not_wait_for_a_large_batch(stage: Stage) -> None:
     send(stage.connect(), "compacted", many())
     stage.stop()
     assert not stage.fatal
@@ -131,7 +131,7 @@ def test_a_stop_does_not_wait_for_it(stage: Stage) -> None:
     again.stop()
 
 
-def test_a_large_batch_of_a_transaction(stage: Stage) -> None:
+def test_a_large_batch_may_be_part_of_a_transaction(stage: Stage) -> None:
     producer = WireProducer(stage, "t", TV2).initialise()
     told = producer.produce(
         "compacted", *[b"%d" % n for n in range(MANY)], key=b"k", codec=Codec.ZSTD
@@ -161,7 +161,7 @@ def test_many_small_batches_in_one_request_are_opened_in_turns(stage: Stage) -> 
 
 @pytest.mark.parametrize("count", [3, MANY], ids=["short", "long"])
 @pytest.mark.parametrize("kind", ["gzip", "uncompressed", "zstd", "lz4", "snappy"])
-def test_a_batch_is_kept_in_the_codec_of_its_topic_and_stays_what_it_was(
+def test_a_batch_is_stored_in_the_codec_of_its_topic_with_the_same_records(
     stage: Stage, kind: str, count: int
 ) -> None:
     create_topic(stage, "repacked", settings={"compression.type": kind})
@@ -177,7 +177,7 @@ def test_a_batch_is_kept_in_the_codec_of_its_topic_and_stays_what_it_was(
         assert getattr(after, field) == getattr(before, field)
 
 
-def test_nothing_is_answered_to_acks_0_unless_it_is_refused(stage: Stage) -> None:
+def test_a_batch_with_acks_0_gets_no_reply_unless_it_is_refused(stage: Stage) -> None:
     line = stage.connect()
     request = produce_request("compacted", many(), acks=0)
     line.send(ApiKey.PRODUCE, PRODUCE_VERSION, request)

@@ -28,7 +28,7 @@ from tests.transactions.protocol import TV1, TV2
 from tests.transactions.requests import produce_request as transactional_request
 from tests.transactions.wire import WireProducer, values
 
-# The clock of a compiled handler cannot be changed.
+# The clock of a compiled handler cannot be replaced.
 pytestmark = [pytest.mark.interpreted, pytest.mark.usefixtures("slow")]
 
 WIDTH = 12
@@ -44,7 +44,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every append takes longer than a turn may."""
+    """Every append takes longer than the time limit of a turn."""
     ticks = itertools.count()
     monkeypatch.setattr(handler, "perf_counter", lambda: float(next(ticks)))
 
@@ -64,7 +64,7 @@ def errors_of(line: Line, sent: int, version: int = PRODUCE_VERSION) -> list[int
     return [each.error_code for topic in reply.responses for each in topic.partition_responses]
 
 
-def test_others_are_served_while_a_request_is_appended(stage: Stage) -> None:
+def test_other_connections_are_served_while_a_request_is_appended(stage: Stage) -> None:
     line, other = stage.connect(), stage.connect()
     sent = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request())
     turns = 0
@@ -76,7 +76,7 @@ def test_others_are_served_while_a_request_is_appended(stage: Stage) -> None:
     assert errors_of(line, sent) == [0] * WIDTH
 
 
-def test_the_requests_behind_it_come_after_it(stage: Stage) -> None:
+def test_requests_after_a_large_one_stay_in_order(stage: Stage) -> None:
     line = stage.connect()
     first = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request(value=b"first"))
     last = produce_request("wide", batch_of(b"last"), index=WIDTH - 1)
@@ -86,7 +86,7 @@ def test_the_requests_behind_it_come_after_it(stage: Stage) -> None:
     assert read_topic(stage, "wide", WIDTH - 1) == [b"first", b"last"]
 
 
-def test_a_topic_that_is_deleted_in_between_is_unknown(stage: Stage) -> None:
+def test_a_topic_deleted_meanwhile_is_unknown(stage: Stage) -> None:
     line = stage.connect()
     sent = line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request("doomed"))
     deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=1000)
@@ -95,7 +95,7 @@ def test_a_topic_that_is_deleted_in_between_is_unknown(stage: Stage) -> None:
     assert errors_of(line, sent) == [0] * WIDTH + [unknown]
 
 
-def test_a_client_that_leaves_in_between(stage: Stage) -> None:
+def test_a_large_request_is_written_after_its_client_has_disconnected(stage: Stage) -> None:
     line = stage.connect()
     line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request())
     line.wire.close()
@@ -103,7 +103,7 @@ def test_a_client_that_leaves_in_between(stage: Stage) -> None:
     assert read_topic(stage, "wide", WIDTH - 1) == [b"v"]
 
 
-def test_a_stop_in_between(stage: Stage) -> None:
+def test_the_broker_can_stop_in_the_middle_of_a_large_request(stage: Stage) -> None:
     stage.connect().send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request())
     stage.stop()
     assert not stage.fatal
@@ -112,7 +112,7 @@ def test_a_stop_in_between(stage: Stage) -> None:
     again.stop()
 
 
-def test_acks_0(stage: Stage) -> None:
+def test_a_large_request_with_acks_0_is_written(stage: Stage) -> None:
     line = stage.connect()
     line.send(ApiKey.PRODUCE, PRODUCE_VERSION, wide_request(acks=0))
     assert line.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers
@@ -120,7 +120,7 @@ def test_acks_0(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("protocol", [TV1, TV2], ids=repr)
-def test_a_transaction(stage: Stage, protocol: Any) -> None:
+def test_a_large_request_may_be_part_of_a_transaction(stage: Stage, protocol: Any) -> None:
     producer = WireProducer(stage, "t", protocol).initialise()
     places = [("wide", index) for index in range(WIDTH)]
     producer.join(*places)
@@ -133,7 +133,7 @@ def test_a_transaction(stage: Stage, protocol: Any) -> None:
     assert values(stage, "wide", index=WIDTH - 1) == [b"v"]
 
 
-def test_small_requests_are_not_behind_all_large_ones() -> None:
+def test_small_requests_do_not_wait_for_all_large_ones() -> None:
     """Four connections have a large request ready in the same turn, and one a small one."""
     with Stage(durability="os") as stage:
         create_topic(stage, "large")
@@ -144,7 +144,7 @@ def test_small_requests_are_not_behind_all_large_ones() -> None:
         )
         lines = [stage.connect() for _ in range(4)]
         small = stage.connect()
-        # A turn that has used up its time for large requests.
+        # This turn has used up its time for large requests.
         server._large_until = 1e-9
         server._is_scheduled = True
         for line in lines:
@@ -160,7 +160,7 @@ def test_small_requests_are_not_behind_all_large_ones() -> None:
 
 
 def feed(line: Line, data: bytes) -> None:
-    """Bytes that a turn reads from the socket, without the rest of that turn."""
+    """Delivers bytes as a turn reads them from the socket, without the rest of that turn."""
     while data:
         room = line.connection.get_buffer(-1)
         part = data[: len(room)]
@@ -169,8 +169,8 @@ def feed(line: Line, data: bytes) -> None:
         line.connection.buffer_updated(len(part))
 
 
-def test_a_request_is_let_go_when_it_is_answered(stage: Stage) -> None:
-    """Its bytes count as free then, so they must not wait for the garbage collector."""
+def test_a_request_is_freed_when_its_reply_is_sent(stage: Stage) -> None:
+    """Its bytes no longer count then, so they must not wait for the garbage collector."""
     line = stage.connect()
     gc.collect()
     gc.disable()

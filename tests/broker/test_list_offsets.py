@@ -74,7 +74,7 @@ def filled(client: RawClient, new_topic: NewTopic) -> str:
         (NOW_MS + 31, -1, -1),
     ],
 )
-def test_a_time_stands_for_an_offset(
+def test_an_offset_is_found_by_timestamp(
     client: RawClient, filled: str, time: int, offset: int, found_time: int
 ) -> None:
     found = look_up(client, filled, time)
@@ -85,7 +85,7 @@ def test_a_time_stands_for_an_offset(
     ("time", "first_version"),
     [(NEWEST, 7), (EARLIEST_LOCAL, 8), (LATEST_TIERED, 9), (EARLIEST_PENDING_UPLOAD, 11)],
 )
-def test_a_special_time_is_unknown_to_versions_before_it(
+def test_a_special_timestamp_is_unsupported_before_its_version(
     client: RawClient, filled: str, time: int, first_version: int
 ) -> None:
     before = look_up(client, filled, time, version=first_version - 1)
@@ -94,7 +94,7 @@ def test_a_special_time_is_unknown_to_versions_before_it(
 
 
 @pytest.mark.parametrize("time", [-7, -(2**63)])
-def test_a_special_time_that_nobody_knows_is_unsupported(
+def test_an_unknown_special_timestamp_is_unsupported(
     client: RawClient, filled: str, time: int
 ) -> None:
     assert look_up(client, filled, time).error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -106,7 +106,7 @@ def test_an_empty_partition_begins_and_ends_at_zero(client: RawClient, new_topic
     assert offsets == [0, 0, -1, -1]
 
 
-def test_a_partition_named_twice_is_an_invalid_request(client: RawClient, filled: str) -> None:
+def test_a_partition_listed_twice_is_an_invalid_request(client: RawClient, filled: str) -> None:
     asked = [ListOffsetsPartition(partition_index=0, timestamp=LATEST) for _ in range(2)]
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=filled, partitions=asked)])
     reply = client.call(ApiKey.LIST_OFFSETS, 11, request)
@@ -141,14 +141,14 @@ def two_epochs() -> Stage:
         (2, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_a_client_with_another_view_of_the_leader_is_told(epoch: int, error: ErrorCode) -> None:
+def test_a_client_with_another_leader_epoch_gets_an_error(epoch: int, error: ErrorCode) -> None:
     stage = two_epochs()
     assert look_up(stage, "led", LATEST, epoch=epoch).error_code == error
     assert end_of(stage, 0, current=epoch).error_code == error
     stage.stop()
 
 
-def test_the_epoch_of_an_offset_is_told_with_it() -> None:
+def test_an_offset_is_returned_with_its_leader_epoch() -> None:
     stage = two_epochs()
     epochs = [look_up(stage, "led", time).leader_epoch for time in (EARLIEST, LATEST, NEWEST)]
     assert epochs == [0, 1, 0]
@@ -177,7 +177,7 @@ def test_an_epoch_ends_where_the_next_one_begins(epoch: int, expected: tuple[int
 
 
 @pytest.mark.parametrize(("epoch", "expected"), [(0, (0, 0)), (-2, (-1, -1)), (5, (-1, -1))])
-def test_an_empty_log_knows_only_the_epoch_of_its_leader(
+def test_an_empty_log_has_only_the_epoch_of_its_leader(
     epoch: int, expected: tuple[int, int]
 ) -> None:
     with Stage(durability="os") as stage:
@@ -186,11 +186,11 @@ def test_an_empty_log_knows_only_the_epoch_of_its_leader(
         assert (found.leader_epoch, found.end_offset) == expected
 
 
-def test_an_epoch_of_an_unknown_topic_is_unknown(client: RawClient) -> None:
+def test_an_unknown_topic_has_no_epochs(client: RawClient) -> None:
     assert end_of(client, 0, topic="no").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_beginning_of_an_empty_log_belongs_to_the_leader_of_now() -> None:
+def test_the_start_of_an_empty_log_has_the_current_leader_epoch() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "led")
     assert look_up(stage, "led", EARLIEST).leader_epoch == 0
@@ -200,9 +200,7 @@ def test_the_beginning_of_an_empty_log_belongs_to_the_leader_of_now() -> None:
     again.stop()
 
 
-def test_a_partition_that_is_named_twice_is_refused_once(
-    client: RawClient, new_topic: NewTopic
-) -> None:
+def test_a_partition_listed_twice_is_refused_once(client: RawClient, new_topic: NewTopic) -> None:
     asked = [ListOffsetsPartition(partition_index=0, timestamp=time) for time in (LATEST, EARLIEST)]
     topics = [
         ListOffsetsTopic(name=new_topic(), partitions=asked),
@@ -214,7 +212,7 @@ def test_a_partition_that_is_named_twice_is_refused_once(
     assert partition.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_request_for_many_partitions_is_answered_in_turns(
+def test_a_request_for_many_partitions_is_served_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticks = itertools.count()

@@ -1,4 +1,4 @@
-"""The memory of all connections together is bounded and given back; small requests pass."""
+"""The memory of all connections together is bounded and freed; small requests are served."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def stage() -> Iterator[Stage]:
 
 
 def assert_nothing_is_held(stage: Stage) -> None:
-    """Checks that all memory is given back after the clients have left."""
+    """Checks that all memory is freed after the clients have disconnected."""
     for line in stage._lines:
         line.wire.close()
     stage.settle()
@@ -88,13 +88,13 @@ def deaf_readers(stage: Stage, count: int = 20) -> list[Line]:
 # -- replies ---------------------------------------------------------------------------------------
 
 
-def test_clients_that_do_not_read_share_one_bound(stage: Stage) -> None:
+def test_clients_that_do_not_read_share_one_limit(stage: Stage) -> None:
     deaf_readers(stage, 50)
     assert stage.node.replies.is_full
     assert stage.node.replies.taken_bytes <= LIMIT + BATCH_BYTES + 1000
 
 
-def test_the_nearer_the_bound_the_less_a_fetch_brings(stage: Stage) -> None:
+def test_the_closer_to_the_limit_the_less_a_fetch_returns(stage: Stage) -> None:
     create_topic(stage, "fine")
     for _ in range(60):
         produce(stage, "fine", batch_of(b"x" * 20_000))
@@ -109,7 +109,7 @@ def test_the_nearer_the_bound_the_less_a_fetch_brings(stage: Stage) -> None:
     assert sizes[-1] >= LEAST_REPLY_BYTES / 2
 
 
-def test_small_requests_are_answered_while_there_is_no_room(stage: Stage) -> None:
+def test_small_requests_are_served_at_the_memory_limit(stage: Stage) -> None:
     create_topic(stage, "other")
     deaf_readers(stage)
     line = stage.connect()
@@ -120,7 +120,7 @@ def test_small_requests_are_answered_while_there_is_no_room(stage: Stage) -> Non
     assert stage.node.replies.is_full
 
 
-def test_a_reader_is_answered_without_records_while_there_is_no_room(stage: Stage) -> None:
+def test_a_fetch_at_the_memory_limit_returns_no_records(stage: Stage) -> None:
     deaf_readers(stage)
     line = stage.connect()
     poll = ask_for_all(line, max_wait_ms=A_MINUTE_MS)
@@ -132,7 +132,7 @@ def test_a_reader_is_answered_without_records_while_there_is_no_room(stage: Stag
     assert fetch(line, "full").records == b""
 
 
-def test_a_reader_gets_its_records_when_others_have_read_theirs(stage: Stage) -> None:
+def test_a_fetch_gets_its_records_when_others_have_read_theirs(stage: Stage) -> None:
     deaf = deaf_readers(stage)
     line = stage.connect()
     poll = ask_for_all(line, max_wait_ms=A_MINUTE_MS)
@@ -145,7 +145,7 @@ def test_a_reader_gets_its_records_when_others_have_read_theirs(stage: Stage) ->
     assert len(records_in(told.records)) >= 1
 
 
-def test_errors_are_told_while_there_is_no_room(stage: Stage) -> None:
+def test_errors_are_returned_at_the_memory_limit(stage: Stage) -> None:
     deaf_readers(stage)
     line = stage.connect()
     for request in (fetch_request("nowhere"), fetch_request("full", 999)):
@@ -159,7 +159,9 @@ def test_errors_are_told_while_there_is_no_room(stage: Stage) -> None:
         )
 
 
-def test_who_does_not_read_is_let_go_when_others_wait(stage: Stage, complaints: Complaints) -> None:
+def test_clients_that_do_not_read_are_disconnected_when_others_wait(
+    stage: Stage, complaints: Complaints
+) -> None:
     deaf = deaf_readers(stage)
     line = stage.connect()
     sent = line.send(ApiKey.METADATA, 9, MetadataRequest(topics=None))
@@ -172,13 +174,13 @@ def test_who_does_not_read_is_let_go_when_others_wait(stage: Stage, complaints: 
     assert len(records_in(fetch(line, "full").records)) >= 1
 
 
-def test_who_does_not_read_stays_if_nobody_waits(stage: Stage) -> None:
+def test_clients_that_do_not_read_stay_connected_if_no_other_waits(stage: Stage) -> None:
     deaf = deaf_readers(stage, 2)
     stage.advance(10 * STUCK_SECONDS * 1000)
     assert not any(each.is_closed for each in deaf)
 
 
-def test_who_reads_slowly_stays(stage: Stage) -> None:
+def test_clients_that_read_slowly_stay_connected(stage: Stage) -> None:
     deaf = deaf_readers(stage)
     waiting = stage.connect()
     waiting.send(ApiKey.METADATA, 9, MetadataRequest(topics=None))
@@ -190,7 +192,7 @@ def test_who_reads_slowly_stays(stage: Stage) -> None:
     assert deaf[1].is_closed
 
 
-def test_a_client_whose_memory_waits_behind_its_own_poll_does_not_wait_for_itself(
+def test_a_client_does_not_wait_for_memory_behind_its_own_poll(
     stage: Stage,
 ) -> None:
     line = stage.connect()
@@ -209,7 +211,7 @@ def test_a_client_whose_memory_waits_behind_its_own_poll_does_not_wait_for_itsel
     assert stage.node.replies.taken_bytes == 0
 
 
-def test_a_hundred_polls_that_one_append_wakes_share_the_bound(stage: Stage) -> None:
+def test_a_hundred_polls_woken_by_one_append_share_the_limit(stage: Stage) -> None:
     lines = [deaf_line(stage) for _ in range(100)]
     for line in lines:
         line.send(ApiKey.FETCH, FETCH_VERSION, fetch_request("quiet", max_wait_ms=A_MINUTE_MS))
@@ -221,7 +223,7 @@ def test_a_hundred_polls_that_one_append_wakes_share_the_bound(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("state", ["unread", "behind a poll", "waits for room"])
-def test_nothing_is_left_of_a_connection_that_is_lost(stage: Stage, state: str) -> None:
+def test_a_lost_connection_frees_its_memory(stage: Stage, state: str) -> None:
     if state == "waits for room":
         deaf_readers(stage)
     line = deaf_line(stage)
@@ -233,7 +235,7 @@ def test_nothing_is_left_of_a_connection_that_is_lost(stage: Stage, state: str) 
     line.send(ApiKey.METADATA, 9, MetadataRequest(topics=None))
     stage.settle()
     assert stage.node.replies.taken_bytes > 0
-    line.wire.close()  # The stage looks whether anything is left.
+    line.wire.close()  # The fixture checks that nothing is left.
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ def large_request(size: int = 1_000_000) -> bytes:
     return frame_of(ApiKey.PRODUCE, PRODUCE_VERSION, produce_request("full", batch_of(b"y" * size)))
 
 
-def test_large_requests_that_come_slowly_share_one_bound(stage: Stage) -> None:
+def test_large_requests_that_arrive_slowly_share_one_limit(stage: Stage) -> None:
     lines = [stage.connect() for _ in range(30)]
     frame = large_request()
     for line in lines:
@@ -267,7 +269,7 @@ def test_large_requests_that_wait_for_each_other_are_all_served(stage: Stage) ->
     assert stage.node.requests.taken_bytes == 0
 
 
-def test_who_sends_too_slowly_is_let_go_when_others_wait(
+def test_clients_that_send_too_slowly_are_disconnected_when_others_wait(
     stage: Stage, complaints: Complaints
 ) -> None:
     slow = [stage.connect() for _ in range(12)]
@@ -284,7 +286,7 @@ def test_who_sends_too_slowly_is_let_go_when_others_wait(
 
 
 @pytest.mark.parametrize("part", [100_000, 500_000, 999_999])
-def test_nothing_is_left_of_a_request_that_never_became_whole(stage: Stage, part: int) -> None:
+def test_an_incomplete_request_frees_its_memory(stage: Stage, part: int) -> None:
     line = stage.connect()
     line.send_bytes(large_request()[:part])
     assert stage.node.requests.taken_bytes > 0
@@ -306,7 +308,9 @@ def test_a_request_counts_until_it_has_taken_effect(stage: Stage) -> None:
     assert told.responses[0].partition_responses[0].error_code == 0
 
 
-def test_a_request_that_takes_effect_after_its_client_has_gone_takes_nothing(stage: Stage) -> None:
+def test_a_request_that_takes_effect_after_its_client_has_left_holds_no_memory(
+    stage: Stage,
+) -> None:
     held: list[Any] = []
     stage.node.faults.delay(ApiKey.PRODUCE, held.append)
     line = stage.connect()
@@ -321,14 +325,14 @@ def test_a_request_that_takes_effect_after_its_client_has_gone_takes_nothing(sta
 
 
 def feed_part(line: Line, data: bytes) -> None:
-    """Bytes that arrive after reading was paused."""
+    """Delivers bytes that arrive after reading was paused."""
     room = line.connection.get_buffer(-1)
     part = data[: len(room)]
     room[: len(part)] = part
     line.connection.buffer_updated(len(part))
 
 
-def test_a_reply_that_comes_after_its_client_has_gone_takes_nothing(stage: Stage) -> None:
+def test_a_reply_after_its_client_has_left_holds_no_memory(stage: Stage) -> None:
     held: list[Any] = []
     stage.node.faults.delay(ApiKey.FETCH, held.append)
     line = stage.connect()
@@ -352,7 +356,7 @@ def test_a_request_that_waits_for_durability_holds_no_memory() -> None:
 
 
 @pytest.mark.parametrize("none", ["-1", "0"])
-def test_a_bound_of_zero_or_less_is_none(none: str) -> None:
+def test_a_limit_of_zero_or_less_means_no_limit(none: str) -> None:
     settings = {"queued.max.response.bytes": none, "queued.max.request.bytes": none}
     with Stage(durability="os", settings=settings) as stage:
         create_topic(stage, "full")
@@ -364,7 +368,7 @@ def test_a_bound_of_zero_or_less_is_none(none: str) -> None:
         assert not stage.node.replies.is_full
 
 
-# -- whatever they do ------------------------------------------------------------------------------
+# -- random clients --------------------------------------------------------------------------------
 
 
 def do_something(line: Line, rng: random.Random, frame: bytes, parts: dict[Line, bytes]) -> None:
@@ -389,7 +393,7 @@ def do_something(line: Line, rng: random.Random, frame: bytes, parts: dict[Line,
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_bounds_hold_and_everything_comes_back_whatever_clients_do(
+def test_the_limits_hold_and_all_memory_is_freed_whatever_clients_do(
     stage: Stage, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -398,7 +402,7 @@ def test_the_bounds_hold_and_everything_comes_back_whatever_clients_do(
     lines = [stage.connect() for _ in range(15)]
     for _ in range(150):
         line = rng.choice(lines)
-        if parts.get(line):  # What it has begun is a request, and no other may be put into it.
+        if parts.get(line):  # It must finish the request that it has begun.
             left = parts.pop(line)
             if not line.is_closed:
                 line.send_bytes(left)
@@ -409,8 +413,7 @@ def test_the_bounds_hold_and_everything_comes_back_whatever_clients_do(
         assert stage.node.replies.taken_bytes <= LIMIT + len(lines) * BATCH_BYTES
         assert stage.node.requests.taken_bytes <= LIMIT + 2 * len(frame)
         lines = [stage.connect() if line.is_closed else line for line in lines]
-    # A client that came last is served, whatever the others hold: at the latest when they are let
-    # go.
+    # A new client is served whatever the others hold, at the latest when they are disconnected.
     last = stage.connect()
     sent = last.send(ApiKey.METADATA, 9, MetadataRequest(topics=None))
     stage.advance(3 * STUCK_SECONDS * 1000)
@@ -430,7 +433,7 @@ def hostile_readers(broker: fencepost.Broker, count: int) -> list[RawClient]:
 
 def leave(client: RawClient, how: str) -> None:
     if how == "half-closed":
-        # It could still read, and is not read from before it does: only its end is the end.
+        # A half-closed client could still read, so its replies are kept until it closes.
         client._socket.shutdown(socket.SHUT_WR)
         client.close()
     elif how == "reset":
@@ -441,7 +444,7 @@ def leave(client: RawClient, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "half-closed", "reset"])
-def test_hostile_readers_on_sockets(how: str) -> None:
+def test_hostile_readers_on_sockets_stay_within_the_limit(how: str) -> None:
     config = {"queued.max.response.bytes": 16 << 20}
     with fencepost.Broker(config=config) as broker, RawClient(broker.bootstrap_servers) as normal:
         create_topic(normal, "full")
@@ -458,7 +461,7 @@ def test_hostile_readers_on_sockets(how: str) -> None:
         assert len(records_in(fetch(normal, "full").records)) >= 1
 
 
-def test_the_process_stays_small_beside_hostile_readers(tmp_path: Path) -> None:
+def test_the_process_stays_small_with_hostile_readers(tmp_path: Path) -> None:
     options = ["--config", f"queued.max.response.bytes={32 << 20}"]
     partitions = 20
     with (

@@ -70,7 +70,7 @@ def client_of(process: FencepostProcess) -> Iterator[RawClient]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly_and_the_next_start_has_everything(
+def test_a_signal_stops_the_broker_cleanly_and_the_next_start_has_everything(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     first = FencepostProcess(tmp_path)
@@ -85,7 +85,7 @@ def test_a_signal_stops_it_cleanly_and_the_next_start_has_everything(
         assert read_topic(client, "kept", 1) == [b"value"]
 
 
-def test_port_zero_is_announced_as_the_port_that_it_became(tmp_path: Path) -> None:
+def test_port_zero_is_announced_as_the_actual_port(tmp_path: Path) -> None:
     with FencepostProcess(tmp_path, listen="127.0.0.1:0") as broker:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         assert host == "127.0.0.1"
@@ -97,7 +97,7 @@ def test_port_zero_is_announced_as_the_port_that_it_became(tmp_path: Path) -> No
             assert (node.host, node.port) == (host, int(port))
 
 
-def test_a_stop_with_clients_in_the_middle_of_their_requests_is_clean(tmp_path: Path) -> None:
+def test_a_stop_during_requests_is_clean(tmp_path: Path) -> None:
     broker = FencepostProcess(tmp_path, options=["--durability", "fsync"])
     with client_of(broker) as client:
         create_topic(client, "busy")
@@ -107,7 +107,7 @@ def test_a_stop_with_clients_in_the_middle_of_their_requests_is_clean(tmp_path: 
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_a_second_broker_on_the_same_data_is_refused_and_the_first_one_serves_on(
+def test_a_second_broker_on_the_same_data_is_refused_and_the_first_one_continues(
     tmp_path: Path,
 ) -> None:
     with FencepostProcess(tmp_path) as first, client_of(first) as client:
@@ -117,7 +117,7 @@ def test_a_second_broker_on_the_same_data_is_refused_and_the_first_one_serves_on
         assert create_topic(client, "still-here")
 
 
-def test_a_port_that_is_taken_is_refused_and_the_data_stay_clean(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_and_the_data_stay_clean(tmp_path: Path) -> None:
     with FencepostProcess(tmp_path) as first, client_of(first) as client:
         create_topic(client, "kept")
     with socket.socket() as taken:
@@ -140,16 +140,16 @@ def taken_address() -> Iterator[str]:
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_start_that_fails_leaves_no_directory_behind(tmp_path: Path) -> None:
+def test_a_failed_start_leaves_no_directory_behind(tmp_path: Path) -> None:
     with taken_address() as address:
         refusal(tmp_path / "new" / "data", "--listen", address)
     assert list(tmp_path.iterdir()) == []
-    # It has been created when this turns out, and it goes again with the folders around it.
+    # Here the directory has been created before the failure; it is removed with its parents.
     refusal(tmp_path / "new" / "data", "--trace", str(tmp_path / "nowhere" / "trace"))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_start_that_fails_takes_away_nothing_that_was_there_before(tmp_path: Path) -> None:
+def test_a_failed_start_removes_nothing_that_existed_before(tmp_path: Path) -> None:
     data = tmp_path / "there" / "data"
     data.parent.mkdir()
     (data.parent / "note").write_text("mine")
@@ -161,7 +161,7 @@ def test_a_start_that_fails_takes_away_nothing_that_was_there_before(tmp_path: P
     assert (data / "note").read_text() == "mine"
 
 
-def test_a_lock_that_is_not_ours_to_have_removes_nothing(tmp_path: Path) -> None:
+def test_a_failed_lock_attempt_removes_nothing(tmp_path: Path) -> None:
     holder = DirectoryLock(str(tmp_path / "data"))
     (tmp_path / "data" / "log").write_text("records")
     with pytest.raises(ConfigError, match="in use"):
@@ -172,8 +172,8 @@ def test_a_lock_that_is_not_ours_to_have_removes_nothing(tmp_path: Path) -> None
     assert (tmp_path / "data" / "log").exists()
 
 
-def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path) -> None:
-    """A start after a crash may take long; the user can interrupt it."""
+def test_a_signal_during_the_start_stops_the_broker_immediately(tmp_path: Path) -> None:
+    """A start after a crash may take long, so the user can interrupt it."""
     script = (
         "import os, signal, sys\n"
         "from fencepost.broker import process\n"
@@ -197,7 +197,7 @@ def test_a_signal_while_it_starts_ends_it_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("problem", [AssertionError("a rule"), FileNotFoundError("a mishap")])
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, new_event_loop])
-def test_an_exception_that_nobody_caught_in_a_callback_ends_the_process(
+def test_an_uncaught_exception_in_a_callback_stops_the_process(
     problem: Exception, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     reasons: list[str] = []
@@ -216,7 +216,7 @@ def test_an_exception_that_nobody_caught_in_a_callback_ends_the_process(
     assert len(reasons) == 1
 
 
-def test_what_the_loop_reports_of_a_socket_does_not_end_the_process() -> None:
+def test_a_socket_error_reported_by_the_loop_does_not_stop_the_process() -> None:
     reasons: list[str] = []
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(stop_on_failed_callback(reasons.append))
@@ -242,7 +242,7 @@ main()
 
 
 @pytest.mark.interpreted
-def test_a_broker_that_cannot_go_on_after_a_sync_ends_with_a_reason_and_keeps_what_it_has(
+def test_a_failing_continuation_stops_the_broker_with_a_reason_and_loses_nothing_acknowledged(
     tmp_path: Path,
 ) -> None:
     python = (sys.executable, "-c", FAILS_WHEN_DURABLE)
@@ -264,7 +264,7 @@ def test_a_broker_that_cannot_go_on_after_a_sync_ends_with_a_reason_and_keeps_wh
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:0", "[::]:0", "example.invalid:0"])
-def test_an_address_that_others_can_reach_is_refused(tmp_path: Path, address: str) -> None:
+def test_a_remote_address_is_refused(tmp_path: Path, address: str) -> None:
     host = address.rpartition(":")[0].strip("[]")
     with pytest.raises(ConfigError, match="allow-remote"):
         refuse_remote(host, allow_remote=False)
@@ -272,11 +272,11 @@ def test_an_address_that_others_can_reach_is_refused(tmp_path: Path, address: st
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
-def test_loopback_needs_no_permission(host: str) -> None:
+def test_loopback_is_always_allowed(host: str) -> None:
     refuse_remote(host, allow_remote=False)
 
 
-def test_whoever_listens_everywhere_says_which_name_to_connect_to(tmp_path: Path) -> None:
+def test_listening_on_every_address_needs_permission_and_an_advertised_name(tmp_path: Path) -> None:
     everywhere = ["--listen", ":0", "--config", "advertised.listeners=PLAINTEXT://localhost:0"]
     assert "Every address of this machine" in refusal(tmp_path / "data", *everywhere)
     options = ["--allow-remote", *everywhere[2:]]
@@ -289,26 +289,26 @@ def test_whoever_listens_everywhere_says_which_name_to_connect_to(tmp_path: Path
             assert (node.host, node.port) == ("localhost", int(port))
 
 
-def test_the_command_refuses_a_remote_address_before_it_touches_the_data(tmp_path: Path) -> None:
+def test_a_remote_address_is_refused_before_the_data_is_touched(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert "--allow-remote" in refusal(data, "--listen", "192.0.2.1:0")
     assert not data.exists()
 
 
-def test_assertions_may_not_be_switched_off(tmp_path: Path) -> None:
+def test_assertions_may_not_be_disabled(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert "python -O" in refusal(data, python=("-O",))
     assert not data.exists()
 
 
-def test_a_setting_that_nobody_knows_is_refused_with_the_closest_name(tmp_path: Path) -> None:
+def test_an_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path) -> None:
     line = refusal(tmp_path / "data", "--config", "num.partition=3")
     assert "'num.partition'" in line
     assert "did you mean num.partitions?" in line
 
 
 @pytest.mark.parametrize("setting", ["num.partitions", "num.partitions=many", "=3"])
-def test_a_setting_that_cannot_be_read_is_refused(tmp_path: Path, setting: str) -> None:
+def test_an_unreadable_setting_is_refused(tmp_path: Path, setting: str) -> None:
     assert refusal(tmp_path / "data", "--config", setting)
 
 
@@ -340,7 +340,7 @@ def kafkas_directory(folder: Path) -> dict[str, bytes]:
     return files
 
 
-def test_a_data_directory_of_apache_kafka_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+def test_a_data_directory_of_apache_kafka_is_refused_and_not_changed(tmp_path: Path) -> None:
     files = kafkas_directory(tmp_path)
     assert "Apache Kafka" in refusal(tmp_path, "--config", "node.id=1")
     left = {
@@ -351,7 +351,7 @@ def test_a_data_directory_of_apache_kafka_is_refused_and_left_as_it_was(tmp_path
     assert left == files
 
 
-def test_a_start_that_is_refused_does_not_use_up_the_mark_of_a_clean_stop(tmp_path: Path) -> None:
+def test_a_refused_start_keeps_the_clean_shutdown_marker(tmp_path: Path) -> None:
     FencepostProcess(tmp_path).stop()
     assert "node.id=1" in refusal(tmp_path, "--config", "node.id=7")
     assert (tmp_path / ".kafka_cleanshutdown").exists()
@@ -367,7 +367,7 @@ def partitions_of_a_new_topic(client: RawClient) -> int:
     return len(topic.partitions)
 
 
-def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_settings_file(tmp_path: Path) -> None:
     settings = tmp_path / "server.properties"
     settings.write_text("# a comment\nnum.partitions = 7\nlog.retention.hours: 24\n")
     for options, count in (([], 7), (["--config", "num.partitions=3"], 3)):
@@ -377,7 +377,7 @@ def test_settings_come_from_a_file_and_the_command_line_wins(tmp_path: Path) -> 
             assert partitions_of_a_new_topic(client) == count
 
 
-def test_a_settings_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "server.properties"
     assert str(missing) in refusal(tmp_path / "data", "--config-file", str(missing))
 
@@ -404,7 +404,7 @@ def test_the_trace_has_every_request_and_reply_as_a_line_of_json(tmp_path: Path)
     assert "secret" not in trace.read_text()
 
 
-def test_the_trace_is_whole_after_a_kill(tmp_path: Path) -> None:
+def test_the_trace_is_complete_after_a_kill(tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     broker = FencepostProcess(tmp_path / "data", options=["--trace", str(trace)])
     with client_of(broker) as client:
@@ -414,13 +414,13 @@ def test_the_trace_is_whole_after_a_kill(tmp_path: Path) -> None:
     assert lines[-1]["kind"] == "reply"
 
 
-# -- deletions under way ---------------------------------------------------------------------------
+# -- deletions -------------------------------------------------------------------------------------
 
 
-def test_topics_deleted_under_transactional_writes_leave_a_broker_that_syncs(
+def test_deleting_topics_during_transactional_writes_does_not_stop_syncs(
     tmp_path: Path,
 ) -> None:
-    """With fsync, 30 times: the write waits for its coordinator while another client deletes its topic."""
+    """In fsync mode, 30 times: the topic is deleted while a write waits for its coordinator."""
     with (
         FencepostProcess(tmp_path, options=["--durability", "fsync"]) as broker,
         client_of(broker) as client,
@@ -428,7 +428,7 @@ def test_topics_deleted_under_transactional_writes_leave_a_broker_that_syncs(
     ):
         find = FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])
         client.call(ApiKey.FIND_COORDINATOR, 4, find)
-        not_yet = ErrorCode.NOT_COORDINATOR  # Its topic is being made.
+        not_yet = ErrorCode.NOT_COORDINATOR  # Its topic is being created.
         while (
             producer := client.call(ApiKey.INIT_PRODUCER_ID, 5, init_request("x"))
         ).error_code == not_yet:

@@ -25,7 +25,7 @@ from tests.broker.requests import (
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32767, -32768])
-def test_acks_other_than_none_one_and_all_are_refused(
+def test_acks_other_than_0_1_and_all_are_refused(
     client: RawClient, new_topic: NewTopic, acks: int
 ) -> None:
     topic = new_topic()
@@ -35,7 +35,7 @@ def test_acks_other_than_none_one_and_all_are_refused(
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_a_batch_that_is_acknowledged_can_be_read(
+def test_an_acknowledged_batch_can_be_read(
     client: RawClient, new_topic: NewTopic, acks: int
 ) -> None:
     topic = new_topic()
@@ -44,7 +44,7 @@ def test_a_batch_that_is_acknowledged_can_be_read(
     assert fetch(client, topic).high_watermark == 2
 
 
-def test_a_refusal_that_cannot_be_answered_closes_the_connection(
+def test_a_refused_batch_with_acks_0_closes_the_connection(
     client: RawClient, other: RawClient, new_topic: NewTopic, complaints: Complaints
 ) -> None:
     """With acks=0 there is no reply: the closed connection makes the client refresh metadata."""
@@ -58,7 +58,7 @@ def test_a_refusal_that_cannot_be_answered_closes_the_connection(
     assert read_topic(other, topic) == [b"kept"]
 
 
-def test_a_topic_may_be_named_by_its_id(client: RawClient) -> None:
+def test_a_topic_may_be_written_by_its_id(client: RawClient) -> None:
     topic_id = create_topic(client, "by-id")
     reply = client.call(ApiKey.PRODUCE, 13, produce_request(topic_id, batch_of(b"value")))
     assert reply.responses[0].topic_id == topic_id
@@ -66,7 +66,7 @@ def test_a_topic_may_be_named_by_its_id(client: RawClient) -> None:
     assert read_topic(client, "by-id") == [b"value"]
 
 
-def test_an_id_that_no_topic_has_is_unknown(client: RawClient) -> None:
+def test_a_produce_with_an_unknown_topic_id_gets_an_error(client: RawClient) -> None:
     unknown = bytes(15) + b"x"
     reply = client.call(ApiKey.PRODUCE, 13, produce_request(unknown, batch_of(b"value")))
     assert reply.responses[0].topic_id == unknown
@@ -74,7 +74,7 @@ def test_an_id_that_no_topic_has_is_unknown(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 1, 2**31 - 1])
-def test_a_partition_that_a_topic_does_not_have_is_unknown(
+def test_a_produce_to_a_missing_partition_gets_an_error(
     client: RawClient, new_topic: NewTopic, index: int
 ) -> None:
     reply = produce(client, new_topic(), batch_of(b"value"), index=index)
@@ -82,12 +82,12 @@ def test_a_partition_that_a_topic_does_not_have_is_unknown(
 
 
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
-def test_internal_topics_are_not_written_by_clients(client: RawClient, topic: str) -> None:
+def test_clients_cannot_write_internal_topics(client: RawClient, topic: str) -> None:
     reply = produce(client, topic, batch_of(b"value"))
     assert reply.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_one_partition_that_is_refused_does_not_stop_the_others(
+def test_one_refused_partition_does_not_affect_the_others(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -99,7 +99,7 @@ def test_one_partition_that_is_refused_does_not_stop_the_others(
     assert read_topic(client, topic) == [b"kept"]
 
 
-def test_a_batch_sent_twice_is_written_once_and_answered_alike(
+def test_a_batch_sent_twice_is_written_once_and_gets_the_same_reply(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -117,7 +117,9 @@ def test_a_gap_in_the_sequence_is_refused(client: RawClient, new_topic: NewTopic
     assert read_topic(client, topic) == [b"first"]
 
 
-def test_zstd_needs_a_client_that_knows_it(client: RawClient, new_topic: NewTopic) -> None:
+def test_zstd_needs_a_client_version_that_supports_it(
+    client: RawClient, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     outcomes = []
     for version in (6, 7):
@@ -135,7 +137,7 @@ def test_a_transactional_batch_without_a_transactional_id_is_refused(
     assert reply.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_the_time_of_the_append_is_the_brokers_where_the_topic_wants_it(
+def test_with_log_append_time_the_broker_sets_the_timestamp(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     from fencepost.records.batch import split_batches
@@ -147,7 +149,7 @@ def test_the_time_of_the_append_is_the_brokers_where_the_topic_wants_it(
     assert batch.max_timestamp == reply.log_append_time_ms > 5
 
 
-def test_the_time_of_creation_is_the_clients_where_the_topic_leaves_it(
+def test_with_create_time_the_client_sets_the_timestamp(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     from fencepost.records.batch import split_batches
@@ -158,7 +160,7 @@ def test_the_time_of_creation_is_the_clients_where_the_topic_leaves_it(
     assert (batch.is_append_time, batch.max_timestamp, reply.log_append_time_ms) == (False, 5, -1)
 
 
-def test_a_batch_that_the_log_refuses_is_told_where_the_log_begins(
+def test_a_batch_refused_by_the_log_gets_the_log_start_offset(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
@@ -170,7 +172,9 @@ def test_a_batch_that_the_log_refuses_is_told_where_the_log_begins(
     assert (control.error_code, control.log_start_offset) == (ErrorCode.INVALID_RECORD, 0)
 
 
-def test_a_batch_that_never_reached_the_log_is_not(client: RawClient, new_topic: NewTopic) -> None:
+def test_a_batch_refused_before_the_log_gets_no_log_start_offset(
+    client: RawClient, new_topic: NewTopic
+) -> None:
     topic = new_topic()
     spoiled = batch_of(b"x")
     spoiled[-1] ^= 1
@@ -178,7 +182,7 @@ def test_a_batch_that_never_reached_the_log_is_not(client: RawClient, new_topic:
         assert produce(client, topic, records).log_start_offset == -1
 
 
-def test_a_topic_without_a_partition_is_not_in_the_answer(
+def test_a_topic_without_partitions_is_left_out_of_the_produce_reply(
     client: RawClient, new_topic: NewTopic
 ) -> None:
     request = produce_request(new_topic(), batch_of(b"x"))
@@ -189,7 +193,7 @@ def test_a_topic_without_a_partition_is_not_in_the_answer(
 @pytest.mark.parametrize(
     ("enabled", "error"), [("true", ErrorCode.INVALID_PRODUCER_ID_MAPPING), ("false", 0)]
 )
-def test_a_first_write_is_verified_unless_the_settings_say_otherwise(
+def test_a_first_write_is_verified_unless_verification_is_disabled(
     enabled: str, error: int
 ) -> None:
     settings = {"transaction.partition.verification.enable": enabled}

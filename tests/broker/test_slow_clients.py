@@ -42,7 +42,7 @@ def connections_of(node: Node) -> list[Connection]:
 
 
 def unsent_bytes(connection: Connection) -> int:
-    """All bytes that are kept for a client: in slots, and in its transport."""
+    """All bytes that are kept for a client, in slots and in its transport."""
     transport = connection._transport
     unsent = 0 if transport is None else transport.get_write_buffer_size()
     return unsent + sum(len(c) for slot in connection._slots for c in slot.chunks or ())
@@ -67,7 +67,7 @@ def fill(client: RawClient, topic: str, megabytes: int) -> None:
         assert produce(client, topic, batch_of(ONE_MEGABYTE)).error_code == 0
 
 
-def test_a_client_that_stops_reading_costs_a_bounded_amount_of_memory(
+def test_a_client_that_stops_reading_uses_a_bounded_amount_of_memory(
     broker: fencepost.Broker, other: RawClient, new_topic: NewTopic, complaints: Complaints
 ) -> None:
     topic = new_topic()
@@ -79,14 +79,14 @@ def test_a_client_that_stops_reading_costs_a_bounded_amount_of_memory(
         kept = wait_until_stopped(broker)
         assert kept <= MAX_UNSENT_BYTES + 4 * LARGEST_BATCH_BYTES
         assert other.call(ApiKey.METADATA, 9, METADATA).brokers
-        # When it reads again, nothing is missing and nothing is out of order.
+        # When it reads again, nothing is missing or out of order.
         for number in range(requests):
             reply = deaf.reply(ApiKey.FETCH, FETCH_VERSION, number)
             assert len(reply.responses[0].partitions[0].records) > 4_000_000
     assert complaints() == []
 
 
-def test_replies_that_wait_behind_a_long_poll_are_bounded_too(
+def test_replies_that_wait_behind_a_long_poll_are_also_bounded(
     broker: fencepost.Broker, other: RawClient, new_topic: NewTopic
 ) -> None:
     quiet, full = new_topic(), new_topic()
@@ -103,7 +103,7 @@ def test_replies_that_wait_behind_a_long_poll_are_bounded_too(
             assert client.reply(ApiKey.FETCH, FETCH_VERSION, number).responses
 
 
-def test_polls_that_may_become_large_do_not_all_wait_at_once() -> None:
+def test_polls_with_large_limits_do_not_all_wait_together() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "quiet")
         line = stage.connect()
@@ -117,7 +117,7 @@ def test_polls_that_may_become_large_do_not_all_wait_at_once() -> None:
             assert line.reply(ApiKey.FETCH, FETCH_VERSION, poll).responses
 
 
-def test_one_long_poll_does_not_stop_the_requests_behind_it() -> None:
+def test_one_long_poll_does_not_block_the_requests_after_it() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, "quiet")
         line = stage.connect()
@@ -141,15 +141,15 @@ def client_that_does_not_read(broker: fencepost.Broker) -> Iterator[None]:
         yield
 
 
-def test_a_client_that_does_not_read_does_not_keep_the_broker_from_stopping() -> None:
+def test_a_client_that_does_not_read_does_not_prevent_a_stop() -> None:
     with fencepost.Broker() as broker, client_that_does_not_read(broker):
         broker.stop()
 
 
-# -- too many, too quiet ---------------------------------------------------------------------------
+# -- too many, or idle -----------------------------------------------------------------------------
 
 
-def test_a_connection_too_many_is_closed_and_the_others_stay(complaints: Complaints) -> None:
+def test_a_connection_above_the_limit_is_closed_and_the_others_stay(complaints: Complaints) -> None:
     with fencepost.Broker(config={"max.connections": 2}) as broker:
         address = broker.bootstrap_servers
         with RawClient(address) as first, RawClient(address) as second:
@@ -178,7 +178,7 @@ def idle_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def test_a_connection_that_nobody_uses_is_closed(
+def test_an_idle_connection_is_closed(
     complaints: Complaints, caplog: pytest.LogCaptureFixture
 ) -> None:
     with fencepost.Broker(config={"connections.max.idle.ms": 100}) as broker:
@@ -192,7 +192,9 @@ def test_a_connection_that_nobody_uses_is_closed(
             assert client.call(ApiKey.METADATA, 9, METADATA).brokers
 
 
-def test_an_idle_client_with_unread_replies_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_idle_client_with_unread_replies_is_disconnected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, logger="fencepost")
     with fencepost.Broker(config={"connections.max.idle.ms": 500}) as broker:
         with client_that_does_not_read(broker):

@@ -31,7 +31,7 @@ def test_each_case_and_each_bug_is_shown_by_a_test_or_waits() -> None:
 
 
 def test_a_case_whose_listed_test_is_gone_is_noticed() -> None:
-    gone = "test_a_topic_may_be_named_by_its_id"
+    gone = "test_a_topic_may_be_fetched_by_its_id"
     without = [test for test in TESTS if test.name != gone]
     assert missing(without) == [f"Fetch, topic ids (KIP-516): no test is called {gone}"]
 

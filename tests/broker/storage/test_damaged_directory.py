@@ -134,7 +134,7 @@ def test_a_failed_flush_stops_the_broker() -> None:
     stage.advance(5_000)
 
     def refuse(*_: object) -> None:
-        raise OSError(errno.EIO, "the disk says no")
+        raise OSError(errno.EIO, "Input/output error")
 
     stage.disk.sync_dir = refuse  # type: ignore[assignment]
     for number in range(20):
