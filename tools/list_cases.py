@@ -455,7 +455,7 @@ BUGS: Final[Mapping[str, Sequence[Bug]]] = MappingProxyType(
                 ("KAFKA-17507",),
                 "an end was answered before its offsets were final",
                 (50,),
-                ("test_offsets_are_settled_before_the_answer",),
+                ("test_offsets_are_settled_before_the_reply",),
             ),
             Bug(("KAFKA-15784",), "a member that was fenced during verification"),
             Bug(("KAFKA-19163",), "offsets that expired while pending", (82, 83)),

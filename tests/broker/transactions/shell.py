@@ -1,6 +1,6 @@
 """A small node for the transaction service: real partitions in memory, manual time and syncs.
 
-With `fsync` nothing is durable before `sync` is called, so a test sees every moment in between.
+With `fsync` nothing is durable before `sync` is called, so a test can check every step in between.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShellTimer:
 
 
 class Broken(Exception):  # noqa: N818 - the test asked for it.
-    """The crash point was reached that the test had set."""
+    """The crash point that the test has set was reached."""
 
 
 class ShellNode:
@@ -109,7 +109,7 @@ class ShellNode:
         self.markers = MarkerWriter(stub, local, stub.metadata, stub.groups)
         self.transactions = TransactionCoordinator(stub, stub.config, stub.controller, self.markers)
 
-    # -- what the service asks ---------------------------------------------------------------------
+    # -- for the service ---------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get(TopicPartition(topic, index))
@@ -150,14 +150,14 @@ class ShellNode:
     def _authorize(self, principal: str, operation: str, kind: str, name: str) -> bool:
         return (operation, kind, name) not in self.denied
 
-    # -- what a test turns -------------------------------------------------------------------------
+    # -- for tests ---------------------------------------------------------------------------------
 
     def open(self, name: TopicPartition, *, leader_epoch: int = 0) -> Partition:
         log = Log.open(
             self.disk, f"/{name}", LogConfig(), now_ms=self.now_ms, clean=False, log_start_offset=0
         )
         if self.fsync:
-            log.sync()  # As in the node: what is served after a crash must survive the next one.
+            log.sync()  # As in the node: records served after a crash must survive the next one.
         partition = Partition(name, bytes(16), leader_epoch, log, durable_at_append=not self.fsync)
         self.partitions[name] = partition
         return partition
@@ -168,7 +168,7 @@ class ShellNode:
         )
 
     def sync(self, *topics: str) -> None:
-        """Makes what was appended durable, or only these topics; callbacks may append more."""
+        """Makes all appends durable, or only those to these topics; callbacks may append more."""
         for name, partition in self.partitions.items():
             if topics and name.topic not in topics:
                 continue
@@ -273,7 +273,7 @@ class ShellNode:
         self.transactions.verify_all(names, "a", producer_id, epoch, add=add, done=answers.append)
         return answers
 
-    # -- what happened -----------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     def txn(self, transactional_id: str = "a", index: int = 0) -> TransactionMetadata:
         (coordinator,) = [c for c in self.transactions.coordinators() if c.index == index]
@@ -288,7 +288,7 @@ class ShellNode:
         ]
 
     def states(self, index: int = 0) -> list[int | None]:
-        """The status of every record in a coordinator's log, in its order."""
+        """The status of every record in a coordinator's log, in order."""
         log = self.partitions[TopicPartition(TRANSACTION_STATE_TOPIC, index)]
         return [None if e.value is None else e.value[16] for e in log.entries()]
 
@@ -300,7 +300,7 @@ class Answer:
         self.replies: list[Reply] = []
 
     def __call__(self, reply: Reply) -> None:
-        assert not self.replies, "a request is answered once"
+        assert not self.replies, "a request gets one reply"
         self.replies.append(reply)
 
     @property

@@ -22,14 +22,12 @@ pairs = st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=80)), max_
 
 
 @given(st.integers(0, 2**62), pairs)
-def test_a_checkpoint_comes_back_as_it_was_written(
-    offset: int, found: list[tuple[bytes, bytes]]
-) -> None:
+def test_a_checkpoint_reads_back(offset: int, found: list[tuple[bytes, bytes]]) -> None:
     assert decode_checkpoint(encode_checkpoint(offset, found)) == (offset, found)
 
 
 @given(pairs, st.data())
-def test_a_checkpoint_that_was_cut_or_changed_is_worth_nothing(
+def test_a_truncated_or_changed_checkpoint_is_refused(
     found: list[tuple[bytes, bytes]], data: st.DataObject
 ) -> None:
     whole = encode_checkpoint(7, found)
@@ -68,7 +66,7 @@ def path(node: ShellNode) -> str:
 
 
 def entries_read(node: ShellNode, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Records where loads begin to read the log."""
+    """Records at which offsets loads begin to read the log."""
     starts: list[int] = []
     partition_class = type(node.partitions[COORDINATOR_LOG])
     real = partition_class.whole_entries
@@ -87,7 +85,7 @@ def assert_loads_like_the_log(node: ShellNode) -> None:
     assert loaded == fold(node.partitions[COORDINATOR_LOG].entries())
 
 
-def test_a_load_reads_only_what_is_after_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_reads_only_the_log_after_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     node = busy(4)
     node.pass_time(0)
     assert node.disk.exists(path(node))
@@ -99,7 +97,7 @@ def test_a_load_reads_only_what_is_after_the_checkpoint(monkeypatch: pytest.Monk
     assert again.txn().partitions == {"t": (2, 3)}
 
 
-def test_a_state_with_many_ids_is_saved_more_rarely() -> None:
+def test_a_state_with_many_ids_is_saved_less_often() -> None:
     node = ShellNode()
     node.load()
     for number in range(12):
@@ -118,14 +116,14 @@ def test_a_state_with_many_ids_is_saved_more_rarely() -> None:
 
 
 @pytest.mark.parametrize("transactions", [0, 1, 3, 4, 10])
-def test_a_load_with_a_checkpoint_ends_where_the_log_ends(transactions: int) -> None:
+def test_a_load_with_a_checkpoint_ends_in_the_state_of_the_log(transactions: int) -> None:
     node = busy(transactions)
     node.pass_time(0)
     again = node.restart()
     assert_loads_like_the_log(again)
 
 
-def test_what_was_prepared_in_a_checkpoint_is_finished() -> None:
+def test_a_transaction_that_is_prepared_in_a_checkpoint_is_completed() -> None:
     node = busy(4)
     node.fail_appends(TopicPartition("t", 3), times=1_000)
     node.end(9_000, 0)
@@ -136,7 +134,7 @@ def test_what_was_prepared_in_a_checkpoint_is_finished() -> None:
     assert again.markers_in("t", 3) == [(True, 0, 0)]
 
 
-def test_an_id_that_has_expired_does_not_come_back_with_an_old_checkpoint() -> None:
+def test_an_expired_id_does_not_come_back_with_an_old_checkpoint() -> None:
     node = busy(4)
     node.end(9_000, 0)
     node.pass_time(0)
@@ -167,8 +165,8 @@ def test_a_checkpoint_that_is_ahead_of_its_log_is_deleted(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 1_000])
-def test_nothing_that_only_a_checkpoint_ahead_of_its_log_knows_is_served(ahead: int) -> None:
-    """A loss of power took the end of the log; other records follow now."""
+def test_an_id_known_only_to_a_checkpoint_ahead_of_its_log_is_not_served(ahead: int) -> None:
+    """A loss of power removed the end of the log, and other records follow now."""
     node = busy(1)
     log = node.partitions[COORDINATOR_LOG]
     ghost = encode_key("ghost"), encode_value(node.txn())
@@ -184,7 +182,7 @@ def test_nothing_that_only_a_checkpoint_ahead_of_its_log_knows_is_served(ahead: 
     assert_loads_like_the_log(third)
 
 
-def test_a_checkpoint_at_the_very_end_of_its_log_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_at_the_end_of_its_log_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     node = busy(1)
     log = node.partitions[COORDINATOR_LOG]
     saved = encode_key("saved"), encode_value(node.txn())
@@ -194,7 +192,7 @@ def test_a_checkpoint_at_the_very_end_of_its_log_is_used(monkeypatch: pytest.Mon
     assert set(again.transactions.coordinators()[0].state.transactions) == {"saved"}
 
 
-def test_a_checkpoint_waits_until_what_it_stands_for_is_durable() -> None:
+def test_a_checkpoint_waits_until_its_records_are_durable() -> None:
     node = busy(2, fsync=True)
     node.add(9_000, 0, {"t": (1,)})
     node.add(9_000, 0, {"t": (1, 2)}, version=2)
@@ -204,14 +202,14 @@ def test_a_checkpoint_waits_until_what_it_stands_for_is_durable() -> None:
     assert node.disk.exists(path(node))
 
 
-def test_a_partition_that_was_given_away_is_not_written_to() -> None:
+def test_no_checkpoint_is_written_for_a_closed_partition() -> None:
     node = busy(4)
     node.partitions.pop(COORDINATOR_LOG).closed = True
     node.pass_time(0)
     assert not node.disk.exists(f"/{COORDINATOR_LOG}/coordinator-checkpoint")
 
 
-def test_a_close_saves_what_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_close_saves_a_checkpoint_if_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     node = busy(2)
     node.transactions.close()
     again = node.restart()
@@ -220,7 +218,7 @@ def test_a_close_saves_what_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert starts == [8]
 
 
-def test_a_disk_that_refuses_a_checkpoint_costs_nothing_but_time() -> None:
+def test_a_checkpoint_that_cannot_be_written_loses_nothing() -> None:
     node = busy(4)
     node.disk.fill()
     node.pass_time(0)

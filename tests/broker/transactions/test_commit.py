@@ -1,4 +1,4 @@
-"""A commit from request to answer, on real partitions: order, durability and failures."""
+"""A commit from request to reply, on real partitions: order, durability and failures."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def begun(
 
 
 @pytest.mark.parametrize(("commit", "points"), [(True, COMMIT_POINTS), (False, ABORT_POINTS)])
-def test_an_end_passes_every_point_in_its_order(commit: bool, points: tuple[str, ...]) -> None:
+def test_an_end_passes_every_crash_point_in_order(commit: bool, points: tuple[str, ...]) -> None:
     node = begun()
     assert node.end(9_000, 0, commit=commit).error is NONE
     assert node.points == list(points)
 
 
-def test_an_end_of_several_partitions_names_each_marker() -> None:
+def test_an_end_of_several_partitions_passes_a_crash_point_per_marker() -> None:
     node = begun(partitions={"t": (0, 1, 2)})
     node.end(9_000, 0)
     assert node.points.count(COMMIT_POINTS.marker_appended) == 3
 
 
-def test_markers_reach_every_partition_and_the_next_transaction_can_begin_at_once() -> None:
+def test_markers_reach_every_partition_and_the_next_transaction_can_begin_immediately() -> None:
     node = begun(partitions={"t": (0, 1)})
     assert node.end(9_000, 0).error is NONE
     assert node.markers_in("t", 0) == [(True, 0, 0)]
@@ -64,7 +64,7 @@ def test_markers_reach_every_partition_and_the_next_transaction_can_begin_at_onc
 
 @pytest.mark.parametrize("fsync", [False, True])
 def test_a_finished_transaction_leaves_nothing_for_the_garbage_collector(fsync: bool) -> None:
-    """Ten thousand commits a second would keep it busy, and every request waits while it runs."""
+    """At thousands of commits a second it would run often, and every request waits for it."""
     node = begun(fsync=fsync, partitions={"t": (0, 1)})
     gc.collect()
     gc.disable()
@@ -72,20 +72,20 @@ def test_a_finished_transaction_leaves_nothing_for_the_garbage_collector(fsync: 
         node.end(9_000, 0)
         node.sync_all()
         assert node.txn().state == State.COMPLETE_COMMIT
-        node.timers.clear()  # A loop forgets a timer that was called off; this list keeps it.
+        node.timers.clear()  # A loop drops cancelled timers; this list keeps them.
         assert [found for found in gc.get_objects() if isinstance(found, Ending)] == []
     finally:
         gc.enable()
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_markers_carry_the_epoch_of_the_prepare_record(version: int) -> None:
+def test_markers_have_the_epoch_of_the_prepare_record(version: int) -> None:
     node = begun()
     node.end(9_000, 0, version=version)
     assert node.markers_in() == [(True, version // 2, 0)]
 
 
-def test_nothing_is_answered_before_it_is_durable() -> None:
+def test_replies_wait_until_their_records_are_durable() -> None:
     node = ShellNode(fsync=True)
     node.load()
     init = node.init()
@@ -98,7 +98,7 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
     assert add.error is NONE
 
 
-def test_each_step_of_an_end_waits_for_the_one_before_to_be_durable() -> None:
+def test_each_step_of_an_end_waits_until_the_previous_one_is_durable() -> None:
     node = begun(fsync=True)
     end = node.end(9_000, 0)
     assert node.markers_in() == []
@@ -112,7 +112,7 @@ def test_each_step_of_an_end_waits_for_the_one_before_to_be_durable() -> None:
     assert end.error is NONE
 
 
-def test_whoever_meets_an_end_that_runs_is_told_to_come_again() -> None:
+def test_requests_during_an_end_get_a_retriable_error() -> None:
     node = begun(fsync=True)
     node.end(9_000, 0)
     for _ in range(2):
@@ -124,7 +124,7 @@ def test_whoever_meets_an_end_that_runs_is_told_to_come_again() -> None:
     assert node.end(9_000, 0).error is NONE
 
 
-def test_whoever_meets_an_append_that_is_not_durable_is_told_to_come_again() -> None:
+def test_requests_during_an_append_that_is_not_durable_get_a_retriable_error() -> None:
     node = ShellNode(fsync=True)
     node.load()
     node.init()
@@ -133,7 +133,7 @@ def test_whoever_meets_an_append_that_is_not_durable_is_told_to_come_again() -> 
     assert node.txn().producer_epoch == 0
 
 
-def test_offsets_are_settled_before_the_answer() -> None:
+def test_offsets_are_settled_before_the_reply() -> None:
     node = begun(partitions={CONSUMER_OFFSETS_TOPIC: (1,)})
     node.end(9_000, 0, commit=False)
     ((index, entry),) = node.settled
@@ -142,7 +142,7 @@ def test_offsets_are_settled_before_the_answer() -> None:
     assert (entry.offset, entry.producer_id, entry.marker.commit) == (0, 9_000, False)
 
 
-def test_case_50_a_group_coordinator_that_loads_gets_its_marker_later() -> None:
+def test_case_50_a_loading_group_coordinator_gets_its_marker_later() -> None:
     node = begun(partitions={CONSUMER_OFFSETS_TOPIC: (1,), "t": (0,)})
     node.groups_loading.add(1)
     end = node.end(9_000, 0)
@@ -155,7 +155,7 @@ def test_case_50_a_group_coordinator_that_loads_gets_its_marker_later() -> None:
     assert len(node.settled) == 1
 
 
-def test_while_markers_are_written_a_description_shows_where_they_are_missing() -> None:
+def test_while_markers_are_being_written_a_description_lists_partitions_without_one() -> None:
     node = begun(partitions={CONSUMER_OFFSETS_TOPIC: (1,), "t": (0,)})
     node.groups_loading.add(1)
     node.end(9_000, 0)
@@ -164,7 +164,7 @@ def test_while_markers_are_written_a_description_shows_where_they_are_missing() 
     assert found.partitions == {CONSUMER_OFFSETS_TOPIC: (1,)}
 
 
-def test_an_end_whose_markers_take_long_is_answered_with_the_decision() -> None:
+def test_an_end_whose_markers_take_too_long_succeeds_after_the_decision() -> None:
     node = begun()
     node.fail_appends(TopicPartition("t", 0), times=1_000)
     end = node.end(9_000, 0)
@@ -176,7 +176,7 @@ def test_an_end_whose_markers_take_long_is_answered_with_the_decision() -> None:
     assert node.end(9_000, 0).error is CONCURRENT
 
 
-def test_markers_go_on_after_the_answer_and_a_retry_succeeds_then() -> None:
+def test_markers_are_completed_after_the_reply_and_then_a_retry_succeeds() -> None:
     node = begun()
     node.fail_appends(TopicPartition("t", 0), times=60)
     end = node.end(9_000, 0)
@@ -187,7 +187,7 @@ def test_markers_go_on_after_the_answer_and_a_retry_succeeds_then() -> None:
     assert node.end(9_000, 0).error is NONE
 
 
-def test_case_46_kafka_9749_a_partition_whose_disk_fails_gets_its_marker_later() -> None:
+def test_case_46_kafka_9749_a_partition_with_a_failing_disk_gets_its_marker_later() -> None:
     node = begun(partitions={"t": (0, 1)})
     node.fail_appends(TopicPartition("t", 0), times=3)
     end = node.end(9_000, 0)
@@ -218,7 +218,7 @@ def test_case_46_a_deleted_topic_needs_no_marker() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "coordinator_epoch"), [(0, 7), (1, 0)])
-def test_case_46_a_partition_with_a_newer_owner_stops_the_run_and_the_transaction_stays_prepared(
+def test_case_46_a_newer_epoch_on_a_partition_stops_the_markers_of_the_transaction(
     epoch: int, coordinator_epoch: int
 ) -> None:
     node = begun(partitions={"t": (0, 1, 2)})
@@ -232,17 +232,17 @@ def test_case_46_a_partition_with_a_newer_owner_stops_the_run_and_the_transactio
     )
     node.fail_appends(TopicPartition("t", 2), times=1)
     end = node.end(9_000, 0)
-    assert end.error is NONE, "the decision stands, and there is nothing to wait for"
+    assert end.error is NONE, "the decision is final, and there is nothing to wait for"
     node.pass_time(END_TXN_WAIT_MS)
     assert node.txn().state == State.PREPARE_COMMIT
     assert node.end(9_000, 0).error is CONCURRENT
     assert node.markers_in("t", 0) == [(True, 0, 0)]
     assert node.markers_in("t", 1) == [(False, epoch, coordinator_epoch)]
-    assert node.markers_in("t", 2) == [], "nothing is tried again"
+    assert node.markers_in("t", 2) == [], "no marker is retried"
     assert node.transactions.describe("a").partitions == {"t": (1, 2)}
 
 
-def test_case_32_a_disk_that_refuses_the_prepare_record_leaves_everything_as_it_was() -> None:
+def test_case_32_a_prepare_record_that_cannot_be_written_changes_nothing() -> None:
     node = begun()
     node.fail_appends(COORDINATOR_LOG, times=1)
     assert node.end(9_000, 0).error is ErrorCode.NOT_COORDINATOR
@@ -259,7 +259,7 @@ def test_case_32_a_record_that_is_too_large_is_refused() -> None:
     assert node.end(9_000, 0).error is NONE
 
 
-def test_a_disk_that_refuses_the_complete_record_is_asked_again() -> None:
+def test_writing_the_complete_record_is_retried() -> None:
     node = begun(fsync=True)
     end = node.end(9_000, 0)
     node.sync()
@@ -279,7 +279,7 @@ def test_case_47_a_complete_record_is_written_once() -> None:
     assert node.states().count(State.COMPLETE_COMMIT) == 1
 
 
-def test_a_fence_answers_with_the_decision_and_the_abort_goes_on() -> None:
+def test_a_fence_gets_its_reply_after_the_decision_and_the_abort_continues() -> None:
     node = begun()
     node.fail_appends(TopicPartition("t", 0), times=1)
     assert node.init().error is CONCURRENT
@@ -289,7 +289,7 @@ def test_a_fence_answers_with_the_decision_and_the_abort_goes_on() -> None:
     assert node.init().reply == Reply(NONE, 9_000, 2)
 
 
-def test_case_1_a_producer_without_an_id_gets_fresh_ones_and_nothing_is_logged() -> None:
+def test_case_1_without_a_transactional_id_producer_ids_are_fresh_and_nothing_is_logged() -> None:
     node = ShellNode()
     node.load()
     replies: list[Reply] = []
@@ -299,7 +299,7 @@ def test_case_1_a_producer_without_an_id_gets_fresh_ones_and_nothing_is_logged()
     assert node.states() == []
 
 
-def test_kafka_14417_without_a_producer_id_the_client_is_told_to_come_again() -> None:
+def test_kafka_14417_without_a_free_producer_id_the_client_gets_a_retriable_error() -> None:
     node = ShellNode()
     node.load()
     node.allocation_fails = True
@@ -323,7 +323,7 @@ def test_two_producers_that_wait_for_a_producer_id_get_two_epochs_of_one_id() ->
     assert second.reply == Reply(NONE, 9_000, 1)
 
 
-def test_case_31_an_exhausted_epoch_takes_one_producer_id_through_the_service() -> None:
+def test_case_31_an_exhausted_epoch_takes_one_new_producer_id() -> None:
     node = begun()
     state = node.transactions.coordinators()[0].state
     state.transactions["a"].producer_epoch = 32_766
@@ -336,7 +336,7 @@ def test_case_31_an_exhausted_epoch_takes_one_producer_id_through_the_service() 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("point", range(len(COMMIT_POINTS)))
 @pytest.mark.parametrize("fsync", [False, True])
-def test_killed_at_any_point_of_an_end_the_outcome_is_what_the_prepare_record_says(
+def test_after_a_kill_at_any_point_of_an_end_the_prepare_record_decides_the_outcome(
     commit: bool, point: int, fsync: bool
 ) -> None:
     names = COMMIT_POINTS if commit else ABORT_POINTS

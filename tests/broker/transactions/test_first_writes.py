@@ -24,23 +24,23 @@ def initialised(*, fsync: bool = False) -> ShellNode:
     return node
 
 
-def test_a_write_to_a_partition_that_has_joined_goes_ahead() -> None:
+def test_a_write_to_an_added_partition_is_verified() -> None:
     node = initialised()
     node.add(9_000, 0, {"t": (0, 1)})
     assert node.verify(0, 1) == [[NONE, NONE]]
 
 
-def test_a_write_to_a_partition_that_has_not_joined_does_not() -> None:
+def test_a_write_to_a_partition_that_was_not_added_is_refused() -> None:
     node = initialised()
     node.add(9_000, 0)
     assert node.verify(0, 1) == [[NONE, ErrorCode.TRANSACTION_ABORTABLE]]
 
 
-def test_a_write_without_a_transaction_does_not() -> None:
+def test_a_write_without_a_transaction_is_refused() -> None:
     assert initialised().verify(0) == [[ErrorCode.TRANSACTION_ABORTABLE]]
 
 
-def test_an_implicit_add_puts_all_partitions_of_a_request_into_one_record() -> None:
+def test_an_implicit_add_writes_all_partitions_of_a_request_in_one_record() -> None:
     node = initialised()
     assert node.verify(0, 1, 2, add=True) == [[NONE, NONE, NONE]]
     assert node.txn().partitions == {"t": (0, 1, 2)}
@@ -48,7 +48,7 @@ def test_an_implicit_add_puts_all_partitions_of_a_request_into_one_record() -> N
     assert node.states() == [State.EMPTY, State.ONGOING]
 
 
-def test_one_partition_is_asked_about_by_its_name() -> None:
+def test_a_single_partition_can_be_verified() -> None:
     node = initialised()
     errors: list[ErrorCode] = []
     node.transactions.verify(TopicPartition("t", 3), "a", 9_000, 0, add=True, done=errors.append)
@@ -56,7 +56,7 @@ def test_one_partition_is_asked_about_by_its_name() -> None:
     assert errors == [NONE, NONE]
 
 
-def test_nothing_is_verified_before_the_add_that_it_rests_on_is_durable() -> None:
+def test_a_verification_waits_until_the_add_is_durable() -> None:
     node = initialised(fsync=True)
     node.add(9_000, 0)
     answers = node.verify(0)
@@ -65,8 +65,8 @@ def test_nothing_is_verified_before_the_add_that_it_rests_on_is_durable() -> Non
     assert answers == [[NONE]]
 
 
-def test_a_write_waits_for_the_newest_of_several_adds_whichever_partition_it_asks_about() -> None:
-    """One record holds them all: until it is durable, a loss of power may remove it."""
+def test_a_verification_of_any_partition_waits_for_the_newest_add() -> None:
+    """One record has them all, and a loss of power may remove it until it is durable."""
     node = initialised(fsync=True)
     node.add(9_000, 0)
     node.sync()
@@ -77,7 +77,7 @@ def test_a_write_waits_for_the_newest_of_several_adds_whichever_partition_it_ask
     assert answers == [[[NONE]], [[NONE]], [[NONE, NONE]]]
 
 
-def test_an_implicit_add_is_answered_when_it_is_durable() -> None:
+def test_an_implicit_add_is_acknowledged_when_it_is_durable() -> None:
     node = initialised(fsync=True)
     answers = node.verify(0, add=True)
     assert answers == []
@@ -85,7 +85,7 @@ def test_an_implicit_add_is_answered_when_it_is_durable() -> None:
     assert answers == [[NONE]]
 
 
-def test_implicit_adds_that_come_together_share_one_sync() -> None:
+def test_concurrent_implicit_adds_share_one_sync() -> None:
     node = initialised(fsync=True)
     first, second, same = (
         node.verify(0, add=True),
@@ -111,7 +111,7 @@ def test_case_60_an_implicit_add_waits_for_the_end_of_the_last_transaction() -> 
     assert node.txn().state == State.ONGOING
 
 
-def test_case_60_an_implicit_add_does_not_wait_for_ever() -> None:
+def test_case_60_an_implicit_add_does_not_wait_forever() -> None:
     node = initialised()
     node.verify(0, add=True)
     node.fail_appends(TopicPartition("t", 0), times=1_000)
@@ -123,7 +123,7 @@ def test_case_60_an_implicit_add_does_not_wait_for_ever() -> None:
     assert answers == [[CONCURRENT]]
 
 
-def test_a_wrong_identity_is_told_at_once() -> None:
+def test_a_wrong_producer_id_or_epoch_is_refused_immediately() -> None:
     node = initialised()
     mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert node.verify(0, producer_id=1, add=True) == [[mapping]]
@@ -132,7 +132,7 @@ def test_a_wrong_identity_is_told_at_once() -> None:
     assert node.verify(0, epoch=7) == [[ErrorCode.PRODUCER_FENCED]]
 
 
-def test_whoever_waits_when_the_partition_goes_is_sent_on() -> None:
+def test_waiting_requests_get_not_coordinator_when_the_partition_is_unloaded() -> None:
     node = initialised(fsync=True)
     node.add(9_000, 0)
     checked, added = node.verify(0), node.verify(0, add=True)
@@ -141,7 +141,7 @@ def test_whoever_waits_when_the_partition_goes_is_sent_on() -> None:
     assert added == [[ErrorCode.NOT_COORDINATOR]]
 
 
-def test_a_write_whose_transaction_is_ending_is_not_verified() -> None:
+def test_a_write_during_the_end_of_its_transaction_is_not_verified() -> None:
     node = initialised(fsync=True)
     node.add(9_000, 0)
     node.sync_all()
@@ -160,7 +160,7 @@ def test_an_id_stays_pending_until_the_last_of_several_adds_is_durable() -> None
     assert second == [[NONE]]
 
 
-def test_a_broker_that_adds_again_waits_for_the_record_of_its_first_add() -> None:
+def test_a_repeated_add_waits_for_the_record_of_the_first() -> None:
     node = initialised(fsync=True)
     first = node.add(9_000, 0, version=2)
     second = node.add(9_000, 0, version=2)

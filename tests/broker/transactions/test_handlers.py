@@ -63,7 +63,7 @@ def node() -> ShellNode:
 
 
 def ask(node: ShellNode, handler: Any, request: Any, version: int) -> Any:
-    """The answer, which must be there once the turns that are due have run."""
+    """The reply, which must be ready after the turns that are due."""
     context = Context(cast("Node", node), version, "client", "127.0.0.1")
     reply = handler.handle(request, context)
     if isinstance(reply, Parked):
@@ -119,7 +119,9 @@ def add_offsets(node: ShellNode, version: int, **fields: Any) -> int:
 # -- InitProducerId --------------------------------------------------------------------------------
 
 
-def test_case_1_without_a_transactional_id(node: ShellNode) -> None:
+def test_case_1_without_a_transactional_id_every_init_gets_a_new_producer_id(
+    node: ShellNode,
+) -> None:
     first = init(node, 0, transactional_id=None)
     second = init(node, 0, transactional_id=None)
     assert (first.error_code, first.producer_epoch) == (0, 0)
@@ -127,13 +129,15 @@ def test_case_1_without_a_transactional_id(node: ShellNode) -> None:
 
 
 @pytest.mark.parametrize("identity", [(9_000, -1), (-1, 0)])
-def test_case_6_half_an_identity_is_refused(node: ShellNode, identity: tuple[int, int]) -> None:
+def test_case_6_a_producer_id_without_an_epoch_is_refused_and_vice_versa(
+    node: ShellNode, identity: tuple[int, int]
+) -> None:
     response = init(node, producer_id=identity[0], producer_epoch=identity[1])
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, 47), (4, 90), (5, 90)])
-def test_case_8_a_fenced_producer_is_told_so_in_the_words_of_its_version(
+def test_case_8_a_fenced_producer_gets_the_error_of_its_version(
     node: ShellNode, version: int, code: int
 ) -> None:
     init(node)
@@ -143,12 +147,12 @@ def test_case_8_a_fenced_producer_is_told_so_in_the_words_of_its_version(
     assert (response.producer_id, response.producer_epoch) == (-1, -1)
 
 
-def test_init_asks_who_may_write_the_transactional_id(node: ShellNode) -> None:
+def test_init_needs_permission_for_the_transactional_id(node: ShellNode) -> None:
     node.denied.add(("WRITE", "TRANSACTIONAL_ID", "a"))
     assert init(node).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_init_without_an_id_asks_for_the_cluster_and_then_for_any_topic(node: ShellNode) -> None:
+def test_init_without_an_id_needs_permission_for_the_cluster_or_any_topic(node: ShellNode) -> None:
     node.denied.add(("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster"))
     assert init(node, transactional_id=None).error_code == 0
     node.denied.update(("WRITE", "TOPIC", topic) for topic in node.counts)
@@ -156,14 +160,14 @@ def test_init_without_an_id_asks_for_the_cluster_and_then_for_any_topic(node: Sh
     assert init(node, transactional_id=None).error_code == refused
 
 
-def test_authorization_is_told_before_half_an_identity(node: ShellNode) -> None:
+def test_authorization_is_checked_before_the_producer_id_and_epoch(node: ShellNode) -> None:
     node.denied.add(("WRITE", "TRANSACTIONAL_ID", "a"))
     response = init(node, producer_id=1, producer_epoch=-1)
     assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("transactional_id", ["x" * 10_000, "ünïcode-😀", " ", "a\0b"])
-def test_any_id_that_is_not_empty_will_do(node: ShellNode, transactional_id: str) -> None:
+def test_any_id_that_is_not_empty_is_accepted(node: ShellNode, transactional_id: str) -> None:
     assert init(node, transactional_id=transactional_id).error_code == 0
     again = node.restart()
     again.load()
@@ -174,7 +178,7 @@ def test_any_id_that_is_not_empty_will_do(node: ShellNode, transactional_id: str
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (3, 90)])
-def test_case_19_a_stale_epoch_in_the_words_of_its_version(
+def test_case_19_a_stale_epoch_gets_the_error_of_its_version(
     node: ShellNode, version: int, code: int
 ) -> None:
     init(node)
@@ -189,7 +193,7 @@ def test_case_19_an_empty_id_is_refused(node: ShellNode) -> None:
     assert end(node, 3, transactional_id="").error_code == 42
 
 
-def test_case_23_a_partition_that_does_not_exist_keeps_the_others_out(node: ShellNode) -> None:
+def test_case_23_a_missing_partition_prevents_the_others_from_being_added(node: ShellNode) -> None:
     init(node)
     assert add(node, 3, ("t", 0), ("t", 99), ("none", 0)) == {
         ("t", 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -199,7 +203,7 @@ def test_case_23_a_partition_that_does_not_exist_keeps_the_others_out(node: Shel
     assert node.txn().state == State.EMPTY
 
 
-def test_case_23_a_topic_that_may_not_be_written_keeps_the_others_out(node: ShellNode) -> None:
+def test_case_23_a_forbidden_topic_prevents_the_others_from_being_added(node: ShellNode) -> None:
     init(node)
     node.counts["secret"] = 1
     node.denied.add(("WRITE", "TOPIC", "secret"))
@@ -209,14 +213,14 @@ def test_case_23_a_topic_that_may_not_be_written_keeps_the_others_out(node: Shel
     }
 
 
-def test_case_23_a_client_adds_no_internal_topic_and_a_broker_does(node: ShellNode) -> None:
+def test_case_23_a_broker_can_add_an_internal_topic_and_a_client_cannot(node: ShellNode) -> None:
     init(node)
     name = (CONSUMER_OFFSETS_TOPIC, 0)
     assert add(node, 3, name) == {name: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert add(node, 4, name) == {name: 0}
 
 
-def test_a_client_that_may_not_use_the_id_adds_nothing(node: ShellNode) -> None:
+def test_adding_and_ending_need_permission_for_the_transactional_id(node: ShellNode) -> None:
     init(node)
     node.denied.add(("WRITE", "TRANSACTIONAL_ID", "a"))
     refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -225,13 +229,13 @@ def test_a_client_that_may_not_use_the_id_adds_nothing(node: ShellNode) -> None:
     assert end(node, 3).error_code == refused
 
 
-def test_versions_for_brokers_are_for_brokers(node: ShellNode) -> None:
+def test_the_versions_for_brokers_need_cluster_permission(node: ShellNode) -> None:
     node.denied.add(("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"))
     response = ask(node, add_partitions_to_txn, AddPartitionsToTxnRequest(), 4)
     assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_case_24_a_broker_asks_without_adding(node: ShellNode) -> None:
+def test_case_24_a_broker_can_verify_without_adding(node: ShellNode) -> None:
     init(node)
     add(node, 3, ("t", 0))
     assert add(node, 5, ("t", 0), ("t", 1), verify_only=True) == {
@@ -241,7 +245,7 @@ def test_case_24_a_broker_asks_without_adding(node: ShellNode) -> None:
     assert node.txn().partitions == {"t": (0,)}
 
 
-def test_a_broker_asks_for_several_transactions_at_once(node: ShellNode) -> None:
+def test_a_broker_can_add_to_several_transactions_in_one_request(node: ShellNode) -> None:
     init(node)
     init(node, transactional_id="b")
     topics = [AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
@@ -264,12 +268,12 @@ def test_a_broker_asks_for_several_transactions_at_once(node: ShellNode) -> None
     assert node.txn("b").client_transaction_version == 2
 
 
-def test_an_add_without_transactions_is_answered(node: ShellNode) -> None:
+def test_an_add_without_transactions_gets_an_empty_reply(node: ShellNode) -> None:
     response = ask(node, add_partitions_to_txn, AddPartitionsToTxnRequest(), 4)
     assert response.results_by_transaction == []
 
 
-def test_a_partition_that_is_named_twice_is_answered_twice(node: ShellNode) -> None:
+def test_a_partition_listed_twice_gets_two_results(node: ShellNode) -> None:
     init(node)
     topics = [AddPartitionsToTxnTopic(name="t", partitions=[1, 1])]
     transaction = AddPartitionsToTxnTransaction(
@@ -282,14 +286,14 @@ def test_a_partition_that_is_named_twice_is_answered_twice(node: ShellNode) -> N
     assert node.txn().partitions == {"t": (1,)}
 
 
-def test_a_group_joins_by_its_partition(node: ShellNode) -> None:
+def test_a_group_is_added_by_its_partition(node: ShellNode) -> None:
     init(node)
     assert add_offsets(node, 4) == 0
     index = coordinator_partition("group", node.counts[CONSUMER_OFFSETS_TOPIC])
     assert node.txn().partitions == {CONSUMER_OFFSETS_TOPIC: (index,)}
 
 
-def test_a_group_that_may_not_be_read_does_not_join(node: ShellNode) -> None:
+def test_adding_a_group_needs_permission_for_it(node: ShellNode) -> None:
     init(node)
     node.denied.add(("READ", "GROUP", "group"))
     assert add_offsets(node, 4) == ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -299,7 +303,7 @@ def test_a_group_that_may_not_be_read_does_not_join(node: ShellNode) -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (4, 90), (5, 90)])
-def test_case_34_a_stale_end_in_the_words_of_its_version(
+def test_case_34_a_stale_end_gets_the_error_of_its_version(
     node: ShellNode, version: int, code: int
 ) -> None:
     init(node)
@@ -308,7 +312,7 @@ def test_case_34_a_stale_end_in_the_words_of_its_version(
 
 
 @pytest.mark.parametrize(("version", "identity"), [(4, (-1, -1)), (5, (9_000, 1))])
-def test_the_version_chooses_the_protocol(
+def test_the_version_of_end_txn_selects_the_transaction_version(
     node: ShellNode, version: int, identity: tuple[int, int]
 ) -> None:
     init(node)
@@ -343,7 +347,7 @@ def write(node: ShellNode, *markers: WritableTxnMarker) -> list[tuple[int, str, 
     ]
 
 
-def test_case_49_every_partition_of_every_marker_has_its_answer(node: ShellNode) -> None:
+def test_case_49_every_partition_of_every_marker_has_a_result(node: ShellNode) -> None:
     offline = node.partitions.pop(TopicPartition("t", 1))
     assert write(
         node, marker(1, ("t", 0), ("t", 1)), marker(2, ("t", 0), ("none", 0)), marker(3)
@@ -352,18 +356,18 @@ def test_case_49_every_partition_of_every_marker_has_its_answer(node: ShellNode)
     assert offline.log_end_offset == 0
 
 
-def test_a_request_without_markers_is_answered(node: ShellNode) -> None:
+def test_a_request_without_markers_gets_an_empty_reply(node: ShellNode) -> None:
     assert write(node) == []
 
 
-def test_markers_of_one_producer_are_answered_together(node: ShellNode) -> None:
+def test_markers_of_one_producer_share_one_result(node: ShellNode) -> None:
     """The last entry for a partition counts; a marker without partitions has no effect."""
     assert write(
         node, marker(1, ("t", 0), coordinator_epoch=5), marker(1, ("t", 0)), marker(2)
     ) == [(1, "t", 0, 52)]
 
 
-def test_case_50_a_group_coordinator_that_loads_is_told_as_not_leader(node: ShellNode) -> None:
+def test_case_50_a_loading_group_coordinator_is_reported_as_not_leader(node: ShellNode) -> None:
     node.groups_loading.add(0)
     name = (CONSUMER_OFFSETS_TOPIC, 0)
     assert write(node, marker(1, name)) == [(1, *name, 6)]
@@ -377,7 +381,7 @@ def test_case_64_an_old_coordinator_is_fenced(node: ShellNode) -> None:
     assert write(node, marker(1, ("t", 0), coordinator_epoch=1)) == [(1, "t", 0, 52)]
 
 
-def test_who_may_neither_alter_nor_act_for_the_cluster_writes_no_markers(node: ShellNode) -> None:
+def test_writing_markers_needs_alter_or_cluster_action_permission(node: ShellNode) -> None:
     node.denied.add(("ALTER", "CLUSTER", "kafka-cluster"))
     assert write(node, marker(1, ("t", 0))) == [(1, "t", 0, 0)]
     node.denied.add(("CLUSTER_ACTION", "CLUSTER", "kafka-cluster"))
@@ -385,7 +389,7 @@ def test_who_may_neither_alter_nor_act_for_the_cluster_writes_no_markers(node: S
     assert len(node.markers_in()) == 1
 
 
-def test_markers_are_answered_when_all_of_them_are_durable() -> None:
+def test_markers_are_acknowledged_when_all_of_them_are_durable() -> None:
     node = ShellNode(fsync=True)
     request = WriteTxnMarkersRequest(markers=[marker(1, ("t", 0), ("t", 1))])
     parked = write_txn_markers.handle(request, Context(node, 2, "x", "y"))  # type: ignore[arg-type]
@@ -414,7 +418,7 @@ def test_case_90_transactions_are_described(node: ShellNode) -> None:
     )
 
 
-def test_what_may_not_be_described_is_hidden(node: ShellNode) -> None:
+def test_transactions_without_describe_permission_are_hidden(node: ShellNode) -> None:
     init(node)
     add(node, 3, ("t", 0))
     request = DescribeTransactionsRequest(transactional_ids=["a"])
@@ -448,7 +452,7 @@ def test_case_90_transactions_are_listed_by_every_filter(node: ShellNode) -> Non
     assert listed(duration_filter=0, state_filters=["Ongoing"]) == ["orders-2"]
 
 
-def test_a_load_is_told_before_a_bad_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_is_reported_before_a_bad_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 1)
     node = ShellNode()
     log = node.partitions[TopicPartition(TRANSACTION_STATE_TOPIC, 0)]
@@ -461,7 +465,7 @@ def test_a_load_is_told_before_a_bad_pattern(monkeypatch: pytest.MonkeyPatch) ->
     assert ask(node, list_transactions, bad, 2).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_unknown_states_are_echoed_and_a_bad_pattern_is_refused(node: ShellNode) -> None:
+def test_unknown_states_are_returned_and_a_bad_pattern_is_refused(node: ShellNode) -> None:
     response = ask(
         node, list_transactions, ListTransactionsRequest(state_filters=["Ongoing", "Lost"]), 2
     )
@@ -487,7 +491,7 @@ def test_unknown_states_are_echoed_and_a_bad_pattern_is_refused(node: ShellNode)
         *(r"(a)\1", r"a\Z", "a++", "a*+", "a?+", "a{1}+", "a{1001}", "a{1,1001}"),
     ],
 )
-def test_a_pattern_that_re2_does_not_know_is_refused(node: ShellNode, pattern: str) -> None:
+def test_a_pattern_that_re2_does_not_support_is_refused(node: ShellNode, pattern: str) -> None:
     init(node)
     request = ListTransactionsRequest(transactional_id_pattern=pattern)
     response = ask(node, list_transactions, request, 2)
@@ -501,7 +505,7 @@ def test_a_pattern_that_re2_does_not_know_is_refused(node: ShellNode, pattern: s
         *("(?:a)", "(?U)a", r"\pL", "[[:alpha:]]", r"\Qa\E"),
     ],
 )
-def test_a_pattern_that_re2_knows_is_taken(node: ShellNode, pattern: str) -> None:
+def test_a_pattern_that_re2_supports_is_accepted(node: ShellNode, pattern: str) -> None:
     init(node)
     request = ListTransactionsRequest(transactional_id_pattern=pattern)
     response = ask(node, list_transactions, request, 2)
@@ -523,7 +527,9 @@ def test_case_90_producers_are_described(node: ShellNode) -> None:
     assert second.current_txn_start_offset == -1
 
 
-def test_producers_of_partitions_that_cannot_be_described(node: ShellNode) -> None:
+def test_describing_producers_of_a_missing_or_forbidden_partition_gets_an_error(
+    node: ShellNode,
+) -> None:
     del node.partitions[TopicPartition("t", 1)]
     node.counts["secret"] = 1
     node.denied.add(("READ", "TOPIC", "secret"))

@@ -46,7 +46,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 1)
 
 
-def test_case_17_an_id_of_a_partition_that_is_not_served_here() -> None:
+def test_case_17_an_id_of_a_partition_on_another_broker_gets_not_coordinator() -> None:
     node = ShellNode()
     assert node.init().error is ErrorCode.NOT_COORDINATOR
     assert node.add(1, 1).error is ErrorCode.NOT_COORDINATOR
@@ -55,7 +55,9 @@ def test_case_17_an_id_of_a_partition_that_is_not_served_here() -> None:
     assert node.transactions.describe("a").error is ErrorCode.NOT_COORDINATOR
 
 
-def test_case_17_an_id_whose_log_is_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_17_an_id_whose_log_is_being_read_gets_a_load_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slow(monkeypatch)
     node = written(State.COMPLETE_COMMIT)
     node.load()
@@ -68,13 +70,13 @@ def test_case_17_an_id_whose_log_is_being_read(monkeypatch: pytest.MonkeyPatch) 
     assert node.init().reply == Reply(NONE, 4_000, 4)
 
 
-def test_without_the_topic_nobody_coordinates() -> None:
+def test_without_the_topic_requests_get_not_coordinator() -> None:
     node = ShellNode(topics={TRANSACTION_STATE_TOPIC: 0})
     assert node.init().error is ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("name", [""])
-def test_an_empty_id_is_refused_before_its_coordinator_is_looked_for(name: str) -> None:
+def test_an_empty_id_is_refused_before_its_coordinator_is_looked_up(name: str) -> None:
     node = ShellNode()
     invalid = ErrorCode.INVALID_REQUEST
     assert node.init(name).error is invalid
@@ -90,7 +92,7 @@ def test_an_empty_id_is_refused_before_its_coordinator_is_looked_for(name: str) 
         (State.PREPARE_ABORT, State.COMPLETE_ABORT, False),
     ],
 )
-def test_case_42_what_was_prepared_is_finished_at_load(
+def test_case_42_prepared_transactions_are_completed_at_load(
     prepared: State, complete: State, commit: bool
 ) -> None:
     node = written(prepared)
@@ -99,7 +101,7 @@ def test_case_42_what_was_prepared_is_finished_at_load(
     assert node.states() == [prepared, complete]
 
 
-def test_what_was_open_goes_on() -> None:
+def test_open_transactions_continue_after_a_load() -> None:
     node = written(State.ONGOING)
     node.load()
     assert node.verify(0, producer_id=4_000, epoch=3) == [[NONE]]
@@ -107,7 +109,7 @@ def test_what_was_open_goes_on() -> None:
     assert node.markers_in() == [(True, 3, 0)]
 
 
-def test_what_was_open_is_aborted_where_the_config_says_so() -> None:
+def test_open_transactions_are_aborted_at_load_if_configured() -> None:
     node = written(State.ONGOING)
     node.config.transaction_recovery_ongoing = "abort"
     node.load()
@@ -117,7 +119,7 @@ def test_what_was_open_is_aborted_where_the_config_says_so() -> None:
     assert node.end(4_000, 3, commit=False, version=2).reply == Reply(NONE, 4_000, 4)
 
 
-def test_what_has_expired_is_tombstoned_at_load() -> None:
+def test_expired_ids_get_a_tombstone_at_load() -> None:
     node = written(State.EMPTY, update_ms=1_000_000)
     node.now_ms += WEEK_MS
     node.load()
@@ -126,7 +128,7 @@ def test_what_has_expired_is_tombstoned_at_load() -> None:
     assert node.init().reply == Reply(NONE, 9_000, 0)
 
 
-def test_case_41_a_record_that_cannot_be_understood_is_left_out(
+def test_case_41_an_unreadable_record_is_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     node = written(State.EMPTY)
@@ -136,7 +138,7 @@ def test_case_41_a_record_that_cannot_be_understood_is_left_out(
     assert node.init().reply == Reply(NONE, 4_000, 4)
 
 
-def test_case_43_a_load_at_a_new_epoch_replaces_what_was_there() -> None:
+def test_case_43_a_load_at_a_new_epoch_replaces_the_old_state() -> None:
     node = written(State.EMPTY)
     node.load()
     node.init()
@@ -145,14 +147,14 @@ def test_case_43_a_load_at_a_new_epoch_replaces_what_was_there() -> None:
     known["of an earlier life"] = known["a"]
     node.partitions[COORDINATOR_LOG].bump_leader_epoch(5)
     node.load()
-    assert node.txn().producer_epoch == 4, "what the log says"
+    assert node.txn().producer_epoch == 4, "the epoch in the log"
     assert list(node.transactions.coordinators()[0].state.transactions) == ["a"]
     node.add(4_000, 4)
     node.end(4_000, 4)
     assert node.markers_in() == [(True, 4, 5)]
 
 
-def test_case_43_an_unload_stops_a_load_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_case_43_an_unload_stops_a_running_load(monkeypatch: pytest.MonkeyPatch) -> None:
     slow(monkeypatch)
     node = written(State.PREPARE_COMMIT)
     write(node, State.PREPARE_COMMIT, name="b")
@@ -164,7 +166,7 @@ def test_case_43_an_unload_stops_a_load_that_runs(monkeypatch: pytest.MonkeyPatc
     assert node.init().error is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_partition_that_is_unloaded_and_loaded_again_in_a_running_broker() -> None:
+def test_a_partition_can_be_unloaded_and_loaded_again() -> None:
     node = written(State.ONGOING)
     node.load()
     node.transactions.unload(0)
@@ -173,7 +175,7 @@ def test_a_partition_that_is_unloaded_and_loaded_again_in_a_running_broker() -> 
     assert node.end(4_000, 3).error is NONE
 
 
-def test_case_33_leadership_lost_before_the_prepare_record_is_durable() -> None:
+def test_case_33_leadership_is_lost_before_the_prepare_record_is_durable() -> None:
     node = ShellNode(fsync=True)
     write(node, State.ONGOING)
     node.sync_all()
@@ -189,7 +191,7 @@ def test_case_33_leadership_lost_before_the_prepare_record_is_durable() -> None:
     assert node.states() == [State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT]
 
 
-def test_leadership_lost_while_markers_run_is_answered_with_the_decision() -> None:
+def test_an_end_succeeds_if_leadership_is_lost_while_markers_are_written() -> None:
     node = written(State.ONGOING)
     node.load()
     node.fail_appends(TopicPartition("t", 0), times=1)
@@ -232,7 +234,9 @@ def test_a_complete_record_of_the_old_epoch_does_not_settle_for_the_new_one() ->
 
 
 @pytest.mark.parametrize("request_name", ["init", "add"])
-def test_whoever_waits_when_the_partition_goes_is_sent_on(request_name: str) -> None:
+def test_waiting_requests_get_not_coordinator_when_the_partition_is_unloaded(
+    request_name: str,
+) -> None:
     node = ShellNode(fsync=True)
     write(node, State.EMPTY)
     node.sync_all()
@@ -243,7 +247,7 @@ def test_whoever_waits_when_the_partition_goes_is_sent_on(request_name: str) -> 
     assert answer.error is ErrorCode.NOT_COORDINATOR
 
 
-def test_after_close_nothing_happens_any_more() -> None:
+def test_nothing_happens_after_close() -> None:
     node = written(State.ONGOING)
     node.load()
     node.transactions.close()
@@ -254,7 +258,7 @@ def test_after_close_nothing_happens_any_more() -> None:
 # -- time ------------------------------------------------------------------------------------------
 
 
-def test_case_35_a_transaction_is_aborted_at_the_first_look_after_its_timeout() -> None:
+def test_case_35_a_transaction_is_aborted_by_the_first_scan_after_its_timeout() -> None:
     node = written(State.ONGOING)
     node.load()
     node.pass_time(60_000)
@@ -264,7 +268,7 @@ def test_case_35_a_transaction_is_aborted_at_the_first_look_after_its_timeout() 
     assert node.markers_in() == [(False, 4, 0)]
 
 
-def test_case_36_a_transaction_with_something_under_way_is_left_for_the_next_look() -> None:
+def test_case_36_a_transaction_with_a_pending_change_is_left_for_the_next_scan() -> None:
     node = ShellNode(fsync=True)
     write(node, State.ONGOING)
     node.sync_all()
@@ -279,7 +283,7 @@ def test_case_36_a_transaction_with_something_under_way_is_left_for_the_next_loo
     assert node.txn().state == State.COMPLETE_ABORT
 
 
-def test_a_disk_that_refuses_an_abort_is_asked_again_at_the_next_look() -> None:
+def test_an_abort_that_cannot_be_written_is_retried_by_the_next_scan() -> None:
     node = written(State.ONGOING)
     node.load()
     node.fail_appends(COORDINATOR_LOG, times=2)
@@ -301,14 +305,14 @@ def test_many_transactions_that_time_out_together_are_all_aborted() -> None:
     assert not coordinator.pending
 
 
-def test_ids_that_nobody_uses_are_forgotten() -> None:
+def test_unused_ids_expire() -> None:
     node = written(State.COMPLETE_COMMIT)
     node.load()
     node.pass_time(WEEK_MS + 2 * 3_600_000)
     assert node.states() == [State.COMPLETE_COMMIT, None]
 
 
-def test_case_40_an_id_whose_tombstone_the_disk_refuses_stays_usable() -> None:
+def test_case_40_an_id_whose_tombstone_cannot_be_written_stays_usable() -> None:
     node = written(State.COMPLETE_COMMIT)
     node.load()
     node.now_ms += WEEK_MS

@@ -1,4 +1,4 @@
-"""What a start settles after an unclean stop: producer ids, offsets of unfinished transactions."""
+"""Reconciliation after an unclean stop: producer ids, offsets of unfinished transactions."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def sync(stage: Stage, topic: str) -> None:
     stage.node.layout.sync_names()
 
 
-def test_an_id_is_not_handed_out_twice_though_the_metadata_log_lost_its_block() -> None:
+def test_a_producer_id_is_not_reused_even_if_the_metadata_log_lost_its_block() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
-    stage = stage.kill().again()  # Which syncs the metadata log; the block comes after it.
+    stage = stage.kill().again()  # Syncs the metadata log, so that only the next block is lost.
     first = fresh_id(stage)
     assert (
         produce(stage, "t", batch_of(b"old", producer_id=first, epoch=0, sequence=0)).error_code
@@ -57,7 +57,7 @@ def test_an_id_is_not_handed_out_twice_though_the_metadata_log_lost_its_block() 
     stage.abandon()
 
 
-def test_after_a_kill_ids_go_on_above_those_that_partitions_know() -> None:
+def test_after_a_kill_producer_ids_continue_above_those_that_partitions_know() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
     for number, producer_id in enumerate((5_000, 2**63 - 1)):
@@ -69,7 +69,7 @@ def test_after_a_kill_ids_go_on_above_those_that_partitions_know() -> None:
 
 
 @pytest.mark.parametrize("protocol", [TV1, TV2])
-def test_offsets_of_a_transaction_that_no_coordinator_knows_are_aborted(protocol: object) -> None:
+def test_offsets_of_a_transaction_unknown_to_the_coordinator_are_aborted(protocol: object) -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
     other = WireProducer(stage, "other", TV2).initialise()
@@ -97,7 +97,7 @@ def test_offsets_of_a_transaction_that_no_coordinator_knows_are_aborted(protocol
     stage.abandon()
 
 
-def test_a_transaction_goes_on_after_the_death_of_the_process_alone() -> None:
+def test_a_transaction_continues_after_a_kill() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "t")
     producer = WireProducer(stage, "a", TV2).initialise()
@@ -109,11 +109,11 @@ def test_a_transaction_goes_on_after_the_death_of_the_process_alone() -> None:
     stage.abandon()
 
 
-# -- the mode in which the data was written decides, not that of the start -------------------------
+# -- the mode in which the data was written decides, not the mode of the start ---------------------
 
 
 class RefusingDisk(UnsyncedDisk):
-    """Opens no file below one folder."""
+    """Refuses to open files below one folder."""
 
     refused = "nothing"
 
@@ -145,7 +145,7 @@ def pinned(stage: Stage) -> list[object]:
     ]
 
 
-def test_data_of_os_mode_is_reconciled_by_a_start_in_fsync_mode() -> None:
+def test_data_written_in_os_mode_is_reconciled_by_a_start_in_fsync_mode() -> None:
     stage, producer = open_transaction_that_lost_its_coordinator()
     stage = stage.again(durability="fsync")
     assert not pinned(stage)
@@ -159,7 +159,7 @@ def test_data_of_os_mode_is_reconciled_by_a_start_in_fsync_mode() -> None:
     stage.abandon()
 
 
-def test_a_start_in_fsync_mode_that_dies_leaves_the_reconciliation_to_the_next() -> None:
+def test_an_interrupted_start_in_fsync_mode_leaves_the_reconciliation_to_the_next() -> None:
     for number in itertools.count(1, 9):
         stage, _ = open_transaction_that_lost_its_coordinator()
         stage.disk.lose_power_at(number)
@@ -177,7 +177,7 @@ def test_a_start_in_fsync_mode_that_dies_leaves_the_reconciliation_to_the_next()
             return
 
 
-def test_a_partition_that_could_not_be_opened_keeps_its_directory_in_os_mode() -> None:
+def test_a_partition_that_cannot_be_opened_keeps_its_directory_in_os_mode() -> None:
     disk = RefusingDisk()
     stage, _ = open_transaction_that_lost_its_coordinator(disk)
     disk.refused = f"{FOLDER}/t-0"
@@ -191,7 +191,7 @@ def test_a_partition_that_could_not_be_opened_keeps_its_directory_in_os_mode() -
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])
-def test_data_of_fsync_mode_is_left_alone_by_any_start(durability: str) -> None:
+def test_data_written_in_fsync_mode_is_never_reconciled(durability: str) -> None:
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t")
     producer = WireProducer(stage, "a", TV2).initialise()
@@ -203,22 +203,22 @@ def test_data_of_fsync_mode_is_left_alone_by_any_start(durability: str) -> None:
     stage.abandon()
 
 
-def test_what_a_reconciliation_in_fsync_mode_wrote_survives_a_loss_of_power() -> None:
+def test_a_reconciliation_in_fsync_mode_survives_a_loss_of_power() -> None:
     stage, _ = open_transaction_that_lost_its_coordinator()
     stage = stage.again(durability="fsync")
-    stage.disk.lose_power_at(1)  # At once: nothing that is still under way comes to its end.
+    stage.disk.lose_power_at(1)  # Pending work is not completed.
     stage = stage.lose_power().again(durability="fsync")
     assert not pinned(stage)
     stage.abandon()
 
 
-def test_the_first_start_in_os_mode_says_so_before_it_writes_anything() -> None:
+def test_the_first_start_in_os_mode_records_the_mode_before_any_other_write() -> None:
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t")
     stage.stop()
     disk = stage.disk
     stage = stage.again(durability="os")
-    disk.lose_power_at(1)  # At once: what is not on the disk by now is lost.
+    disk.lose_power_at(1)  # Whatever is not on the disk by now is lost.
     stage.lose_power()
     layout = Layout(disk, FOLDER)
     layout.load()
@@ -226,7 +226,7 @@ def test_the_first_start_in_os_mode_says_so_before_it_writes_anything() -> None:
     assert not layout.is_synced
 
 
-def test_data_is_that_of_os_mode_from_the_first_start_in_it() -> None:
+def test_data_counts_as_os_mode_from_the_first_start_in_that_mode() -> None:
     stage = Stage(durability="fsync").start()
     create_topic(stage, "t")
     WireProducer(stage, "other", TV2).initialise()
@@ -240,7 +240,7 @@ def test_data_is_that_of_os_mode_from_the_first_start_in_it() -> None:
     stage.abandon()
 
 
-def test_what_os_mode_left_in_memory_is_on_the_disk_when_a_start_in_fsync_mode_has_ended() -> None:
+def test_a_start_in_fsync_mode_makes_data_of_os_mode_durable() -> None:
     stage = Stage(durability="os").start()
     create_topic(stage, "t", settings={"segment.ms": "1"})
     producer = WireProducer(stage, "a", TV2).initialise()
@@ -259,9 +259,9 @@ def test_what_os_mode_left_in_memory_is_on_the_disk_when_a_start_in_fsync_mode_h
     stage.abandon()
 
 
-def test_a_directory_that_does_not_say_how_it_was_written_is_reconciled() -> None:
+def test_a_directory_without_a_recorded_mode_is_reconciled() -> None:
     stage, _ = open_transaction_that_lost_its_coordinator()
-    stage.disk.write_file(f"{FOLDER}/{SESSION}", b"power 0", sync=True)  # As version 1 of it did.
+    stage.disk.write_file(f"{FOLDER}/{SESSION}", b"power 0", sync=True)  # As in version 1.
     stage = stage.again(durability="fsync")
     assert not pinned(stage)
     stage.abandon()
