@@ -196,7 +196,7 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
                 "read_committed stops at the last stable offset; the end of a transaction wakes it",
                 (
                     "test_case_75_read_committed_stops_at_the_first_open_transaction",
-                    "test_read_committed_polls_are_left_alone_while_a_transaction_is_open",
+                    "test_read_committed_polls_are_not_woken_while_a_transaction_is_open",
                     "test_the_end_of_a_transaction_wakes_read_committed_polls",
                 ),
             ),

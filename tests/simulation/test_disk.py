@@ -36,7 +36,7 @@ def write(disk: Disk, path: str, data: bytes, *, sync: bool = False) -> None:
     file.close()
 
 
-def test_it_is_a_disk_with_files_that_read_what_was_appended(disk: Disk) -> None:
+def test_files_read_back_what_was_appended(disk: Disk) -> None:
     file = disk.open("data/a/f", create=True)
     assert file.append([b"ab", bytearray(b"cd"), memoryview(b"ef")]) == 6
     assert file.read(2, 3) == b"cde"
@@ -47,7 +47,7 @@ def test_it_is_a_disk_with_files_that_read_what_was_appended(disk: Disk) -> None
     assert disk.list_dir("data/a") == ["f"]
 
 
-def test_bytes_that_were_not_synced_are_gone_after_a_crash(disk: UnsyncedDisk) -> None:
+def test_unsynced_bytes_are_lost_in_a_crash(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/f", b"kept", sync=True)
     disk.sync_dir("data/a")
     write(disk, "data/a/f", b"lost")
@@ -55,7 +55,7 @@ def test_bytes_that_were_not_synced_are_gone_after_a_crash(disk: UnsyncedDisk) -
     assert disk.read_file("data/a/f") == b"kept"
 
 
-def test_a_name_that_was_not_synced_is_gone_with_its_synced_bytes(disk: UnsyncedDisk) -> None:
+def test_an_unsynced_name_is_lost_with_its_synced_bytes(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/f", b"bytes", sync=True)
     disk.crash()
     assert not disk.exists("data/a/f")
@@ -68,13 +68,13 @@ def test_a_synced_name_without_synced_bytes_is_an_empty_file(disk: UnsyncedDisk)
     assert disk.read_file("data/a/f") == b""
 
 
-def test_a_folder_that_was_not_synced_is_gone(disk: UnsyncedDisk) -> None:
+def test_an_unsynced_folder_is_lost(disk: UnsyncedDisk) -> None:
     disk.make_dir("data/b")
     disk.crash()
     assert disk.list_dir("data") == ["a"]
 
 
-def test_an_unsynced_truncation_never_happened(disk: UnsyncedDisk) -> None:
+def test_an_unsynced_truncation_is_undone(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/f", b"12345", sync=True)
     disk.sync_dir("data/a")
     disk.open("data/a/f").truncate(2)
@@ -82,7 +82,7 @@ def test_an_unsynced_truncation_never_happened(disk: UnsyncedDisk) -> None:
     assert disk.read_file("data/a/f") == b"12345"
 
 
-def test_renames_and_deletions_without_a_sync_are_undone(disk: UnsyncedDisk) -> None:
+def test_unsynced_renames_and_deletions_are_undone(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/old", b"1", sync=True)
     write(disk, "data/a/gone", b"2", sync=True)
     disk.sync_dir("data/a")
@@ -93,7 +93,7 @@ def test_renames_and_deletions_without_a_sync_are_undone(disk: UnsyncedDisk) -> 
     assert disk.list_dir("data/a") == ["gone", "old"]
 
 
-def test_a_synced_rename_holds_and_replaces(disk: UnsyncedDisk) -> None:
+def test_a_synced_rename_is_kept_and_replaces_its_target(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/old", b"1", sync=True)
     write(disk, "data/a/new", b"2", sync=True)
     disk.sync_dir("data/a")
@@ -104,7 +104,7 @@ def test_a_synced_rename_holds_and_replaces(disk: UnsyncedDisk) -> None:
     assert disk.read_file("data/a/new") == b"1"
 
 
-def test_a_whole_file_is_written_durably_only_with_sync(disk: UnsyncedDisk) -> None:
+def test_a_whole_file_is_durable_only_with_sync(disk: UnsyncedDisk) -> None:
     disk.write_file("data/a/f", b"one", sync=True)
     disk.write_file("data/a/f", b"two", sync=False)
     assert disk.read_file("data/a/f") == b"two"
@@ -113,7 +113,7 @@ def test_a_whole_file_is_written_durably_only_with_sync(disk: UnsyncedDisk) -> N
 
 
 @pytest.mark.parametrize(("throw", "left"), [(0, b"ab"), (1, b"abc"), (2, b"abcd"), (3, b"ab")])
-def test_dice_let_a_first_part_of_the_unsynced_bytes_survive(
+def test_with_randomness_a_prefix_of_the_unsynced_bytes_survives(
     disk: UnsyncedDisk, throw: int, left: bytes
 ) -> None:
     write(disk, "data/a/f", b"ab", sync=True)
@@ -124,14 +124,14 @@ def test_dice_let_a_first_part_of_the_unsynced_bytes_survive(
     assert disk.read_file("data/a/f") == left
 
 
-def test_dice_let_a_first_part_of_the_changed_names_survive(disk: UnsyncedDisk) -> None:
+def test_with_randomness_a_prefix_of_the_changed_names_survives(disk: UnsyncedDisk) -> None:
     for name in ("f", "g", "h"):
         write(disk, f"data/a/{name}", b"")
     disk.crash(FixedRandomness(2))
     assert disk.list_dir("data/a") == ["f", "g"]
 
 
-def test_the_end_of_the_process_alone_keeps_everything(disk: UnsyncedDisk) -> None:
+def test_a_kill_of_the_process_keeps_everything(disk: UnsyncedDisk) -> None:
     file = disk.open("data/a/f", create=True)
     file.append([b"bytes"])
     disk.kill()
@@ -140,7 +140,7 @@ def test_the_end_of_the_process_alone_keeps_everything(disk: UnsyncedDisk) -> No
         file.append([b"more"])
 
 
-def test_a_full_disk_takes_a_part_and_says_so(disk: UnsyncedDisk) -> None:
+def test_a_full_disk_writes_a_part_and_raises(disk: UnsyncedDisk) -> None:
     file = disk.open("data/a/f", create=True)
     disk.fill(free_bytes=3)
     with pytest.raises(OSError) as full:
@@ -154,14 +154,14 @@ def test_a_full_disk_takes_a_part_and_says_so(disk: UnsyncedDisk) -> None:
     assert file.append([b"345"]) == 3
 
 
-def test_deleting_makes_room(disk: UnsyncedDisk) -> None:
+def test_deleting_a_file_frees_space(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/f", b"12345")
     disk.fill()
     disk.remove("data/a/f")
     assert disk.space("data").free_bytes == 5
 
 
-def test_the_call_that_was_chosen_fails_and_no_other(disk: UnsyncedDisk) -> None:
+def test_only_the_chosen_call_fails(disk: UnsyncedDisk) -> None:
     file = disk.open("data/a/f", create=True)
     disk.fail_call(2)
     file.append([b"1"])
@@ -172,7 +172,7 @@ def test_the_call_that_was_chosen_fails_and_no_other(disk: UnsyncedDisk) -> None
     disk.crash()
 
 
-def test_after_the_power_is_lost_nothing_happens_until_it_is_back(disk: UnsyncedDisk) -> None:
+def test_after_a_loss_of_power_every_call_fails_until_a_restart(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/f", b"1", sync=True)
     disk.sync_dir("data/a")
     file = disk.open("data/a/f")
@@ -185,7 +185,7 @@ def test_after_the_power_is_lost_nothing_happens_until_it_is_back(disk: Unsynced
     assert disk.read_file("data/a/f") == b"1"
 
 
-def test_what_is_not_there_is_not_found(disk: UnsyncedDisk) -> None:
+def test_missing_files_are_not_found(disk: UnsyncedDisk) -> None:
     with pytest.raises(FileNotFoundError):
         disk.open("data/a/f")
     with pytest.raises(FileNotFoundError):
@@ -197,7 +197,7 @@ def test_what_is_not_there_is_not_found(disk: UnsyncedDisk) -> None:
     disk.remove_tree("data/b")
 
 
-def test_a_tree_goes_as_a_whole(disk: UnsyncedDisk) -> None:
+def test_a_tree_is_removed_as_a_whole(disk: UnsyncedDisk) -> None:
     write(disk, "data/a/f", b"123")
     disk.remove_tree("data/a")
     assert disk.list_dir("data") == []

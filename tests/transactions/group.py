@@ -52,7 +52,7 @@ def join(client: Client, group: str, instance: str | None = None) -> GroupMember
 
 
 def sync(client: Client, member: GroupMember) -> None:
-    """Hands out the assignment: the group is stable."""
+    """Sends the assignment; the group is stable then."""
     request = SyncGroupRequest(
         group_id=member.group,
         generation_id=member.generation,
@@ -72,7 +72,7 @@ def commit_plainly(
     offsets: dict[int, int],
     member: GroupMember | None = None,
 ) -> set[int]:
-    """OffsetCommit; the errors of its partitions."""
+    """OffsetCommit; returns the errors of its partitions."""
     await_coordinator(client, group, GROUP)
     request = OffsetCommitRequest(
         group_id=group,

@@ -1,4 +1,4 @@
-"""A broker with settlements to refund, three client libraries that do it, and their faults."""
+"""A broker with settlements to refund, three client libraries, and their faults."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class DyingKafka:
         self._after = after
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name == "close":  # The dead do not close anything.
+        if name == "close":  # A dead process does not close anything.
             return lambda: None
         real = getattr(self._kafka, name)
 

@@ -1,4 +1,4 @@
-"""Builds the requests of transactional producers and of their readers, as forms.
+"""Builds the requests of transactional producers and their readers, as forms.
 
 The sender is anything with a transactional id, a producer id and an epoch: `wire.WireProducer`, and
 the producers of the twin runs.
@@ -59,7 +59,7 @@ class Sender(Protocol):
 
 
 def by_topic(pairs: Iterable[tuple[Place, T]]) -> dict[str, list[T]]:
-    """Groups values of partitions by topic, as in requests."""
+    """Groups the values of partitions by topic, as requests do."""
     found: dict[str, list[T]] = {}
     for (topic, _), each in pairs:
         found.setdefault(topic, []).append(each)

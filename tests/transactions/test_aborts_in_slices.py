@@ -1,4 +1,4 @@
-"""Many aborts take several turns, and never hit the next transaction of a producer."""
+"""Many aborts take several turns, and never affect the next transaction of a producer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def open_some(stage: Stage, count: int) -> list[WireProducer]:
     return made
 
 
-def test_everything_open_is_aborted_at_load_whatever_the_size_of_a_slice(
+def test_all_open_transactions_are_aborted_at_load_in_slices_of_any_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
@@ -41,9 +41,7 @@ def test_everything_open_is_aborted_at_load_whatever_the_size_of_a_slice(
     again.stop()
 
 
-def test_a_transaction_that_began_after_the_look_is_not_aborted_in_the_place_of_the_late_one() -> (
-    None
-):
+def test_a_transaction_that_began_after_the_scan_is_not_aborted() -> None:
     with Stage(durability="os", settings={"transaction.state.log.num.partitions": "1"}) as stage:
         (one,) = open_some(stage, 1)
         (coordinator,) = stage.node.transactions.coordinators()

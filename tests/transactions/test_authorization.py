@@ -1,4 +1,4 @@
-"""Requests without authorization: refused in the right place, with the right code and no effect."""
+"""Requests without permission: refused in the right place, with the right code and no effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_ID = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 class Denying:
-    """Allows everything but what is denied, and records what it was asked."""
+    """Allows everything that is not denied, and records what was checked."""
 
     def __init__(self) -> None:
         self.denied: set[tuple[str, str, str]] = set()
@@ -68,14 +68,14 @@ def one(stage: Stage, guard: Denying, protocol: Protocol) -> WireProducer:
 
 
 def finish(stage: Stage, guard: Denying, one: WireProducer) -> None:
-    """Allowed again, the transaction is what it was before."""
+    """Once everything is allowed again, the transaction is unchanged."""
     guard.denied.clear()
     one.commit()
     assert values(stage, "t") == [b"v"]
     assert committed_offset(stage, "g", "t") == -1
 
 
-def test_whoever_may_not_write_the_transactional_id(
+def test_every_request_needs_permission_for_the_transactional_id(
     stage: Stage, guard: Denying, one: WireProducer, protocol: Protocol
 ) -> None:
     guard.deny("WRITE", "TRANSACTIONAL_ID", "a")
@@ -93,7 +93,7 @@ def test_whoever_may_not_write_the_transactional_id(
     finish(stage, guard, one)
 
 
-def test_whoever_may_not_read_the_group(
+def test_committing_offsets_needs_permission_for_the_group(
     stage: Stage, guard: Denying, one: WireProducer, protocol: Protocol
 ) -> None:
     guard.deny("READ", "GROUP", "g")
@@ -104,7 +104,7 @@ def test_whoever_may_not_read_the_group(
     finish(stage, guard, one)
 
 
-def test_whoever_may_not_write_a_topic(
+def test_writing_needs_permission_for_the_topic(
     stage: Stage, guard: Denying, one: WireProducer, protocol: Protocol
 ) -> None:
     guard.deny("WRITE", "TOPIC", "secret")
@@ -115,7 +115,7 @@ def test_whoever_may_not_write_a_topic(
     finish(stage, guard, one)
 
 
-def test_whoever_may_not_read_a_topic_commits_no_offset_of_it(
+def test_committing_offsets_needs_permission_for_the_topic(
     stage: Stage, guard: Denying, one: WireProducer
 ) -> None:
     guard.deny("READ", "TOPIC", "secret")
@@ -128,17 +128,21 @@ def test_whoever_may_not_read_a_topic_commits_no_offset_of_it(
     assert fetch(stage, "secret").error_code == NO_TOPIC
 
 
-def test_whoever_may_neither_write_idempotently_nor_any_topic(stage: Stage, guard: Denying) -> None:
+def test_an_idempotent_producer_needs_permission_for_the_cluster_or_any_topic(
+    stage: Stage, guard: Denying
+) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     guard.deny("IDEMPOTENT_WRITE", "CLUSTER", "kafka-cluster")
-    assert stage.call(ApiKey.INIT_PRODUCER_ID, 5, request).error_code == NONE, "some topic will do"
+    assert stage.call(ApiKey.INIT_PRODUCER_ID, 5, request).error_code == NONE, (
+        "permission for any topic is enough"
+    )
     for topic in ("t", "secret", "__consumer_offsets"):
         guard.deny("WRITE", "TOPIC", topic)
     assert stage.call(ApiKey.INIT_PRODUCER_ID, 5, request).error_code == NO_CLUSTER
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_whoever_is_no_broker_adds_no_partitions_for_others(
+def test_the_add_versions_for_brokers_need_cluster_permission(
     stage: Stage, guard: Denying, one: WireProducer, version: int
 ) -> None:
     guard.deny("CLUSTER_ACTION", "CLUSTER", "kafka-cluster")
@@ -149,7 +153,7 @@ def test_whoever_is_no_broker_adds_no_partitions_for_others(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_whoever_may_neither_alter_the_cluster_nor_act_for_it_writes_no_markers(
+def test_writing_markers_needs_alter_or_cluster_action_permission(
     stage: Stage, guard: Denying, one: WireProducer, version: int
 ) -> None:
     request = marker_request(one, {"t": [0, 1]}, commit=False)
@@ -162,16 +166,14 @@ def test_whoever_may_neither_alter_the_cluster_nor_act_for_it_writes_no_markers(
     finish(stage, guard, one)
 
 
-def test_a_coordinator_is_not_named_to_whoever_may_not_describe_it(
-    stage: Stage, guard: Denying
-) -> None:
+def test_finding_a_coordinator_needs_permission_to_describe(stage: Stage, guard: Denying) -> None:
     guard.deny("DESCRIBE", "TRANSACTIONAL_ID", "a")
     guard.deny("DESCRIBE", "GROUP", "g")
     assert find_coordinator(stage, "a").error_code == NO_ID
     assert find_coordinator(stage, "g", GROUP).error_code == NO_GROUP
 
 
-def test_what_may_not_be_described_is_hidden(
+def test_topics_and_ids_without_describe_permission_are_hidden(
     stage: Stage, guard: Denying, one: WireProducer
 ) -> None:
     one.send("secret", b"v")
@@ -187,7 +189,7 @@ def test_what_may_not_be_described_is_hidden(
     assert listed.transaction_states == []
 
 
-def test_the_id_is_asked_about_before_the_group_and_the_group_before_the_topics(
+def test_the_id_is_checked_before_the_group_and_the_group_before_the_topics(
     stage: Stage, guard: Denying, one: WireProducer
 ) -> None:
     guard.deny("WRITE", "TRANSACTIONAL_ID", "a")
@@ -201,7 +203,7 @@ def test_the_id_is_asked_about_before_the_group_and_the_group_before_the_topics(
     assert one.commit_offsets("g", {("t", 0): 1}) == {("t", 0): NO_TOPIC}
 
 
-def test_authorization_is_told_before_any_other_fault_of_the_request(
+def test_authorization_is_checked_before_everything_else_in_a_request(
     stage: Stage, guard: Denying
 ) -> None:
     guard.deny("WRITE", "TRANSACTIONAL_ID", "")
@@ -210,7 +212,7 @@ def test_authorization_is_told_before_any_other_fault_of_the_request(
     assert nobody.end(commit=True) == NO_ID
 
 
-def test_a_whole_transaction_asks_for_exactly_what_kafka_asks_for(
+def test_a_transaction_checks_the_same_permissions_as_in_kafka(
     stage: Stage, guard: Denying, one: WireProducer
 ) -> None:
     one.send_offsets("g", {("t", 0): 1})

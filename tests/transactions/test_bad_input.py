@@ -1,4 +1,4 @@
-"""Requests that no sound client sends: Kafka's code, nothing changed, nothing lost."""
+"""Requests that no correct client sends: Kafka's code, nothing changed, nothing lost."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ def test_an_empty_id_is_an_invalid_request(stage: Stage, protocol: Protocol) -> 
     assert describe(stage, "").error_code == INVALID
 
 
-def test_an_id_of_ten_thousand_characters_is_an_id_like_any_other(
-    stage: Stage, protocol: Protocol
-) -> None:
+def test_an_id_may_have_ten_thousand_characters(stage: Stage, protocol: Protocol) -> None:
     name = "x" * 10_000
     one = producer(stage, protocol, name)
     one.send("t", b"v")
@@ -120,7 +118,7 @@ def test_an_id_may_have_any_characters(stage: Stage, protocol: Protocol, name: s
     again.abandon()
 
 
-def test_no_id_at_all_is_an_idempotent_producer(stage: Stage) -> None:
+def test_an_init_without_an_id_is_for_an_idempotent_producer(stage: Stage) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     replies = [stage.call(ApiKey.INIT_PRODUCER_ID, 5, request) for _ in range(2)]
     assert [reply.error_code for reply in replies] == [NONE, NONE]
@@ -128,7 +126,7 @@ def test_no_id_at_all_is_an_idempotent_producer(stage: Stage) -> None:
     assert [reply.producer_epoch for reply in replies] == [0, 0]
 
 
-def test_a_transactional_batch_without_an_id(stage: Stage, protocol: Protocol) -> None:
+def test_a_transactional_batch_without_an_id_is_refused(stage: Stage, protocol: Protocol) -> None:
     with untouched(stage, protocol) as one:
         batches = {("t", 1): one.batch(b"v"), ("nowhere", 0): one.batch(b"v")}
         request = produce_request(batches, transactional_id=None)
@@ -137,7 +135,9 @@ def test_a_transactional_batch_without_an_id(stage: Stage, protocol: Protocol) -
         assert errors == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
 
 
-def test_a_batch_that_goes_nowhere_needs_its_id_too(stage: Stage, protocol: Protocol) -> None:
+def test_a_transactional_batch_for_a_missing_topic_also_needs_an_id(
+    stage: Stage, protocol: Protocol
+) -> None:
     one = producer(stage, protocol)
     request = produce_request({("nowhere", 0): one.batch(b"v")}, transactional_id=None)
     reply = stage.call(ApiKey.PRODUCE, protocol.produce, request)
@@ -159,8 +159,8 @@ NULL_IDS = {
 
 
 @pytest.mark.parametrize("name", NULL_IDS)
-def test_a_null_where_an_id_must_be_closes_the_connection(stage: Stage, name: str) -> None:
-    """As in Kafka: such a request cannot be read, so it cannot be answered."""
+def test_a_null_id_closes_the_connection(stage: Stage, name: str) -> None:
+    """As in Kafka: the request cannot be decoded, so there can be no reply."""
     api, version, body = NULL_IDS[name]
     with untouched(stage, TV1):
         line = stage.connect()
@@ -175,7 +175,7 @@ def test_a_null_where_an_id_must_be_closes_the_connection(stage: Stage, name: st
 
 
 @pytest.mark.parametrize("difference", [1, 1_000_000, -1_000], ids=["next", "far", "negative"])
-def test_another_producer_id(stage: Stage, protocol: Protocol, difference: int) -> None:
+def test_another_producer_id_is_refused(stage: Stage, protocol: Protocol, difference: int) -> None:
     with untouched(stage, protocol) as one:
         one.producer_id = max(-1, one.producer_id + difference)
         if one.producer_id < 0:
@@ -195,8 +195,8 @@ def everything_but_writing(one: WireProducer) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("epoch", [-1, 1, 7, 32_766, 32_767, -32_768])
-def test_another_epoch(stage: Stage, protocol: Protocol, epoch: int) -> None:
-    """From the coordinator 90; in produce replies and in those of offsets 47."""
+def test_another_epoch_is_refused(stage: Stage, protocol: Protocol, epoch: int) -> None:
+    """The coordinator returns 90; replies to Produce and TxnOffsetCommit have 47."""
     with untouched(stage, protocol) as one:
         one.epoch = epoch
         told = everything(one)
@@ -204,7 +204,9 @@ def test_another_epoch(stage: Stage, protocol: Protocol, epoch: int) -> None:
         assert set(told.values()) == {FENCED}
 
 
-def test_the_identity_of_one_id_with_the_name_of_another(stage: Stage, protocol: Protocol) -> None:
+def test_the_producer_id_and_epoch_of_another_transactional_id_are_refused(
+    stage: Stage, protocol: Protocol
+) -> None:
     other = producer(stage, protocol, "b")
     with untouched(stage, protocol) as one:
         thief = other.twin()
@@ -218,10 +220,10 @@ def test_the_identity_of_one_id_with_the_name_of_another(stage: Stage, protocol:
     assert state_of(stage, "b") == "Empty"
 
 
-def test_a_foreign_write_to_a_partition_where_the_transaction_is_open(
+def test_a_write_of_another_producer_to_an_open_transaction_is_refused(
     stage: Stage, protocol: Protocol
 ) -> None:
-    """The partition verifies only first writes: the identity alone counts then (as in Kafka)."""
+    """Only first writes are verified; then producer id and epoch are checked, as in Kafka."""
     with untouched(stage, protocol) as one:
         stranger = one.twin()
         stranger.epoch += 1
@@ -235,14 +237,14 @@ def test_a_foreign_write_to_a_partition_where_the_transaction_is_open(
 @pytest.mark.parametrize(
     ("producer_id", "epoch"), [(-1, 0), (5, -1), (-1, 32_767)], ids=["no id", "no epoch", "last"]
 )
-def test_half_an_identity_at_init(
+def test_init_with_only_a_producer_id_or_only_an_epoch_is_refused(
     stage: Stage, protocol: Protocol, producer_id: int, epoch: int
 ) -> None:
     with untouched(stage, protocol) as one:
         assert one.init(producer_id=producer_id, epoch=epoch) == INVALID
 
 
-def test_an_identity_that_init_does_not_know(stage: Stage, protocol: Protocol) -> None:
+def test_init_with_an_unknown_producer_id_is_fenced(stage: Stage, protocol: Protocol) -> None:
     with untouched(stage, protocol) as one:
         assert one.init(producer_id=one.producer_id + 1, epoch=0) == FENCED
 
@@ -251,13 +253,17 @@ def test_an_identity_that_init_does_not_know(stage: Stage, protocol: Protocol) -
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001, 2**31 - 1, -(2**31)])
-def test_a_timeout_out_of_range(stage: Stage, protocol: Protocol, timeout_ms: int) -> None:
+def test_a_timeout_out_of_range_is_refused(
+    stage: Stage, protocol: Protocol, timeout_ms: int
+) -> None:
     with untouched(stage, protocol) as one:
         assert one.init(timeout_ms=timeout_ms) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
 @pytest.mark.parametrize("timeout_ms", [1, 900_000])
-def test_the_ends_of_the_range(stage: Stage, protocol: Protocol, timeout_ms: int) -> None:
+def test_a_timeout_at_the_bounds_is_accepted(
+    stage: Stage, protocol: Protocol, timeout_ms: int
+) -> None:
     one = WireProducer(stage, "b", protocol).initialise(timeout_ms=timeout_ms)
     one.send("t", b"v")
     assert describe(stage, "b").transaction_timeout_ms == timeout_ms
@@ -268,7 +274,7 @@ def test_the_ends_of_the_range(stage: Stage, protocol: Protocol, timeout_ms: int
 
 
 @pytest.mark.parametrize("name", [("nowhere", 0), ("t", 2), ("t", -1), ("", 0), ("t", 2**31 - 1)])
-def test_partitions_that_do_not_exist(
+def test_missing_partitions_are_refused(
     stage: Stage, protocol: Protocol, name: tuple[str, int]
 ) -> None:
     topic, index = name
@@ -280,14 +286,16 @@ def test_partitions_that_do_not_exist(
 
 
 @pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets"])
-def test_internal_topics_are_not_for_clients(stage: Stage, protocol: Protocol, topic: str) -> None:
+def test_clients_cannot_add_or_write_internal_topics(
+    stage: Stage, protocol: Protocol, topic: str
+) -> None:
     with untouched(stage, protocol) as one:
         assert one.add_one(topic) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         refused = one.produce(topic, b"v", sequence=0).error_code
         assert refused == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_group_without_a_name(stage: Stage, protocol: Protocol) -> None:
+def test_an_empty_group_id_is_refused(stage: Stage, protocol: Protocol) -> None:
     one = producer(stage, protocol)
     one.send("t", b"v")
     if protocol is TV1:
@@ -298,7 +306,7 @@ def test_a_group_without_a_name(stage: Stage, protocol: Protocol) -> None:
     assert values(stage, "t") == [b"v"]
 
 
-def test_an_add_without_partitions_begins_a_transaction_without_any(stage: Stage) -> None:
+def test_an_add_without_partitions_begins_an_empty_transaction(stage: Stage) -> None:
     """As in Kafka, which only requires that all partitions exist."""
     one = producer(stage, TV1)
     assert one.add() == {}
@@ -312,7 +320,7 @@ def test_an_add_without_partitions_begins_a_transaction_without_any(stage: Stage
 # -- the wrong order -------------------------------------------------------------------------------
 
 
-def test_everything_before_init(stage: Stage, protocol: Protocol) -> None:
+def test_every_request_before_init_is_refused(stage: Stage, protocol: Protocol) -> None:
     early = WireProducer(stage, "early", protocol)
     early.producer_id, early.epoch = 0, 0
     assert set(everything(early).values()) == {UNKNOWN_PRODUCER}
@@ -322,8 +330,10 @@ def test_everything_before_init(stage: Stage, protocol: Protocol) -> None:
 
 @pytest.mark.parametrize("before", ["nothing", "a commit", "an abort"])
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_ends_that_do_not_fit(stage: Stage, protocol: Protocol, before: str, commit: bool) -> None:
-    """TV2 may abort what it has not begun: only its epoch moves."""
+def test_an_end_in_the_wrong_state_is_refused(
+    stage: Stage, protocol: Protocol, before: str, commit: bool
+) -> None:
+    """TV2 may abort without an open transaction; only its epoch rises."""
     one = producer(stage, protocol)
     if before != "nothing":
         one.send("t", b"v")
@@ -339,18 +349,18 @@ def test_ends_that_do_not_fit(stage: Stage, protocol: Protocol, before: str, com
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_an_end_that_is_sent_twice(stage: Stage, protocol: Protocol, commit: bool) -> None:
+def test_a_repeated_end_gets_the_same_reply(stage: Stage, protocol: Protocol, commit: bool) -> None:
     one = producer(stage, protocol)
     one.send("t", b"v")
     again = one.twin()
     assert one.end(commit=commit) == NONE
     assert again.end(commit=commit) == NONE
     assert again.identity == one.identity
-    assert len(transaction_log(stage, "a")) == 4, "Empty, Ongoing, Prepare, Complete, and no more"
+    assert len(transaction_log(stage, "a")) == 4, "Empty, Ongoing, Prepare, Complete"
 
 
-def test_adding_after_the_end_simply_begins_the_next_transaction(stage: Stage) -> None:
-    """Not INVALID_TXN_STATE, as is often said: no request begins a transaction."""
+def test_an_add_after_the_end_begins_the_next_transaction(stage: Stage) -> None:
+    """Not INVALID_TXN_STATE, as is often claimed: no separate request begins a transaction."""
     one = producer(stage, TV1)
     one.send("t", b"v")
     one.commit()
@@ -358,13 +368,13 @@ def test_adding_after_the_end_simply_begins_the_next_transaction(stage: Stage) -
     assert state_of(stage, "a") == "Ongoing"
 
 
-def test_a_batch_with_a_gap_in_its_sequence(stage: Stage, protocol: Protocol) -> None:
+def test_a_batch_with_a_gap_in_its_sequence_is_refused(stage: Stage, protocol: Protocol) -> None:
     with untouched(stage, protocol) as one:
         refused = one.produce("t", b"v", sequence=9).error_code
         assert refused == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_offsets_of_a_group_that_did_not_join(stage: Stage) -> None:
+def test_offsets_of_a_group_that_was_not_added_are_refused(stage: Stage) -> None:
     with untouched(stage, TV1) as one:
         other = next(name for name in map(str, range(100)) if lives_apart(stage, name))
         told = one.commit_offsets(other, {("t", 0): 9})
@@ -376,7 +386,7 @@ def lives_apart(stage: Stage, group: str) -> bool:
     return coordinator_partition(group, 2) != coordinator_partition("g", 2)
 
 
-def test_plain_records_pass_between_the_batches_of_a_transaction(
+def test_plain_records_can_be_written_between_the_batches_of_a_transaction(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)

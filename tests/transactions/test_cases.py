@@ -26,51 +26,51 @@ def test_there_are_ninety_cases() -> None:
     assert sorted(NUMBERS) == list(range(1, 91))
 
 
-def test_each_case_and_each_bug_is_shown_by_a_test_or_waits() -> None:
+def test_each_case_and_each_bug_has_a_test_or_a_reason_to_wait() -> None:
     assert missing(TESTS) == []
 
 
-def test_a_case_whose_listed_test_is_gone_is_noticed() -> None:
+def test_a_case_whose_listed_test_is_missing_is_reported() -> None:
     gone = "test_a_topic_may_be_fetched_by_its_id"
     without = [test for test in TESTS if test.name != gone]
     assert missing(without) == [f"Fetch, topic ids (KIP-516): no test is called {gone}"]
 
 
-def test_what_waits_has_a_reason() -> None:
+def test_every_case_that_waits_has_a_reason() -> None:
     assert set(WAITING) == {66, 89}
     assert set(IN_PART) == {87}
     assert all([*WAITING.values(), *IN_PART.values()])
 
 
-def test_a_case_without_a_test_is_noticed() -> None:
+def test_a_case_without_a_test_is_reported() -> None:
     without = [test for test in TESTS if "_case_60_" not in test.name]
     assert missing(without) == ["case 60: no test is called test_case_60_..."]
 
 
-def test_a_bug_without_a_test_is_noticed() -> None:
+def test_a_bug_without_a_test_is_reported() -> None:
     without = [test for test in TESTS if "17754" not in test.text]
     assert missing(without) == ["KAFKA-17754: no test names it"]
 
 
-def test_a_case_that_waits_no_longer_is_noticed() -> None:
+def test_a_waiting_case_with_tests_is_reported() -> None:
     arrived = Shown("test_case_66_followers_follow", "tests/somewhere.py", "")
     assert missing([*TESTS, arrived]) == ["case 66 is said to wait, but there are tests of it"]
 
 
-def test_a_number_is_not_taken_for_a_part_of_another() -> None:
+def test_a_number_does_not_match_part_of_another() -> None:
     assert showing_case(6, [Shown("test_case_60_and_so_on", "", "")]) == []
     (bug,) = [bug for bugs in BUGS.values() for bug in bugs if bug.names == ("KAFKA-9600",)]
     assert showing_bug(bug, [Shown("test_it", "", "KAFKA-96001")]) == []
 
 
-def test_the_page_names_every_case_and_no_test_that_is_gone() -> None:
+def test_the_page_lists_every_case_and_no_missing_test() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert [int(number) for number in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)] == NUMBERS
     known = {f"{test.sentence} " for test in TESTS}
     named = re.findall(r"([^|<>]*?)\(\[test_[a-z_]+\]\(\.\./[a-z_/]+\.py\)\)", text)
     assert named
     gone = [sentence for sentence in named if sentence.lstrip() not in known]
-    assert gone == [], "write the page again: python -m tools.list_cases"
+    assert gone == [], "the page is outdated; run: python -m tools.list_cases"
 
 
 def test_the_page_can_be_written() -> None:

@@ -1,7 +1,7 @@
 """Requests that arrive late: the hazard of TV1 (KAFKA-17754), shown, and its absence in TV2.
 
 Method: the fault hook holds one request before the broker handles it. The client gives up on it,
-sends it again on another connection, gets the answer, and begins the next transaction. Then the
+sends it again on another connection, gets the reply, and begins the next transaction. Then the
 first request is released.
 """
 
@@ -37,7 +37,7 @@ def _topics(stage: Stage) -> None:
 
 
 class Delayed:
-    """A request that the broker has received and not yet handled."""
+    """A request that the broker has received but not yet handled."""
 
     def __init__(self, stage: Stage, api: ApiKey, version: int, request: object) -> None:
         self._api, self._version = api, version
@@ -60,7 +60,7 @@ def producer(stage: Stage, protocol: Protocol) -> WireProducer:
 # -- KAFKA-17754 -----------------------------------------------------------------------------------
 
 
-def test_kafka_17754_a_late_commit_of_tv1_commits_the_transaction_that_is_open_by_then(
+def test_kafka_17754_a_late_tv1_commit_commits_the_transaction_that_is_open_by_then(
     stage: Stage,
 ) -> None:
     """A torn transaction: half of the second one is visible before the rest is written."""
@@ -71,16 +71,16 @@ def test_kafka_17754_a_late_commit_of_tv1_commits_the_transaction_that_is_open_b
     one.send("t", b"second, half")
     assert values(stage, "t") == [b"first"]
     assert late.arrives().error_code == NONE
-    assert values(stage, "t") == [b"first", b"second, half"], "nobody has asked for this commit"
+    assert values(stage, "t") == [b"first", b"second, half"], "no producer requested this commit"
     assert state_of(stage, "a") == "CompleteCommit"
-    # The producer goes on: its next write begins, unnoticed, a third transaction.
+    # The producer continues, and its next write begins a third transaction unnoticed.
     one.send("t", b"second, rest", index=1)
     one.abort()
     assert values(stage, "t") == [b"first", b"second, half"]
     assert values(stage, "t", index=1) == []
 
 
-def test_kafka_17754_a_late_abort_of_tv1_loses_what_the_next_transaction_has_written(
+def test_kafka_17754_a_late_tv1_abort_loses_records_of_the_next_transaction(
     stage: Stage,
 ) -> None:
     one = producer(stage, TV1)
@@ -96,7 +96,7 @@ def test_kafka_17754_a_late_abort_of_tv1_loses_what_the_next_transaction_has_wri
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_kafka_17754_in_tv2_a_late_end_carries_an_old_epoch_and_decides_nothing(
+def test_kafka_17754_a_late_tv2_end_has_an_old_epoch_and_decides_nothing(
     stage: Stage, commit: bool
 ) -> None:
     one = producer(stage, TV2)
@@ -111,7 +111,7 @@ def test_kafka_17754_in_tv2_a_late_end_carries_an_old_epoch_and_decides_nothing(
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_in_either_protocol_a_late_end_between_two_transactions_says_what_was_said_before(
+def test_a_late_end_between_two_transactions_gets_the_same_reply_in_both_protocols(
     stage: Stage, protocol: Protocol, commit: bool
 ) -> None:
     one = producer(stage, protocol)
@@ -126,7 +126,7 @@ def test_in_either_protocol_a_late_end_between_two_transactions_says_what_was_sa
     assert logged_states(stage, "a") == before
 
 
-def test_what_a_user_of_tv1_does_about_it(stage: Stage) -> None:
+def test_kafka_17754_in_tv1_the_init_of_a_new_producer_fences_a_late_end(stage: Stage) -> None:
     """After a commit that timed out, the init of a new producer fences the late one."""
     one = producer(stage, TV1)
     one.send("t", b"first")
@@ -141,7 +141,7 @@ def test_what_a_user_of_tv1_does_about_it(stage: Stage) -> None:
 # -- the other requests of a transaction -----------------------------------------------------------
 
 
-def test_late_offsets_of_tv1_join_the_next_transaction_and_those_of_tv2_do_not(
+def test_late_tv1_offsets_join_the_next_transaction_and_late_tv2_offsets_do_not(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)
@@ -160,10 +160,10 @@ def test_late_offsets_of_tv1_join_the_next_transaction_and_those_of_tv2_do_not(
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_kafka_14402_a_late_write_after_the_end_opens_no_transaction_that_hangs(
+def test_kafka_14402_a_late_write_after_the_end_opens_no_hanging_transaction(
     stage: Stage, protocol: Protocol, commit: bool
 ) -> None:
-    """KIP-890. TV1: there is no open transaction to join. TV2: its epoch is old."""
+    """KIP-890. TV1: there is no open transaction. TV2: its epoch is old."""
     one = producer(stage, protocol)
     one.send("t", b"first")
     batch = one.batch(b"late", topic="t")
@@ -184,7 +184,7 @@ def test_kafka_14402_a_late_write_after_the_end_opens_no_transaction_that_hangs(
     assert values(stage, "t")[-1] == b"next"
 
 
-def test_a_late_write_of_tv1_that_meets_the_next_transaction_is_out_of_order(stage: Stage) -> None:
+def test_a_late_tv1_write_during_the_next_transaction_is_out_of_order(stage: Stage) -> None:
     """In TV1 only its sequence shows that it is late, once the next transaction has written."""
     one = producer(stage, TV1)
     one.send("t", b"first")
@@ -198,7 +198,7 @@ def test_a_late_write_of_tv1_that_meets_the_next_transaction_is_out_of_order(sta
     assert values(stage, "t") == [b"first", b"second"]
 
 
-def test_a_late_add_of_tv1_begins_an_empty_transaction_that_its_timeout_ends(stage: Stage) -> None:
+def test_a_late_tv1_add_begins_an_empty_transaction_that_times_out(stage: Stage) -> None:
     one = producer(stage, TV1)
     one.send("t", b"first")
     late = one.twin()
@@ -211,7 +211,7 @@ def test_a_late_add_of_tv1_begins_an_empty_transaction_that_its_timeout_ends(sta
     assert values(stage, "t") == [b"first"]
 
 
-def test_an_init_that_arrives_late_fences_the_producer_that_came_after_it(
+def test_a_late_init_fences_the_producer_that_initialised_before_it_arrived(
     stage: Stage, protocol: Protocol
 ) -> None:
     """As in Kafka: the producer whose InitProducerId arrives last owns the id."""

@@ -54,7 +54,7 @@ def producer(stage: Stage, protocol: Protocol, name: str = "a") -> WireProducer:
 
 @pytest.mark.parametrize("request_name", ["commit", "abort", "send", "add", "offsets", "group"])
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "in a transaction"])
-def test_case_86_whatever_a_fenced_producer_asks_for_is_refused(
+def test_case_86_every_request_of_a_fenced_producer_is_refused(
     stage: Stage, protocol: Protocol, request_name: str, busy: bool
 ) -> None:
     first = producer(stage, protocol)
@@ -78,7 +78,7 @@ def test_case_86_whatever_a_fenced_producer_asks_for_is_refused(
     assert committed_offset(stage, "g", "source") == -1
 
 
-def test_case_86_a_fenced_producer_of_tv2_may_not_retry_what_the_fence_has_aborted(
+def test_case_86_a_fenced_tv2_producer_cannot_retry_an_end_after_the_fence(
     stage: Stage,
 ) -> None:
     first = producer(stage, TV2)
@@ -88,7 +88,7 @@ def test_case_86_a_fenced_producer_of_tv2_may_not_retry_what_the_fence_has_abort
     assert second.epoch == first.epoch + 2, "no producer gets the epoch of the abort"
 
 
-def test_ten_producers_that_take_the_id_over_in_turn_leave_the_last_one_alive(
+def test_of_ten_producers_that_take_over_the_id_in_turn_only_the_last_can_commit(
     stage: Stage, protocol: Protocol
 ) -> None:
     everyone = []
@@ -107,10 +107,7 @@ def test_ten_producers_that_take_the_id_over_in_turn_leave_the_last_one_alive(
 def test_case_87_five_hundred_records_are_copied_once_each_with_every_second_transaction_aborted(
     stage: Stage, protocol: Protocol
 ) -> None:
-    """One broker.
-
-    The same with several brokers that are restarted in turn waits for several brokers.
-    """
+    """With one broker; Kafka's test restarts several brokers in turn."""
     for index in range(2):
         records = batch_of(*[b"%d-%d" % (index, number) for number in range(250)])
         request = produce_request({("source", index): records}, transactional_id=None)
@@ -122,11 +119,11 @@ def test_case_87_five_hundred_records_are_copied_once_each_with_every_second_tra
     copied = [value for index in range(2) for value in values(stage, "t", index=index)]
     assert copied == [b"%d-%d" % (index, number) for index in range(2) for number in range(250)]
     everything = [values(stage, "t", index=index, committed=False) for index in range(2)]
-    assert sum(map(len, everything)) > 900, "what was aborted is there too"
+    assert sum(map(len, everything)) > 900, "aborted records are in the log too"
 
 
 def copy_some(stage: Stage, copier: WireProducer, *, commit: bool) -> bool:
-    """Up to 20 records of each partition, and the offsets; whether there were any."""
+    """Copies up to 20 records of each partition and the offsets; returns whether there were any."""
     found = False
     for index in range(2):
         offset = max(0, committed_offset(stage, "g", "source", index))
@@ -148,7 +145,7 @@ def fence_producers(stage: Stage, name: str) -> None:
     WireProducer(stage, name, TV2).initialise(timeout_ms=60_000)
 
 
-def test_case_88_a_producer_that_a_tool_has_fenced_between_two_transactions(
+def test_case_88_a_producer_fenced_by_a_tool_between_transactions_cannot_write(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)
@@ -162,7 +159,7 @@ def test_case_88_a_producer_that_a_tool_has_fenced_between_two_transactions(
     assert values(stage, "t", committed=False) == [b"kept"]
 
 
-def test_case_88_a_producer_that_a_tool_has_fenced_inside_a_transaction(
+def test_case_88_a_producer_fenced_by_a_tool_inside_a_transaction_loses_it(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)
@@ -174,7 +171,7 @@ def test_case_88_a_producer_that_a_tool_has_fenced_inside_a_transaction(
     assert state_of(stage, "a") == "Empty"
 
 
-# -- case 90: what tools see and mend --------------------------------------------------------------
+# -- case 90: what tools can see and repair --------------------------------------------------------
 
 
 def listed(stage: Stage, version: int = 2, **filters: Any) -> dict[str, str]:
@@ -210,7 +207,9 @@ def test_case_90_transactions_are_listed_by_every_filter(stage: Stage) -> None:
     assert set(listed(stage, 2, transactional_id_pattern="[ac]")) == {"a", "c"}
 
 
-def test_case_90_a_pattern_that_is_none_and_names_that_no_state_has(stage: Stage) -> None:
+def test_case_90_an_invalid_pattern_is_refused_and_unknown_states_are_returned(
+    stage: Stage,
+) -> None:
     bad = ListTransactionsRequest(transactional_id_pattern="[")
     reply = stage.call(ApiKey.LIST_TRANSACTIONS, 2, bad)
     assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -219,7 +218,7 @@ def test_case_90_a_pattern_that_is_none_and_names_that_no_state_has(stage: Stage
     assert (reply.error_code, reply.unknown_state_filters) == (NONE, ["Asleep"])
 
 
-def test_case_90_a_transaction_is_described_from_its_beginning_to_its_end(
+def test_case_90_a_transaction_is_described_from_beginning_to_end(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)
@@ -262,7 +261,7 @@ def test_case_90_a_hanging_transaction_is_found_and_ended_by_a_tool(stage: Stage
     """`kafka-transactions find-hanging` and `abort --start-offset`, request by request."""
     hanging = stage.node.partition("t", 0)
     assert hanging is not None
-    # Since KIP-890 no request can cause this, so the test puts it there.
+    # Since KIP-890 no request can cause this, so the test writes it to the log.
     hanging.append_records(
         [(None, b"hanging")],
         stage.clock.now_ms(),
@@ -275,7 +274,7 @@ def test_case_90_a_hanging_transaction_is_found_and_ended_by_a_tool(stage: Stage
     behind.commit()
     assert values(stage, "t") == []
     stage.advance(16 * 60_000)
-    assert values(stage, "t") == [], "no coordinator knows of it, so no timeout ends it"
+    assert values(stage, "t") == [], "no coordinator knows it, so it never times out"
     suspects = [p for p in producers_on(stage, "t") if p.current_txn_start_offset >= 0]
     (suspect,) = [p for p in suspects if not listed(stage, producer_id_filters=[p.producer_id])]
     assert (suspect.producer_id, suspect.current_txn_start_offset) == (77, 0)

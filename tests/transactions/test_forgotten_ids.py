@@ -57,7 +57,7 @@ SETTINGS: Final = {
     "log.cleaner.delete.retention.ms": str(DELETE_RETENTION_MS),
     "log.retention.check.interval.ms": str(10**9),
     "log.cleaner.min.cleanable.ratio": "0.001",
-    # Only when a rule says so.
+    # Only when a rule runs it.
     "log.cleaner.backoff.ms": str(10**9),
 }
 
@@ -66,7 +66,7 @@ Known = tuple[State, int, int]
 
 
 def compact(stage: Stage) -> None:
-    """One round over every compacted log, as the housekeeping runs it."""
+    """One round over every compacted log, as housekeeping runs it."""
     for sync in stage.node.housekeeping._compact():
         if sync is not None:
             sync.run()
@@ -147,14 +147,14 @@ class Forgetting(RuleBasedStateMachine):
 
     @rule(rounds=st.sampled_from([0, 3]))
     def expire(self, rounds: int) -> None:
-        """Idle ids go; those with an open transaction stay. Then perhaps their tombstones go."""
+        """Idle ids expire, those with an open transaction do not; tombstones may be removed."""
         self.stage.advance(EXPIRATION_MS + 2 * LOOK_MS)
         self.model = {n: known for n, known in self.model.items() if known[0] is State.ONGOING}
         self.compact(rounds)
 
     @rule(rounds=st.sampled_from([1, 3]))
     def compact(self, rounds: int) -> None:
-        """Seals segments; the first round dates a tombstone, the next one removes it."""
+        """Seals segments; the first round sets a tombstone's horizon, the next one removes it."""
         for _ in range(rounds):
             self.model["busy"] = keep_busy(self.stage)
             compact(self.stage)
@@ -206,14 +206,14 @@ def loaded_now(disk: Disk, partition: Partition) -> CoordinatorState:
     return fold(partition.entries(offset), saved)
 
 
-def test_no_order_of_expiry_compaction_checkpoints_and_starts_changes_what_is_known() -> None:
+def test_expiry_compaction_checkpoints_and_starts_in_any_order_keep_the_state() -> None:
     run_state_machine_as_test(
         Forgetting, settings=settings(max_examples=30, stateful_step_count=40, deadline=None)
     )
 
 
 def with_a_forgotten_id(durability: str) -> tuple[Stage, WireProducer]:
-    """A checkpoint was saved while the id was open. Then it was committed, and expired."""
+    """A checkpoint was saved during a transaction of the id, which then committed and expired."""
     stage = Stage(durability=durability, settings=SETTINGS).start()
     create_topic(stage, "t")
     await_coordinator(stage, "gone")
@@ -231,9 +231,7 @@ def with_a_forgotten_id(durability: str) -> tuple[Stage, WireProducer]:
     ("durability", "end"),
     [("os", "stop"), ("os", "kill"), ("fsync", "stop"), ("fsync", "kill"), ("fsync", "lose_power")],
 )
-def test_an_id_whose_tombstone_was_compacted_away_stays_forgotten(
-    durability: str, end: str
-) -> None:
+def test_an_id_whose_tombstone_was_compacted_away_stays_expired(durability: str, end: str) -> None:
     stage, forgotten = with_a_forgotten_id(durability)
     for _ in range(3):
         keep_busy(stage)
@@ -250,7 +248,7 @@ def test_an_id_whose_tombstone_was_compacted_away_stays_forgotten(
 def test_a_log_is_not_compacted_while_its_coordinator_reads_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Between the record of an id, which was read, and its tombstone, which is about to be."""
+    """The load has read the record of an id, but not yet its tombstone."""
     stage, _ = with_a_forgotten_id("os")
     for _ in range(2):
         keep_busy(stage)
@@ -270,7 +268,7 @@ def test_a_log_is_not_compacted_while_its_coordinator_reads_it(
     again.stop()
 
 
-def test_a_checkpoint_that_cannot_be_removed_for_certain_keeps_its_tombstones() -> None:
+def test_tombstones_are_kept_until_the_removal_of_a_checkpoint_is_durable() -> None:
     """The sync of the folder fails twice: nothing is compacted until it succeeds."""
     stage, _ = with_a_forgotten_id("os")
     keep_busy(stage)
@@ -297,7 +295,7 @@ def test_a_checkpoint_that_cannot_be_removed_for_certain_keeps_its_tombstones() 
     stage.stop()
 
 
-def test_a_state_from_before_a_round_is_not_saved_after_it() -> None:
+def test_a_checkpoint_from_before_a_compaction_round_is_not_saved_after_it() -> None:
     """The save waits for its sync while the round begins."""
     stage, _ = with_a_forgotten_id("fsync")
     (coordinator,) = stage.node.transactions.coordinators()
@@ -310,7 +308,7 @@ def test_a_state_from_before_a_round_is_not_saved_after_it() -> None:
     stage.stop()
 
 
-def test_a_sync_of_compacted_files_that_fails_costs_the_round_and_not_the_broker() -> None:
+def test_a_failed_sync_of_compacted_files_ends_the_round_and_not_the_broker() -> None:
     """The new segment is discarded, the log is unchanged, and the next round compacts it."""
     stage, _ = with_a_forgotten_id("os")
     keep_busy(stage)
@@ -325,7 +323,7 @@ def test_a_sync_of_compacted_files_that_fails_costs_the_round_and_not_the_broker
             sync.run()
         elif sync is not None:
             failed = True
-            with suppress(StopIteration):  # The round was the last thing to do.
+            with suppress(StopIteration):  # The round was the last step.
                 steps.throw(SyncError("planted"))
     assert failed
     assert list(partition.entries()) == before

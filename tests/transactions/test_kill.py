@@ -81,7 +81,7 @@ def recorded(*, commit: bool) -> list[str]:
 POINTS: Final = {False: recorded(commit=False), True: recorded(commit=True)}
 
 
-def test_a_commit_and_an_abort_pass_every_point_that_has_a_name() -> None:
+def test_a_commit_and_an_abort_pass_every_named_crash_point() -> None:
     passed = [point.partition(":")[0] for points in POINTS.values() for point in points]
     assert set(passed) == set(CRASH_POINTS)
     assert passed.count(COMMIT_POINTS.marker_appended) == len(PARTITIONS) + 1
@@ -100,12 +100,12 @@ def broker(data: Path, *options: str) -> Iterator[tuple[FencepostProcess, RawCli
 
 @pytest.mark.parametrize("mode", ["TV1-os", "TV2-fsync"])
 @pytest.mark.parametrize("point", [*POINTS[True], *POINTS[False]])
-def test_killed_at_any_point_of_an_end_the_outcome_is_the_one_that_the_prepare_record_decided(
+def test_after_a_kill_at_any_point_of_an_end_the_prepare_record_decides_the_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, mode: str
 ) -> None:
     protocol, durability = (TV1, "os") if mode == "TV1-os" else (TV2, "fsync")
     commit = point in POINTS[True]
-    # The transaction before this one was committed, and has passed the points of a commit already.
+    # The transaction before this one has already passed the points of a commit.
     name, _, ordinal = point.partition(":")
     monkeypatch.setenv(CRASH_POINT_VARIABLE, f"{name}:{int(ordinal) + times_passed(name)}")
     with broker(tmp_path, f"--durability={durability}") as (process, client):
@@ -129,10 +129,10 @@ def check(client: Client, one: WireProducer, *, commit: bool, decided: bool) -> 
     if not decided:
         assert state_of(client, "a") == "Ongoing"
         for topic, index in PARTITIONS:
-            assert values(client, topic, index=index) == [b"1"], "nothing is decided yet"
+            assert values(client, topic, index=index) == [b"1"], "the outcome is not decided yet"
         (pending,) = committed_offsets(client, "g", "settlements", stable=True)
         assert pending.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
-    # What the producer does when its connection breaks: it asks again.
+    # A producer retries when its connection breaks.
     retried(client, lambda: one.end(commit=commit))
     outcome = "Commit" if commit else "Abort"
     assert logged_states(client, "a")[-2:] == [f"Prepare{outcome}", f"Complete{outcome}"]
@@ -141,7 +141,7 @@ def check(client: Client, one: WireProducer, *, commit: bool, decided: bool) -> 
         assert seen.values == [b"1", b"2"][: 2 if commit else 1]
         kinds = [kind for _, kind in seen.markers]
         assert kinds[0] is True
-        assert set(kinds[1:]) == {commit}, "a marker may be there twice, but never the other one"
+        assert set(kinds[1:]) == {commit}, "a marker may be repeated, but never contradicted"
         everything = values(client, topic, index=index, committed=False)
         assert everything == [b"1", b"2"]
     assert committed_offset(client, "g", "settlements") == (2 if commit else 1)
@@ -159,10 +159,10 @@ def describe_error(client: Client) -> int:
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_killed_again_and_again_while_it_recovers(
+def test_repeated_kills_during_recovery_do_not_change_the_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    """Recovery passes the same points from the first marker on: it is killed at each of them."""
+    """Recovery passes the same points from the first marker on, and is killed at each of them."""
     points = COMMIT_POINTS if commit else ABORT_POINTS
     ordinal = times_passed(points.prepare_durable) + 1
     monkeypatch.setenv(CRASH_POINT_VARIABLE, f"{points.prepare_durable}:{ordinal}")
@@ -186,12 +186,14 @@ def test_killed_again_and_again_while_it_recovers(
 
 
 @pytest.mark.parametrize("wanted", ["", "commit.no-such-point", "commit.prepare-durable:x", ":1"])
-def test_a_crash_point_that_does_not_exist_is_refused_with_a_sentence(wanted: str) -> None:
+def test_an_unknown_crash_point_is_refused_with_a_message(wanted: str) -> None:
     with pytest.raises(ConfigError, match="is not a crash point"):
         kill_at(wanted)
 
 
-def test_other_points_and_earlier_calls_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_point_ignores_other_points_and_earlier_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     killed: list[int] = []
     monkeypatch.setattr("os.kill", lambda pid, number: killed.append(number))
     reached = kill_at("abort.marker-appended:2")
@@ -200,7 +202,7 @@ def test_other_points_and_earlier_calls_pass(monkeypatch: pytest.MonkeyPatch) ->
     assert killed == [9]
 
 
-def test_the_broker_knows_its_coordinators_after_any_start(tmp_path: Path) -> None:
+def test_the_broker_loads_its_coordinators_at_every_start(tmp_path: Path) -> None:
     with broker(tmp_path) as (_, client):
         await_coordinator(client, "a")
     with broker(tmp_path) as (_, client):

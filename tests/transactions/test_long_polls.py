@@ -101,7 +101,7 @@ def write(stage: Stage, count: int = 1, topic: str = TOPIC) -> None:
         stage.settle()
 
 
-def test_read_committed_polls_are_left_alone_while_a_transaction_is_open(reads: Reads) -> None:
+def test_read_committed_polls_are_not_woken_while_a_transaction_is_open(reads: Reads) -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
         producer = WireProducer(stage, "t", TV2).initialise()
@@ -131,7 +131,7 @@ def test_the_end_of_a_transaction_wakes_read_committed_polls(commit: bool) -> No
         assert waiting.is_answered()
 
 
-def test_the_end_of_one_of_two_transactions_wakes_nobody_if_the_older_one_stays_open(
+def test_the_end_of_a_transaction_wakes_no_poll_while_an_older_one_is_open(
     reads: Reads,
 ) -> None:
     with Stage(durability="os") as stage:
@@ -148,7 +148,7 @@ def test_the_end_of_one_of_two_transactions_wakes_nobody_if_the_older_one_stays_
         assert waiting.values() == [b"older", b"younger"]
 
 
-def test_a_poll_for_many_bytes_is_read_once_they_are_there_and_not_before(reads: Reads) -> None:
+def test_a_poll_for_many_bytes_is_read_only_once_they_are_available(reads: Reads) -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
         polls = [poll(stage, min_bytes=10 * SIZE) for _ in range(20)]
@@ -161,7 +161,7 @@ def test_a_poll_for_many_bytes_is_read_once_they_are_there_and_not_before(reads:
         assert len(polls[0].values()) == 10
 
 
-def test_a_read_committed_poll_for_many_bytes_counts_only_what_it_may_read(reads: Reads) -> None:
+def test_a_read_committed_poll_counts_only_bytes_that_it_may_read(reads: Reads) -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
         producer = WireProducer(stage, "t", TV2).initialise()
@@ -223,7 +223,7 @@ def test_retention_does_not_make_a_poll_wait_longer() -> None:
         assert len(waiting.values()) == 4
 
 
-def test_a_poll_at_the_end_of_a_segment_gets_its_rest_at_once() -> None:
+def test_a_poll_near_the_end_of_a_segment_returns_the_rest_of_it_immediately() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC, settings={"segment.bytes": "1048576"})
         for _ in range(4):
@@ -231,7 +231,7 @@ def test_a_poll_at_the_end_of_a_segment_gets_its_rest_at_once() -> None:
         assert len(poll(stage, 1, min_bytes=1_000_000).values()) == 1
 
 
-def test_a_segment_that_is_rolled_wakes_those_who_wait_for_more_than_it_can_have() -> None:
+def test_a_roll_wakes_polls_that_wait_for_more_bytes_than_the_segment_has() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC, settings={"segment.bytes": "1048576"})
         for _ in range(2):
@@ -244,7 +244,7 @@ def test_a_segment_that_is_rolled_wakes_those_who_wait_for_more_than_it_can_have
 
 
 @pytest.mark.parametrize("isolation_level", [0, READ_COMMITTED])
-def test_a_log_start_that_passes_a_poll_wakes_it(isolation_level: int) -> None:
+def test_a_poll_below_the_new_log_start_is_woken(isolation_level: int) -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
         write(stage, 3)
@@ -265,7 +265,7 @@ def test_a_new_leader_epoch_wakes_polls() -> None:
         assert waiting.error() == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_polls_wait_for_durability_too() -> None:
+def test_polls_wait_for_durability() -> None:
     with Stage(durability="fsync") as stage:
         create_topic(stage, TOPIC)
         polls = [poll(stage, min_bytes=3 * SIZE), committed_poll(stage, min_bytes=3 * SIZE)]
@@ -275,7 +275,7 @@ def test_polls_wait_for_durability_too() -> None:
         assert [len(each.values()) for each in polls] == [3, 3]
 
 
-def test_nothing_is_left_of_polls_that_are_over(reads: Reads) -> None:
+def test_finished_polls_leave_nothing_behind(reads: Reads) -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
         name = TopicPartition(TOPIC, 0)
@@ -296,7 +296,7 @@ def test_nothing_is_left_of_polls_that_are_over(reads: Reads) -> None:
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("max_wait_ms", [0, A_MINUTE_MS])
-def test_fetches_behind_others_that_read_for_long_are_read_in_the_next_turns(
+def test_fetches_that_exceed_the_time_of_a_turn_are_read_in_the_next_turns(
     monkeypatch: pytest.MonkeyPatch, max_wait_ms: int
 ) -> None:
     ticks = itertools.count(1)
@@ -322,7 +322,7 @@ def test_fetches_behind_others_that_read_for_long_are_read_in_the_next_turns(
         assert [len(each.values()) for each in empty] == [int(max_wait_ms > 0)] * 3
 
 
-def test_hundreds_of_polls_whose_time_is_up_at_once_are_all_answered() -> None:
+def test_hundreds_of_polls_that_expire_together_all_return() -> None:
     with Stage(durability="os") as stage:
         create_topic(stage, TOPIC)
         polls = [poll(stage) for _ in range(300)]

@@ -47,7 +47,7 @@ def shown(stage: Stage, *, stable: bool = False) -> list[int]:
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_case_78_nobody_in_particular_may_commit_in_every_version(
+def test_case_78_offsets_can_be_committed_without_a_member_in_every_version(
     stage: Stage, version: int
 ) -> None:
     one = producer(stage, TV1)
@@ -70,9 +70,9 @@ def test_case_78_nobody_in_particular_may_commit_in_every_version(
             ErrorCode.FENCED_INSTANCE_ID,
         ),
     ],
-    ids=["stranger", "later generation", "earlier generation", "fenced instance"],
+    ids=["unknown member", "later generation", "earlier generation", "fenced instance"],
 )
-def test_case_78_whoever_is_not_the_member_of_this_generation_is_fenced(
+def test_case_78_the_wrong_member_generation_or_instance_is_fenced(
     stage: Stage, version: int, fields: dict[str, Any], error: ErrorCode
 ) -> None:
     member = join(stage, "g", instance="static")
@@ -89,7 +89,7 @@ def test_case_78_whoever_is_not_the_member_of_this_generation_is_fenced(
 
 
 @pytest.mark.parametrize("version", VERSIONS_WITH_MEMBERS)
-def test_case_78_a_member_of_a_group_that_is_not_there(stage: Stage, version: int) -> None:
+def test_case_78_a_member_of_a_missing_group_is_refused(stage: Stage, version: int) -> None:
     one = producer(stage, TV1)
     if version < 5:
         assert one.add_offsets("g") == NONE
@@ -98,11 +98,8 @@ def test_case_78_a_member_of_a_group_that_is_not_there(stage: Stage, version: in
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_offsets_without_their_group_in_the_transaction(stage: Stage, version: int) -> None:
-    """Up to v4 the group must have joined; v5 adds it.
-
-    The code is the one that the version knows.
-    """
+def test_offsets_need_their_group_in_the_transaction_before_v5(stage: Stage, version: int) -> None:
+    """Up to v4 the group must have been added; v5 adds it. Old versions get an older code."""
     one = producer(stage, TV1)
     (error,) = one.commit_offsets("g", {FOO_1: 7}, version=version).values()
     expected = {4: ErrorCode.TRANSACTION_ABORTABLE, 5: NONE}
@@ -111,7 +108,7 @@ def test_offsets_without_their_group_in_the_transaction(stage: Stage, version: i
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
-def test_offsets_of_a_fenced_producer(stage: Stage, version: int) -> None:
+def test_offsets_of_a_fenced_producer_are_refused(stage: Stage, version: int) -> None:
     old = producer(stage, TV1)
     assert old.add_offsets("g") == NONE
     new = producer(stage, TV1)
@@ -126,7 +123,7 @@ def test_offsets_of_a_fenced_producer(stage: Stage, version: int) -> None:
 # -- case 79: late offsets -------------------------------------------------------------------------
 
 
-def test_case_79_late_offsets_of_tv1_enter_the_next_transaction_and_those_of_tv2_are_refused(
+def test_case_79_late_tv1_offsets_join_the_next_transaction_and_late_tv2_offsets_are_refused(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)
@@ -140,7 +137,7 @@ def test_case_79_late_offsets_of_tv1_enter_the_next_transaction_and_those_of_tv2
     (error,) = late.commit_offsets("g", {FOO_1: 7}).values()
     one.commit()
     if protocol is TV1:
-        assert error == NONE, "the known hazard: nothing tells the two transactions apart"
+        assert error == NONE, "a known hazard: nothing distinguishes the two transactions"
         assert shown(stage) == [7, -1, -1]
     else:
         assert error == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -174,7 +171,7 @@ def test_case_80_pending_offsets_are_unstable_until_the_transaction_ends(
         stage.abandon()
 
 
-def test_the_offsets_of_two_producers_are_held_apart(stage: Stage, protocol: Protocol) -> None:
+def test_pending_offsets_of_two_producers_are_independent(stage: Stage, protocol: Protocol) -> None:
     one, two = producer(stage, protocol, "one"), producer(stage, protocol, "two")
     one.send_offsets("g", {FOO_1: 1, BAR_0: 1})
     two.send_offsets("g", {FOO_1: 2, BAR_1: 2})
@@ -198,9 +195,7 @@ def test_offsets_of_a_transaction_that_times_out_are_dropped(
 
 
 @pytest.mark.parametrize("version", range(2, 6))
-def test_case_84_metadata_and_leader_epoch_come_through_a_transaction(
-    stage: Stage, version: int
-) -> None:
+def test_case_84_metadata_and_leader_epoch_are_kept(stage: Stage, version: int) -> None:
     one = producer(stage, TV1 if version < 5 else TV2)
     one.send_offsets("g", {FOO_1: 110}, version=version, metadata="some metadata", leader_epoch=15)
     one.commit()
@@ -212,7 +207,7 @@ def test_case_84_metadata_and_leader_epoch_come_through_a_transaction(
     )
 
 
-def test_metadata_that_is_too_large_is_refused_and_the_rest_is_taken(
+def test_metadata_that_is_too_large_is_refused_and_the_rest_is_accepted(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)

@@ -37,7 +37,7 @@ def one(stage: Stage) -> WireProducer:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_every_version_of_init_gives_an_epoch(
+def test_every_version_of_init_bumps_the_epoch(
     stage: Stage, one: WireProducer, version: int
 ) -> None:
     before = one.identity
@@ -46,7 +46,9 @@ def test_every_version_of_init_gives_an_epoch(
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_init_of_a_fenced_producer(stage: Stage, one: WireProducer, version: int) -> None:
+def test_init_of_a_fenced_producer_gets_the_error_of_its_version(
+    stage: Stage, one: WireProducer, version: int
+) -> None:
     old = one.twin()
     assert one.init() == NONE
     error = old.init(version=version, producer_id=old.producer_id, epoch=old.epoch)
@@ -54,14 +56,16 @@ def test_init_of_a_fenced_producer(stage: Stage, one: WireProducer, version: int
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_every_version_of_add_partitions(stage: Stage, one: WireProducer, version: int) -> None:
+def test_add_partitions_works_in_every_version(
+    stage: Stage, one: WireProducer, version: int
+) -> None:
     assert one.add_one("t", version=version) == NONE
     assert state_of(stage, "a") == "Ongoing"
 
 
 @pytest.mark.parametrize("version", range(4))
 @pytest.mark.parametrize("difference", [-1, 1], ids=["lower", "higher"])
-def test_case_19_adding_partitions_at_another_epoch(
+def test_case_19_adding_partitions_at_another_epoch_gets_the_error_of_its_version(
     stage: Stage, one: WireProducer, version: int, difference: int
 ) -> None:
     one.epoch += difference
@@ -69,7 +73,7 @@ def test_case_19_adding_partitions_at_another_epoch(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_adding_partitions_from_broker_to_broker(
+def test_brokers_can_add_and_verify_partitions(
     stage: Stage, one: WireProducer, version: int
 ) -> None:
     request = AddPartitionsToTxnRequest(
@@ -99,7 +103,7 @@ def test_adding_partitions_from_broker_to_broker(
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_of_add_offsets(stage: Stage, one: WireProducer, version: int) -> None:
+def test_add_offsets_works_in_every_version(stage: Stage, one: WireProducer, version: int) -> None:
     assert one.add_offsets("g", version=version) == NONE
     one.epoch += 1
     assert one.add_offsets("g", version=version) == (STALE if version < 2 else FENCED)
@@ -109,7 +113,9 @@ def test_every_version_of_add_offsets(stage: Stage, one: WireProducer, version: 
 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_every_version_of_end(stage: Stage, one: WireProducer, version: int, commit: bool) -> None:
+def test_end_txn_works_in_every_version(
+    stage: Stage, one: WireProducer, version: int, commit: bool
+) -> None:
     one.send("t", b"v")
     assert one.end(commit=commit, version=version) == NONE
     assert values(stage, "t") == [b"v"][not commit :]
@@ -117,7 +123,7 @@ def test_every_version_of_end(stage: Stage, one: WireProducer, version: int, com
 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("difference", [-1, 1, 2], ids=["lower", "higher", "much higher"])
-def test_case_34_an_end_at_another_epoch(
+def test_case_34_an_end_at_another_epoch_gets_the_error_of_its_version(
     stage: Stage, one: WireProducer, version: int, difference: int
 ) -> None:
     assert one.init() == NONE
@@ -130,7 +136,7 @@ def test_case_34_an_end_at_another_epoch(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_offsets_while_the_coordinator_of_the_group_loads(
+def test_offsets_during_a_load_get_the_error_of_their_version(
     stage: Stage, one: WireProducer, version: int
 ) -> None:
     """KAFKA-7296: clients before v2 crashed on COORDINATOR_LOAD_IN_PROGRESS."""

@@ -1,7 +1,7 @@
 """One owner: requests of earlier owners of a transactional id are refused, in both protocols.
 
-Method: each earlier owner, with a transaction open or not, sends each request when the present
-owner is in each state. What the present owner wrote, and nothing else, is read in the end.
+Method: each earlier owner, with or without an open transaction, sends each request in each state of
+the current owner. In the end only the records of the current owner are read.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_every_request_of_an_earlier_owner_is_refused(
     identity = earlier.identity
     for name, request in requests_of(earlier).items():
         assert request() in (FENCED, STALE), name
-        assert earlier.identity == identity, f"{name}: it was given the epoch of another"
+        assert earlier.identity == identity, f"{name}: it got the epoch of another producer"
     if state == "open":
         owner.commit()
         committed = [b"of the owner"]
@@ -91,7 +91,9 @@ def test_every_request_of_an_earlier_owner_is_refused(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_producer_of_tv2_whose_answer_was_lost_may_ask_again(stage: Stage, commit: bool) -> None:
+def test_a_tv2_producer_that_lost_the_reply_to_an_end_may_retry_it(
+    stage: Stage, commit: bool
+) -> None:
     owner = WireProducer(stage, "a", TV2).initialise()
     owner.send("t", b"v")
     retry = owner.twin()
@@ -100,7 +102,7 @@ def test_a_producer_of_tv2_whose_answer_was_lost_may_ask_again(stage: Stage, com
     assert retry.identity == owner.identity
 
 
-def test_a_producer_of_tv2_that_took_over_from_tv1_may_ask_again(stage: Stage) -> None:
+def test_a_tv2_producer_that_took_over_from_tv1_may_retry_an_end(stage: Stage) -> None:
     """The record of its last end counts, not the protocol of the transaction before."""
     earlier = WireProducer(stage, "a", TV1).initialise()
     earlier.send("t", b"earlier")

@@ -49,7 +49,7 @@ def prepare(stage: Stage, **settings: str) -> Stage:
 
 
 def shrink_segments(stage: Stage) -> Stage:
-    """Smaller than any config allows: segments of a few batches each."""
+    """Segments of a few batches each, smaller than any setting allows."""
     for index in range(2):
         partition = partition_of(stage, index=index)
         partition.reconfigure(replace(partition.log.config, segment_bytes=400))
@@ -66,8 +66,8 @@ def partition_of(stage: Stage, topic: str = "t", index: int = 0) -> Partition:
 
 
 @pytest.mark.parametrize("turns", range(14))
-def test_redpanda_6019_no_write_is_in_a_log_before_its_transaction_is(turns: int) -> None:
-    """A loss of power during a first write: what is left belongs to a known transaction."""
+def test_redpanda_6019_no_write_is_in_a_log_before_its_transaction(turns: int) -> None:
+    """After a loss of power during a first write, a record that is left has a known transaction."""
     with Stage(durability="fsync") as stage:
         prepare(stage)
         one = WireProducer(stage, "a", TV2).initialise()
@@ -85,7 +85,7 @@ def test_redpanda_6019_no_write_is_in_a_log_before_its_transaction_is(turns: int
     again.abandon()
 
 
-def test_redpanda_30003_a_transaction_that_has_written_nothing_yet_survives_snapshots_and_restarts(
+def test_redpanda_30003_a_transaction_without_writes_survives_snapshots_and_restarts(
     protocol: Protocol,
 ) -> None:
     with Stage(durability="os") as stage:
@@ -103,7 +103,7 @@ def test_redpanda_30003_a_transaction_that_has_written_nothing_yet_survives_snap
     again.abandon()
 
 
-def test_kop_1412_nothing_stays_prepared_after_a_restart(protocol: Protocol) -> None:
+def test_kop_1412_no_transaction_stays_prepared_after_a_restart(protocol: Protocol) -> None:
     with Stage(durability="os") as stage:
         prepare(stage)
         one = WireProducer(stage, "a", protocol).initialise()
@@ -143,7 +143,7 @@ def test_kafka_9065_a_gap_at_the_end_of_the_coordinators_log_does_not_stop_its_l
     again.abandon()
 
 
-def test_kafka_16570_a_tool_that_fences_is_told_to_come_again_until_the_abort_is_done(
+def test_kafka_16570_a_fencing_tool_gets_a_retriable_error_until_the_abort_is_complete(
     stage: Stage, protocol: Protocol
 ) -> None:
     prepare(stage)
@@ -155,7 +155,7 @@ def test_kafka_16570_a_tool_that_fences_is_told_to_come_again_until_the_abort_is
     assert tool.epoch == one.epoch + 2
 
 
-def test_kafka_18660_after_the_last_epoch_the_answer_names_the_producer_id_to_go_on_with(
+def test_kafka_18660_after_the_last_epoch_the_reply_has_the_next_producer_id(
     stage: Stage,
 ) -> None:
     prepare(stage)
@@ -177,7 +177,7 @@ def test_kafka_18660_after_the_last_epoch_the_answer_names_the_producer_id_to_go
 # -- wrong data ------------------------------------------------------------------------------------
 
 
-def test_redpanda_10671_at_no_moment_of_an_abort_are_its_records_shown() -> None:
+def test_redpanda_10671_records_of_an_abort_are_never_visible_while_it_runs() -> None:
     """After every turn of the loop: the aborted list covers every readable aborted record."""
     with Stage(durability="fsync") as stage:
         prepare(stage)
@@ -254,7 +254,7 @@ def test_redpanda_7544_the_last_stable_offset_never_goes_back(seed: int) -> None
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_redpanda_31483_offsets_are_the_same_live_and_after_a_restart(
+def test_redpanda_31483_offsets_are_the_same_before_and_after_a_restart(
     protocol: Protocol, outcome: str
 ) -> None:
     """A plain commit while one is pending in a transaction, before its end and after."""
@@ -283,7 +283,7 @@ def eager_cleaner() -> Iterator[Stage]:
         yield shrink_segments(prepare(stage, cleanup_policy="compact"))
 
 
-def test_an_aborted_offset_commit_never_shadows_a_committed_one_after_cleaning_and_restart(
+def test_an_aborted_offset_commit_never_hides_a_committed_one_after_compaction(
     eager_cleaner: Stage, protocol: Protocol
 ) -> None:
     stage = eager_cleaner
@@ -295,7 +295,7 @@ def test_an_aborted_offset_commit_never_shadows_a_committed_one_after_cleaning_a
         one.abort()
     index = coordinator_partition("g", 2)
     before = partition_of(stage, CONSUMER_OFFSETS_TOPIC, index).log.size_bytes
-    # Others roll the segments on, and the cleaner comes by.
+    # Other commits roll the segments, and the cleaner runs.
     for number in range(10):
         assert commit_plainly(stage, "g", "t", {1: number}) == {NONE}
     stage.advance(120_000)
@@ -306,10 +306,10 @@ def test_an_aborted_offset_commit_never_shadows_a_committed_one_after_cleaning_a
     again.abandon()
 
 
-def test_kafka_8335_compaction_keeps_what_tells_the_next_sequence_of_a_producer(
+def test_kafka_8335_compaction_keeps_the_last_sequence_of_a_producer(
     eager_cleaner: Stage, protocol: Protocol
 ) -> None:
-    """Also KAFKA-5490: the last batch of a producer stays, though others rewrite all its keys."""
+    """Also KAFKA-5490: the last batch of a producer is kept even if others rewrite all its keys."""
     stage = eager_cleaner
     one, other = (WireProducer(stage, name, protocol).initialise() for name in "ab")
     one.join(("t", 0))
@@ -337,10 +337,10 @@ def test_kafka_8335_compaction_keeps_what_tells_the_next_sequence_of_a_producer(
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_no_transaction_is_open_in_a_compacted_log_that_is_read_from_its_beginning(
+def test_a_compacted_log_read_from_its_beginning_has_no_open_transaction(
     eager_cleaner: Stage, protocol: Protocol, commit: bool
 ) -> None:
-    """A batch that stays for its sequence keeps its marker, which ends its transaction."""
+    """A batch that is kept for its sequence keeps the marker that ends its transaction."""
     stage = eager_cleaner
     one, other = (WireProducer(stage, name, protocol).initialise() for name in "ab")
     one.join(("t", 0))
@@ -367,7 +367,7 @@ def test_no_transaction_is_open_in_a_compacted_log_that_is_read_from_its_beginni
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_kafka_9892_after_a_loss_of_power_snapshots_are_whole_or_not_used(seed: int) -> None:
+def test_kafka_9892_after_a_loss_of_power_only_complete_snapshots_are_used(seed: int) -> None:
     """Small segments, so that snapshots are frequent, and a disk that tears unsynced writes."""
 
     class Torn:
@@ -390,7 +390,7 @@ def test_kafka_9892_after_a_loss_of_power_snapshots_are_whole_or_not_used(seed: 
     assert values(again, "t") == [b"1/0"], "the second producer is still open"
     repeated = one.twin()
     repeated.sequences["t", 0] -= 1
-    assert repeated.produce("t", b"1/5").error_code == NONE, "recognised as a repetition"
+    assert repeated.produce("t", b"1/5").error_code == NONE, "recognised as a duplicate"
     one.send("t", b"1/6")
     one.commit()
     other.commit()
@@ -400,7 +400,7 @@ def test_kafka_9892_after_a_loss_of_power_snapshots_are_whole_or_not_used(seed: 
     again.abandon()
 
 
-def test_kafka_12153_an_append_that_the_disk_cut_off_leaves_the_last_stable_offset_alone(
+def test_kafka_12153_a_partial_append_does_not_move_the_last_stable_offset(
     stage: Stage, protocol: Protocol
 ) -> None:
     prepare(stage)
@@ -441,8 +441,8 @@ def test_kafka_20031_producer_ids_of_many_blocks_are_never_given_out_twice() -> 
     stage.abandon()
 
 
-def test_starlight_68_a_load_does_not_ask_whether_what_is_in_the_log_may_be_there() -> None:
-    """Falling epochs, gaps in sequences: recovery accepts them, only new writes are checked."""
+def test_starlight_68_a_load_accepts_everything_in_the_log() -> None:
+    """Recovery accepts falling epochs and gaps in sequences; only new writes are checked."""
     with Stage(durability="os") as stage:
         prepare(stage)
         partition = partition_of(stage)
@@ -461,7 +461,7 @@ def test_starlight_68_a_load_does_not_ask_whether_what_is_in_the_log_may_be_ther
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_kafka_17507_whoever_is_told_of_the_end_finds_the_offsets_settled(
+def test_kafka_17507_offsets_are_settled_when_the_end_gets_its_reply(
     protocol: Protocol, commit: bool
 ) -> None:
     with Stage(durability="fsync") as stage:
@@ -476,7 +476,7 @@ def test_kafka_17507_whoever_is_told_of_the_end_finds_the_offsets_settled(
 # -- wrong errors ----------------------------------------------------------------------------------
 
 
-def test_kafka_18042_a_stale_epoch_is_told_without_asking_the_coordinator(
+def test_kafka_18042_a_stale_epoch_is_refused_without_asking_the_coordinator(
     stage: Stage, protocol: Protocol
 ) -> None:
     prepare(stage)
@@ -496,10 +496,10 @@ def test_kafka_18659_produce_is_advertised_from_version_0_on(stage: Stage) -> No
     assert (produce.min_version, produce.max_version) == (0, 13)
 
 
-def test_kafka_14920_after_a_write_that_was_not_verified_the_next_one_is_not_let_in(
+def test_kafka_14920_after_a_failed_verification_the_next_sequence_is_refused(
     stage: Stage,
 ) -> None:
-    """Cases 57 and 58 over the wire: a gap at the beginning would never heal."""
+    """Cases 57 and 58 over the wire: a gap at the beginning would be permanent."""
     prepare(stage)
     one = WireProducer(stage, "a", TV1).initialise()
     assert one.produce("t", b"first").error_code == ErrorCode.TRANSACTION_ABORTABLE
@@ -523,7 +523,7 @@ def test_kafka_18202_the_first_write_of_tv2_begins_at_sequence_0(stage: Stage) -
     assert old.produce("t", b"v", index=1, sequence=5).error_code == NONE, "TV1 may begin anywhere"
 
 
-def test_the_log_of_a_coordinator_is_compacted_to_the_last_state_of_each_id() -> None:
+def test_the_coordinator_log_is_compacted_to_the_last_state_of_each_id() -> None:
     settings = {
         "transaction.state.log.segment.bytes": "400",
         "log.cleaner.min.cleanable.ratio": "0.01",

@@ -1,13 +1,13 @@
 """Random histories of three producers on a broker that stops, crashes and moves coordinators.
 
 Method: a random generator chooses every step. Each transaction writes unique values, and may move
-an offset that only its producer moves. Requests and answers are recorded; at the end the logs must
+an offset that only its producer moves. Requests and replies are recorded; at the end the logs must
 agree with them:
 
-- a transaction whose commit was answered is there as a whole, once; one that was never committed is
-  not there at all;
-- one whose end was sent but not answered is there as a whole or not at all;
-- the offset of a producer is that of its last transaction in the logs.
+- a transaction whose commit was acknowledged is complete and visible once; one that was never
+  committed is not visible at all;
+- one whose end was sent but not acknowledged is complete or not visible at all;
+- the offset of a producer is that of its last visible transaction.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DROPPED = (
 
 
 class Refused(Exception):  # noqa: N818 - it is a reply.
-    """A request was answered with an error: the transaction is over for its producer."""
+    """A request failed, so the transaction is over for its producer."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Actor:
     def write(self) -> None:
         index = self._rng.randrange(PARTITIONS)
         value = b"%d/%d/%d" % (self.index, self.txn.number, len(self.txn.written))
-        # Remembered before it is sent: an answer that is lost does not mean that it is not there.
+        # Recorded before it is sent, because it may be written even if its reply is lost.
         self.txn.written.append((index, value))
         self.producer.join(("t", index))
         if self.producer.produce("t", value, index=index).error_code != NONE:
@@ -115,7 +115,7 @@ class Actor:
     def end(self) -> None:
         commit = self._rng.random() < 0.6
         if not self.txn.written and not self.txn.moves_offset:
-            return  # TV1 may not end what it has not begun.
+            return  # TV1 cannot end a transaction that has not begun.
         self.txn.asked = commit
         retry = self.producer.twin()
         try:
@@ -193,17 +193,17 @@ class BrokerHistory:
             there = -1
             for txn in actor.past:
                 shown = [seen[index].pop(value, 0) for index, value in txn.written]
-                assert max(shown, default=0) <= 1, f"{txn} is there more than once"
+                assert max(shown, default=0) <= 1, f"{txn} is visible more than once"
                 assert len(set(shown)) <= 1, f"{txn} is torn: {shown}"
                 if shown:
                     assert shown[0] or not txn.must_be_there, f"{txn} is lost"
-                    assert not shown[0] or txn.may_be_there, f"{txn} was never to be there"
+                    assert not shown[0] or txn.may_be_there, f"{txn} should not be visible"
                 if txn.moves_offset and self._is_there(txn, shown):
                     there = txn.number
             offset = committed_offset(self.stage, "g", "source", actor.index)
             assert offset == there or self._is_doubtful(actor, offset)
             assert state_of(self.stage, actor.producer.transactional_id) == "Empty"
-        assert not any(seen), "nobody has written this"
+        assert not any(seen), "no producer has written this"
 
     @staticmethod
     def _is_there(txn: ProducerTransaction, shown: list[int]) -> bool:
@@ -211,7 +211,7 @@ class BrokerHistory:
 
     @staticmethod
     def _is_doubtful(actor: Actor, offset: int) -> bool:
-        """A transaction of an offset alone whose end was not answered: either is right."""
+        """For a transaction with only an offset and an unacknowledged end, both are right."""
         return any(
             txn.number == offset and txn.may_be_there and not txn.answered and not txn.written
             for txn in actor.past
@@ -219,7 +219,7 @@ class BrokerHistory:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_whatever_happens_transactions_are_whole_and_answers_are_kept(seed: int) -> None:
+def test_random_histories_leave_no_partial_transaction_and_keep_every_reply(seed: int) -> None:
     history = BrokerHistory(seed)
     for _ in range(STEPS):
         history.step()
@@ -231,15 +231,15 @@ def test_whatever_happens_transactions_are_whole_and_answers_are_kept(seed: int)
     assert any(txn.must_be_there for actor in history.actors for txn in actor.past)
 
 
-def test_the_check_notices_what_is_torn_lost_or_not_wanted() -> None:
-    """A planted fault of each kind: a checker that never complains proves nothing."""
+def test_the_check_detects_torn_lost_and_unwanted_transactions() -> None:
+    """A planted fault of each kind must be found."""
     for planted, complaint in (
         (
             ProducerTransaction(0, [(0, b"0/0/0"), (1, b"nowhere")], asked=True, answered=True),
             "torn",
         ),
         (ProducerTransaction(0, [(0, b"nowhere")], asked=True, answered=True), "lost"),
-        (ProducerTransaction(0, [(0, b"0/0/0")], asked=False, answered=True), "never to be there"),
+        (ProducerTransaction(0, [(0, b"0/0/0")], asked=False, answered=True), "not be visible"),
     ):
         history = BrokerHistory(1)
         one = history.actors[0].producer.initialise()
@@ -252,7 +252,7 @@ def test_the_check_notices_what_is_torn_lost_or_not_wanted() -> None:
         history.stage.abandon()
 
 
-def test_a_refusal_is_what_the_dice_meet_now_and_then() -> None:
+def test_random_histories_include_lost_replies_and_fenced_producers() -> None:
     """Over all seeds, some ends are lost and some producers are fenced."""
     unanswered = fenced = 0
     for seed in range(10):

@@ -42,7 +42,9 @@ def plain(stage: Stage, *given: bytes, index: int = 0) -> None:
 # -- what an open transaction hides ----------------------------------------------------------------
 
 
-def test_case_75_behind_an_open_transaction_nothing_is_seen(stage: Stage, new: NewProducer) -> None:
+def test_case_75_nothing_after_an_open_transaction_is_visible(
+    stage: Stage, new: NewProducer
+) -> None:
     early, late = new("early"), new("late")
     late.send("t", b"x/1")
     late.commit()
@@ -58,7 +60,7 @@ def test_case_75_behind_an_open_transaction_nothing_is_seen(stage: Stage, new: N
     assert values(stage, "t") == [b"x/%d" % n for n in range(1, 6)]
 
 
-def test_case_75_the_end_of_the_log_is_the_last_stable_offset_for_a_reader_of_what_is_committed(
+def test_case_75_the_end_offset_for_read_committed_is_the_last_stable_offset(
     stage: Stage, new: NewProducer
 ) -> None:
     early, late = new("early"), new("late")
@@ -73,7 +75,7 @@ def test_case_75_the_end_of_the_log_is_the_last_stable_offset_for_a_reader_of_wh
     assert end_offset(stage, "t") == end_offset(stage, "t", committed=False) == 5
 
 
-def test_case_75_times_behind_the_last_stable_offset_are_not_found(
+def test_case_75_timestamps_after_the_last_stable_offset_are_not_found(
     stage: Stage, new: NewProducer
 ) -> None:
     one = new("one")
@@ -89,7 +91,7 @@ def test_case_75_times_behind_the_last_stable_offset_are_not_found(
     assert offset_at(stage, "t", START_MS + 2) == 2
 
 
-def test_every_reply_tells_both_ends_and_never_more_than_may_be_read(
+def test_every_reply_has_both_end_offsets_and_only_readable_records(
     stage: Stage, new: NewProducer
 ) -> None:
     one = new("one")
@@ -102,14 +104,13 @@ def test_every_reply_tells_both_ends_and_never_more_than_may_be_read(
         assert [record.value for record in records_in(got.records)] == seen
 
 
-def test_the_figure_with_an_open_and_an_aborted_transaction_among_six_records(
+def test_read_committed_stops_at_an_open_transaction_among_six_records(
     stage: Stage, new: NewProducer
 ) -> None:
     """Records 1 and 2 committed, 3 of an open transaction, 4 committed, 5 aborted, 6 committed.
 
-    Descriptions show 1, 2, 4 and 6 to readers of what is committed. Kafka shows 1 and 2: nothing
-    behind the first open transaction, whatever has become of it. So do we; 4 and 6 appear when 3 is
-    decided.
+    Some descriptions show 1, 2, 4 and 6 to read_committed readers. Kafka shows 1 and 2, and nothing
+    after the first open transaction. So do we; 4 and 6 become visible when 3 is decided.
     """
     open_one, other = new("txn1"), new("txn2")
     plain(stage, b"1", b"2")
@@ -166,7 +167,7 @@ class WaitingFetch:
 
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 300])
-def test_case_76_a_fetch_that_waited_for_an_abort_has_the_list_of_aborted_transactions(
+def test_case_76_a_fetch_that_waited_for_an_abort_lists_the_aborted_transaction(
     stage: Stage, new: NewProducer, min_bytes: int
 ) -> None:
     """Also with a large min_bytes: the records that were hidden become readable."""
@@ -181,9 +182,7 @@ def test_case_76_a_fetch_that_waited_for_an_abort_has_the_list_of_aborted_transa
     started_ms = stage.clock.now_ms()
     kept.commit()
     got = poll.result()
-    assert stage.clock.now_ms() == started_ms, (
-        "it came with the commit, not with the end of its wait"
-    )
+    assert stage.clock.now_ms() == started_ms, "the commit woke it, not its timeout"
     assert [record.offset for record in records_in(got.records)] == [0, 1, 2, 3]
     assert [(t.producer_id, t.first_offset) for t in got.aborted_transactions] == [
         (dropped.producer_id, 1)
@@ -191,9 +190,7 @@ def test_case_76_a_fetch_that_waited_for_an_abort_has_the_list_of_aborted_transa
     assert [record.offset for record in consume(stage, "t").records] == [0, 3]
 
 
-def test_a_fetch_that_waits_is_not_woken_by_what_it_may_not_see(
-    stage: Stage, new: NewProducer
-) -> None:
+def test_a_waiting_fetch_is_not_woken_by_hidden_records(stage: Stage, new: NewProducer) -> None:
     one = new("one")
     one.send("t", b"open")
     poll = WaitingFetch(stage)
@@ -206,7 +203,9 @@ def test_a_fetch_that_waits_is_not_woken_by_what_it_may_not_see(
 # -- how much is hidden ----------------------------------------------------------------------------
 
 
-def test_case_77_two_aborted_and_two_committed(stage: Stage, new: NewProducer) -> None:
+def test_case_77_two_aborted_records_are_hidden_and_two_committed_ones_are_visible(
+    stage: Stage, new: NewProducer
+) -> None:
     one = new("one")
     one.send("t", b"a1", b"a2")
     one.abort()
@@ -216,7 +215,7 @@ def test_case_77_two_aborted_and_two_committed(stage: Stage, new: NewProducer) -
     assert values(stage, "t", committed=False) == [b"a1", b"a2", b"c1", b"c2"]
 
 
-def test_case_77_ten_thousand_aborted_and_a_thousand_committed_over_twenty_partitions(
+def test_case_77_ten_thousand_aborted_records_over_twenty_partitions_are_hidden(
     stage: Stage, new: NewProducer
 ) -> None:
     one = new("one")
@@ -230,10 +229,10 @@ def test_case_77_ten_thousand_aborted_and_a_thousand_committed_over_twenty_parti
     assert seen == [b"committed"] * 1_000
 
 
-def test_a_hundred_thousand_aborted_records_take_their_space_and_never_appear(
+def test_a_hundred_thousand_aborted_records_take_space_and_are_never_visible(
     stage: Stage, new: NewProducer
 ) -> None:
-    """An abort removes nothing: records stay until retention, and readers skip them."""
+    """An abort removes nothing; records are kept until retention, and readers skip them."""
     one = new("one")
     partition = stage.node.partition("t", 0)
     assert partition is not None
@@ -253,9 +252,7 @@ def test_a_hundred_thousand_aborted_records_take_their_space_and_never_appear(
     assert {record.value for record in records_in(got.records)} == {b"never seen"}
 
 
-def test_aborted_records_are_left_out_from_any_offset_and_in_pieces_of_any_size(
-    stage: Stage, new: NewProducer
-) -> None:
+def test_aborted_records_are_hidden_from_any_start_offset(stage: Stage, new: NewProducer) -> None:
     one, two = new("one"), new("two")
     for number in range(12):
         one.send("t", b"1/%d" % number)

@@ -1,4 +1,4 @@
-"""A broker that stops, crashes or gives a coordinator away during a transaction, over the wire."""
+"""A broker that stops, crashes or unloads a coordinator during a transaction, over the wire."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def lives() -> Iterator[Callable[..., Lives]]:
 
 @pytest.mark.parametrize("end", ["stop", "kill", "power"])
 @pytest.mark.parametrize("position", range(len(STEPS)), ids=list(STEPS))
-def test_a_restart_between_any_two_requests_is_invisible_to_the_transaction(
+def test_a_restart_between_any_two_requests_does_not_affect_the_transaction(
     lives: Callable[..., Lives], protocol: Protocol, position: int, end: str
 ) -> None:
     world = lives(durability="fsync" if end == "power" else "os")
@@ -111,7 +111,7 @@ def test_a_restart_between_any_two_requests_is_invisible_to_the_transaction(
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "power"])
-def test_a_restart_after_every_request_changes_nothing_either(
+def test_a_restart_after_every_request_does_not_affect_the_transaction(
     lives: Callable[..., Lives], protocol: Protocol, end: str
 ) -> None:
     world = lives(durability="fsync" if end == "power" else "os")
@@ -125,7 +125,7 @@ def test_a_restart_after_every_request_changes_nothing_either(
 
 
 @pytest.mark.parametrize("end", ["kill", "power"])
-def test_what_was_aborted_stays_aborted_after_a_restart(
+def test_aborted_records_stay_aborted_after_a_restart(
     lives: Callable[..., Lives], protocol: Protocol, end: str
 ) -> None:
     world = lives(durability="fsync")
@@ -141,21 +141,21 @@ def test_what_was_aborted_stays_aborted_after_a_restart(
     assert committed_offset(world.stage, "g", "settlements") == -1
 
 
-def test_a_lost_answer_of_init_is_asked_for_again_after_a_restart(
+def test_a_retried_init_gets_the_same_reply_after_a_restart(
     lives: Callable[..., Lives],
 ) -> None:
-    """KIP-360 with the last epoch, which Kafka loses when a coordinator moves and we keep."""
+    """KIP-360 with the last epoch, which Kafka loses when a coordinator moves; here it is kept."""
     world = lives()
     one = WireProducer(world.stage, "a", TV1).initialise()
     held = {"producer_id": one.producer_id, "epoch": one.epoch}
-    assert one.twin().init(**held) == NONE, "raised, and then the answer is lost"
+    assert one.twin().init(**held) == NONE, "the epoch is raised, but the reply is lost"
     world.restart("kill", one)
     assert one.init(**held) == NONE
     assert one.epoch == held["epoch"] + 1
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_retried_end_is_answered_the_same_after_a_restart(
+def test_a_retried_end_gets_the_same_reply_after_a_restart(
     lives: Callable[..., Lives], protocol: Protocol, commit: bool
 ) -> None:
     world = lives()
@@ -173,7 +173,7 @@ def test_a_retried_end_is_answered_the_same_after_a_restart(
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_by_default_an_open_transaction_goes_on(
+def test_by_default_an_open_transaction_continues_after_a_restart(
     lives: Callable[..., Lives], protocol: Protocol, end: str
 ) -> None:
     world = lives()
@@ -186,7 +186,7 @@ def test_by_default_an_open_transaction_goes_on(
     assert values(world.stage, "refunds") == [b"before", b"after"]
 
 
-def test_an_open_transaction_that_nobody_goes_on_with_is_aborted_by_its_timeout(
+def test_an_abandoned_transaction_times_out_after_a_restart(
     lives: Callable[..., Lives], protocol: Protocol
 ) -> None:
     world = lives()
@@ -199,7 +199,7 @@ def test_an_open_transaction_that_nobody_goes_on_with_is_aborted_by_its_timeout(
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_where_the_config_says_so_an_open_transaction_is_aborted_at_the_start(
+def test_open_transactions_are_aborted_at_the_start_if_configured(
     lives: Callable[..., Lives], protocol: Protocol, end: str
 ) -> None:
     """The live producer gets the same errors as after a timeout."""
@@ -224,11 +224,11 @@ def test_where_the_config_says_so_an_open_transaction_is_aborted_at_the_start(
     assert values(stage, "refunds") == [b"again"]
 
 
-# -- coordinator partitions come and go in a running broker ----------------------------------------
+# -- coordinator partitions are unloaded and loaded in a running broker ----------------------------
 
 
 def move_away(stage: Stage, topic: str) -> list[int]:
-    """Unloads every coordinator partition of a topic; their indexes."""
+    """Unloads every coordinator partition of a topic; returns their indexes."""
     service = stage.node.transactions if topic == TRANSACTION_STATE_TOPIC else stage.node.groups
     indexes = list(range(stage.node.metadata.partition_count(topic)))
     for index in indexes:
@@ -257,7 +257,7 @@ def answers(one: WireProducer) -> dict[str, int]:
     }
 
 
-def test_a_coordinator_partition_that_goes_and_comes_back_in_a_running_broker(
+def test_a_transaction_coordinator_partition_can_move_away_and_back(
     stage: Stage, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NOT_COORDINATOR, then COORDINATOR_LOAD_IN_PROGRESS, then the transaction continues."""
@@ -269,9 +269,11 @@ def test_a_coordinator_partition_that_goes_and_comes_back_in_a_running_broker(
     told = answers(one)
     held = told.pop("offsets")
     assert set(told.values()) == {ErrorCode.NOT_COORDINATOR}
-    assert held == NONE, "the group knows the transaction already, and need not ask"
+    assert held == NONE, "the group already knows the transaction, so it need not ask"
     assert one.produce("audit", b"v").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert one.produce("refunds", b"meanwhile").error_code == NONE, "a partition in it need not ask"
+    assert one.produce("refunds", b"meanwhile").error_code == NONE, (
+        "an added partition need not ask"
+    )
     monkeypatch.setattr(log_loader, "ENTRIES_PER_TURN", 1)
     come_back(stage, TRANSACTION_STATE_TOPIC, indexes)
     told = answers(one)
@@ -286,7 +288,7 @@ def test_a_coordinator_partition_that_goes_and_comes_back_in_a_running_broker(
     assert committed_offset(stage, "g", "settlements") == 1
 
 
-def test_the_same_for_a_partition_of_the_group_coordinator(
+def test_a_group_coordinator_partition_can_move_away_and_back(
     stage: Stage, protocol: Protocol
 ) -> None:
     prepare(stage)
@@ -298,14 +300,14 @@ def test_the_same_for_a_partition_of_the_group_coordinator(
     come_back(stage, CONSUMER_OFFSETS_TOPIC, indexes)
     stage.settle()
     (pending,) = committed_offsets(stage, "g", "settlements", stable=True)
-    assert pending.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT, "held offsets are in the log"
+    assert pending.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT, "pending offsets are in the log"
     one.send_offsets("g", {("settlements", 0): 2})
     one.commit()
     assert committed_offset(stage, "g", "settlements") == 2
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_an_end_whose_group_partition_is_away_waits_for_it(
+def test_an_end_waits_for_a_group_partition_that_is_not_loaded(
     stage: Stage, protocol: Protocol, commit: bool
 ) -> None:
     prepare(stage)
@@ -316,7 +318,7 @@ def test_an_end_whose_group_partition_is_away_waits_for_it(
     began_ms = stage.clock.now_ms()
     again = one.twin()
     assert one.end(commit=commit) == NONE
-    assert stage.clock.now_ms() - began_ms >= 4_999, "answered with the decision, after the bound"
+    assert stage.clock.now_ms() - began_ms >= 4_999, "the reply waits for the bound"
     assert state_of(stage, "a") == ("PrepareCommit" if commit else "PrepareAbort")
     assert again.end(commit=commit) == ErrorCode.CONCURRENT_TRANSACTIONS
     assert again.init() == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -329,10 +331,10 @@ def test_an_end_whose_group_partition_is_away_waits_for_it(
     assert committed_offset(stage, "g", "settlements") == (1 if commit else -1)
 
 
-def test_an_end_that_a_partition_will_never_take_is_answered_at_once(
+def test_an_end_that_a_partition_can_never_accept_returns_immediately(
     stage: Stage, protocol: Protocol
 ) -> None:
-    """A newer coordinator epoch has been seen: there is nothing to wait for."""
+    """The partition has seen a newer coordinator epoch, so there is nothing to wait for."""
     prepare(stage)
     one = WireProducer(stage, "a", protocol).initialise()
     one.send("refunds", b"v")
@@ -352,13 +354,13 @@ def test_an_end_that_a_partition_will_never_take_is_answered_at_once(
     assert stage.clock.now_ms() == began_ms
     assert state_of(stage, "a") == "PrepareCommit"
     assert [topic.topic for topic in describe(stage, "a").topics] == ["refunds"]
-    assert values(stage, "audit") == [b"v"], "the others have their marker"
+    assert values(stage, "audit") == [b"v"], "the other partition has its marker"
 
 
-def test_case_48_a_marker_that_nobody_has_confirmed_does_not_count_as_written(
+def test_case_48_an_unconfirmed_marker_does_not_count_as_written(
     stage: Stage, protocol: Protocol
 ) -> None:
-    """There is no other broker whose reply could be wrong; the rule behind it still holds."""
+    """There is no other broker whose reply could be wrong, but the rule still holds."""
     prepare(stage)
     one = WireProducer(stage, "a", protocol).initialise()
     one.send("refunds", b"v")
@@ -373,7 +375,7 @@ def test_case_48_a_marker_that_nobody_has_confirmed_does_not_count_as_written(
     assert values(stage, "audit") == [b"v"]
 
 
-def test_a_topic_that_is_deleted_inside_a_transaction_does_not_keep_it_from_its_end(
+def test_a_topic_deleted_inside_a_transaction_does_not_prevent_its_end(
     stage: Stage, protocol: Protocol
 ) -> None:
     prepare(stage)
@@ -390,7 +392,7 @@ def test_a_topic_that_is_deleted_inside_a_transaction_does_not_keep_it_from_its_
 # -- expired ids -----------------------------------------------------------------------------------
 
 
-def test_ids_that_expired_while_the_broker_was_down_are_forgotten_at_its_start(
+def test_ids_that_expired_while_the_broker_was_down_are_removed_at_its_start(
     lives: Callable[..., Lives], protocol: Protocol
 ) -> None:
     world = lives()
@@ -409,7 +411,7 @@ def test_ids_that_expired_while_the_broker_was_down_are_forgotten_at_its_start(
     assert fresh.identity != one.identity
 
 
-def test_an_id_with_an_open_transaction_is_not_forgotten_but_aborted(
+def test_an_id_with_an_open_transaction_is_aborted_before_it_expires(
     lives: Callable[..., Lives], protocol: Protocol
 ) -> None:
     world = lives(transactional_id_expiration_ms="3600000")
@@ -424,7 +426,7 @@ def test_an_id_with_an_open_transaction_is_not_forgotten_but_aborted(
     assert describe(world.stage, "a").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
-def test_a_clock_that_is_behind_after_a_restart_breaks_nothing(
+def test_a_clock_that_moved_back_during_a_restart_breaks_nothing(
     lives: Callable[..., Lives], protocol: Protocol
 ) -> None:
     """KAFKA-8803: nothing is asserted about times."""
@@ -439,7 +441,7 @@ def test_a_clock_that_is_behind_after_a_restart_breaks_nothing(
     assert values(world.stage, "refunds") == [b"before", b"after"]
 
 
-def test_producer_ids_are_never_given_out_twice_over_restarts(
+def test_producer_ids_are_never_reused_after_restarts(
     lives: Callable[..., Lives],
 ) -> None:
     world = lives()
@@ -450,17 +452,19 @@ def test_producer_ids_are_never_given_out_twice_over_restarts(
     assert len(set(seen)) == len(seen)
 
 
-def test_a_coordinator_is_found_again_at_the_same_place(lives: Callable[..., Lives]) -> None:
+def test_a_coordinator_is_found_on_the_same_node_after_a_restart(
+    lives: Callable[..., Lives],
+) -> None:
     world = lives()
     before = find_coordinator(world.stage, "a").node_id
     world.restart("kill")
     assert find_coordinator(world.stage, "a").node_id == before
 
 
-def test_kafka_20310_at_the_last_epoch_a_restart_between_prepare_and_complete_keeps_the_next_id(
+def test_kafka_20310_the_next_producer_id_survives_a_restart_between_prepare_and_complete(
     lives: Callable[..., Lives],
 ) -> None:
-    """The Prepare record names the next producer id, and its completion uses that one."""
+    """The Prepare record has the next producer id, and its completion uses it."""
     world = lives()
     one = WireProducer(world.stage, "a", TV2).initialise()
     stage = world.stage

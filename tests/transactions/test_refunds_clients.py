@@ -66,7 +66,7 @@ def test_settlements_become_refunds_audit_rows_and_offsets(world: RefundsBroker)
     }
 
 
-def test_an_aborted_transaction_shows_in_one_isolation_level_only(world: RefundsBroker) -> None:
+def test_an_aborted_transaction_is_visible_to_read_uncommitted_only(world: RefundsBroker) -> None:
     world.settle(3)
     kafka = world.connect()
     kafka.init_transactions()
@@ -86,8 +86,8 @@ def test_an_aborted_transaction_shows_in_one_isolation_level_only(world: Refunds
     assert seen in (["RFD-99", "RFD-0", "RFD-1", "RFD-2"], ["RFD-0", "RFD-1", "RFD-2"])
 
 
-def test_what_cannot_be_written_now_is_aborted_and_written_later(world: RefundsBroker) -> None:
-    """An abortable error from a real broker: the audit topic is not authorized for a while."""
+def test_a_refused_write_is_aborted_and_retried(world: RefundsBroker) -> None:
+    """An abortable error from a real broker: the audit topic is forbidden for a while."""
     world.settle(4)
 
     class NoAudit:
@@ -113,7 +113,7 @@ def test_what_cannot_be_written_now_is_aborted_and_written_later(world: RefundsB
     world.assert_exactly_once()
 
 
-def test_a_zombie_is_fenced_and_what_it_wrote_is_never_seen(world: RefundsBroker) -> None:
+def test_a_zombie_is_fenced_and_its_records_are_never_visible(world: RefundsBroker) -> None:
     world.settle(5)
     zombie = world.connect()
     zombie.init_transactions()
@@ -129,7 +129,7 @@ def test_a_zombie_is_fenced_and_what_it_wrote_is_never_seen(world: RefundsBroker
     world.assert_exactly_once()
 
 
-def test_a_zombie_that_is_a_processor_closes_and_stops(world: RefundsBroker) -> None:
+def test_a_zombie_processor_closes_and_stops(world: RefundsBroker) -> None:
     world.settle(2)
     shard = RefundsProcessor(world.connect())
     shard.start()
@@ -144,7 +144,7 @@ def test_a_zombie_that_is_a_processor_closes_and_stops(world: RefundsBroker) -> 
     world.assert_exactly_once()
 
 
-def test_a_transaction_that_takes_too_long_is_aborted_and_a_new_instance_does_it_again(
+def test_a_transaction_that_times_out_is_repeated_by_a_new_instance(
     world: RefundsBroker,
 ) -> None:
     world.settle(3)
@@ -183,7 +183,7 @@ REQUESTS: Final = (
 
 @pytest.mark.parametrize("effect", [False, True], ids=["before it", "after it"])
 @pytest.mark.parametrize("api", REQUESTS, ids=lambda api: api.name)
-def test_a_connection_that_breaks_at_any_request_loses_and_doubles_nothing(
+def test_a_connection_that_breaks_at_any_request_loses_and_duplicates_nothing(
     world: RefundsBroker, api: ApiKey, effect: bool
 ) -> None:
     world.settle(3)
@@ -193,7 +193,7 @@ def test_a_connection_that_breaks_at_any_request_loses_and_doubles_nothing(
     world.assert_exactly_once()
 
 
-def test_a_process_that_dies_at_any_call_loses_and_doubles_nothing(world: RefundsBroker) -> None:
+def test_a_process_that_dies_at_any_call_loses_and_duplicates_nothing(world: RefundsBroker) -> None:
     """init, poll, begin, four writes, offsets, commit: the next instance completes the work."""
     deaths = [(number, False) for number in range(9)] + [(8, True)]
     for lives_for, after in deaths:

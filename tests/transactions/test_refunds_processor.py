@@ -1,4 +1,4 @@
-"""The refunds processor: what a settlement becomes, and every branch of the error handling."""
+"""The refunds processor: the rows of a settlement, and every branch of the error handling."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fencepost.examples.refunds.processor.rows import (
 )
 from tests.transactions.refunds_stage import settlement
 
-# -- what a settlement becomes ---------------------------------------------------------------------
+# -- the rows of a settlement ----------------------------------------------------------------------
 
 
 def test_a_settlement_becomes_a_refund_and_an_audit_row() -> None:
@@ -41,7 +41,7 @@ def test_a_settlement_becomes_a_refund_and_an_audit_row() -> None:
     )
 
 
-def test_a_settlement_may_name_its_reason() -> None:
+def test_a_settlement_may_have_a_reason() -> None:
     value = json.dumps(
         {"refund_id": "R", "amount_paise": 1, "merchant": "m", "reason": "chargeback"}
     )
@@ -53,7 +53,7 @@ def test_a_settlement_may_name_its_reason() -> None:
     "value",
     [None, b"", b"not json", b"[]", b"7", b"null", b"{}", b'{"refund_id": "R"}', b"\xff"],
 )
-def test_what_cannot_be_read_is_audited_and_not_paid(value: bytes | None) -> None:
+def test_an_unreadable_settlement_is_audited_and_not_paid(value: bytes | None) -> None:
     refund, audit = read_settlement(value, "settlements-0@3")
     assert refund is None
     assert audit.refund_id == "settlements-0@3"
@@ -61,7 +61,7 @@ def test_what_cannot_be_read_is_audited_and_not_paid(value: bytes | None) -> Non
 
 
 @pytest.mark.parametrize("amount", [0, -5])
-def test_nothing_is_refunded_where_nothing_is_due(amount: int) -> None:
+def test_nothing_is_refunded_if_nothing_is_due(amount: int) -> None:
     value = json.dumps({"refund_id": "R", "amount_paise": amount, "merchant": "m"}).encode()
     assert read_settlement(value, "") == (None, Audit("R", "system", "nothing to refund"))
 
@@ -70,7 +70,7 @@ def test_nothing_is_refunded_where_nothing_is_due(amount: int) -> None:
 
 
 class ScriptedKafka:
-    """Fails by a script: the n-th call of a method raises the n-th entry, None for success."""
+    """Fails as scripted: the n-th call of a method raises the n-th entry; None is a success."""
 
     def __init__(self, **script: Sequence[KafkaFailure | Exception | None]) -> None:
         self.script = {name: list(entries) for name, entries in script.items()}
@@ -126,7 +126,7 @@ def processor(kafka: Kafka, pauses: list[float] | None = None) -> RefundsProcess
 WHOLE: Final = ["poll", "begin", "send", "send", "send", "send", "send_offsets", "commit"]
 
 
-def test_a_transaction_is_its_writes_its_offsets_and_its_commit() -> None:
+def test_a_transaction_has_writes_offsets_and_a_commit() -> None:
     kafka = ScriptedKafka()
     assert processor(kafka).process_some() == 2
     assert kafka.calls == WHOLE
@@ -140,7 +140,7 @@ def test_without_settlements_there_is_no_transaction() -> None:
 
 
 @pytest.mark.parametrize("where", ["begin", "send", "send_offsets", "commit"])
-def test_fenced_it_closes_and_stops_and_aborts_nothing(where: str) -> None:
+def test_a_fenced_processor_closes_without_an_abort(where: str) -> None:
     kafka = ScriptedKafka(**{where: [FencedError()]})
     with pytest.raises(FencedError):
         processor(kafka).process_some()
@@ -149,7 +149,7 @@ def test_fenced_it_closes_and_stops_and_aborts_nothing(where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["begin", "send", "send_offsets", "commit"])
-def test_abortable_it_aborts_and_goes_back_and_does_it_again(where: str) -> None:
+def test_an_abortable_error_leads_to_an_abort_and_a_retry(where: str) -> None:
     kafka = ScriptedKafka(**{where: [AbortableError()]})
     shard = processor(kafka)
     assert shard.process_some() == 0
@@ -160,7 +160,7 @@ def test_abortable_it_aborts_and_goes_back_and_does_it_again(where: str) -> None
 
 
 @pytest.mark.parametrize("where", ["poll", "send", "send_offsets", "commit", "init_transactions"])
-def test_retriable_it_makes_the_same_call_again_after_a_growing_pause(where: str) -> None:
+def test_a_retriable_error_repeats_the_call_after_a_growing_pause(where: str) -> None:
     kafka = ScriptedKafka(**{where: [RetriableError()] * 3})
     pauses: list[float] = []
     shard = processor(kafka, pauses)
@@ -173,15 +173,15 @@ def test_retriable_it_makes_the_same_call_again_after_a_growing_pause(where: str
 
 
 @pytest.mark.parametrize("where", ["abort", "rewind"])
-def test_an_abort_and_a_way_back_are_retried_too(where: str) -> None:
+def test_abort_and_rewind_are_also_retried(where: str) -> None:
     kafka = ScriptedKafka(send_offsets=[AbortableError()], **{where: [RetriableError()] * 2})
     assert processor(kafka).process_some() == 0
     assert kafka.calls.count(where) == 3
 
 
 @pytest.mark.parametrize("where", ["poll", "send", "send_offsets", "commit"])
-def test_what_is_retried_too_often_ends_the_instance_without_an_abort(where: str) -> None:
-    """After a commit with unknown outcome an abort is a guess; the next instance finds out."""
+def test_too_many_retries_stop_the_processor_without_an_abort(where: str) -> None:
+    """After a commit with an unknown outcome an abort is a guess; the next instance finds out."""
     kafka = ScriptedKafka(**{where: [RetriableError()] * MAX_ATTEMPTS})
     with pytest.raises(RetriableError):
         processor(kafka).process_some()
@@ -191,7 +191,7 @@ def test_what_is_retried_too_often_ends_the_instance_without_an_abort(where: str
 
 
 @pytest.mark.parametrize("where", ["begin", "send", "send_offsets", "commit"])
-def test_fatal_it_aborts_if_it_can_and_tells_people(where: str) -> None:
+def test_a_fatal_error_aborts_and_stops_the_processor(where: str) -> None:
     kafka = ScriptedKafka(**{where: [FatalError("why")]})
     with pytest.raises(FatalError, match="why"):
         processor(kafka).process_some()
@@ -199,7 +199,7 @@ def test_fatal_it_aborts_if_it_can_and_tells_people(where: str) -> None:
 
 
 @pytest.mark.parametrize("problem", [FatalError("no"), FencedError("no"), RetriableError("no")])
-def test_fatal_and_without_an_abort_either_it_still_tells_the_first_reason(
+def test_a_fatal_error_is_reported_even_if_the_abort_fails(
     problem: KafkaFailure,
 ) -> None:
     kafka = ScriptedKafka(commit=[FatalError("why")], abort=[problem])
@@ -209,14 +209,14 @@ def test_fatal_and_without_an_abort_either_it_still_tells_the_first_reason(
 
 
 @pytest.mark.parametrize("problem", [FatalError(), FencedError(), AbortableError()])
-def test_an_abort_that_fails_for_good_ends_the_instance(problem: KafkaFailure) -> None:
+def test_an_abort_that_fails_for_good_stops_the_processor(problem: KafkaFailure) -> None:
     kafka = ScriptedKafka(commit=[AbortableError()], abort=[problem])
     with pytest.raises(type(problem)):
         processor(kafka).process_some()
     assert kafka.calls[-2:] == ["abort", "close"]
 
 
-def test_a_bug_of_ours_ends_the_instance_too() -> None:
+def test_a_bug_stops_the_processor() -> None:
     kafka = ScriptedKafka(send=[ZeroDivisionError()])
     with pytest.raises(ZeroDivisionError):
         processor(kafka).process_some()
@@ -224,20 +224,20 @@ def test_a_bug_of_ours_ends_the_instance_too() -> None:
 
 
 @pytest.mark.parametrize("problem", [FatalError(), FencedError()])
-def test_whoever_cannot_take_the_id_over_does_not_start(problem: KafkaFailure) -> None:
+def test_a_processor_that_cannot_take_over_the_id_does_not_start(problem: KafkaFailure) -> None:
     kafka = ScriptedKafka(init_transactions=[problem])
     with pytest.raises(type(problem)):
         processor(kafka).start()
     assert kafka.calls == ["init_transactions", "close"]
 
 
-def test_it_runs_until_it_is_told_to_stop() -> None:
+def test_a_processor_runs_until_it_is_stopped() -> None:
     kafka = ScriptedKafka()
     answers = iter([False, False, True])
     processor(kafka).run(stop=lambda: next(answers))
     assert kafka.calls == [*WHOLE, "poll", "close"]
 
 
-def test_the_next_offset_is_behind_the_last_message_of_each_partition() -> None:
+def test_the_next_offset_follows_the_last_message_of_each_partition() -> None:
     messages = [Message("s", 0, 4, None), Message("s", 1, 9, None), Message("s", 0, 7, None)]
     assert next_offsets(messages) == {("s", 0): 8, ("s", 1): 10}

@@ -1,11 +1,11 @@
 """Producers of both protocols against a small model: the broker matches it after every step.
 
-Method: hypothesis chooses who does what: the owner of an id or one that was fenced, in a protocol
-that changes at will, on a broker that is stopped, killed, loses power, moves its coordinators and
-lets time pass. Every request is answered before the next one is sent, so the model knows every
-offset. It keeps, of each partition, the values and markers in their order, and of each id its open
-transaction; what readers, administrators and groups may see follows from that. (What happens when
-answers are lost or requests meet is the business of test_random_histories.)
+Method: hypothesis chooses the steps: of the owner of an id or of a fenced producer, in either
+protocol, on a broker that is stopped, killed, loses power, moves its coordinators and lets time
+pass. Every request gets its reply before the next one is sent, so the model knows every offset. It
+keeps the values and markers of each partition in order, and the open transaction of each id; what
+readers, administrators and groups may see follows from that. (test_random_histories covers lost
+replies and concurrent requests.)
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class BrokerModel:
         return self.open.setdefault(name, ModelTransaction())
 
     def end(self, name: str, *, commit: bool) -> None:
-        """The point of no return, and the markers."""
+        """Decides the outcome and writes the markers."""
         txn = self.open.pop(name)
         txn.committed = commit
         for index in txn.joined:
@@ -155,7 +155,7 @@ class Transactions(RuleBasedStateMachine):
             assert not self.stage.fatal
             assert not self.stage.problems
 
-    # -- what producers do -------------------------------------------------------------------------
+    # -- producers ---------------------------------------------------------------------------------
 
     @rule(name=ids, protocol=protocols)
     def take_over(self, name: str, protocol: Protocol) -> None:
@@ -219,7 +219,7 @@ class Transactions(RuleBasedStateMachine):
         if name in self.model.open:
             self.model.end(name, commit=commit)
         for _ in range(retries):
-            assert before.twin().end(commit=commit) == NONE, "the answer was lost, and is asked for"
+            assert before.twin().end(commit=commit) == NONE, "a retry after a lost reply"
 
     def _expected(self, name: str, *, commit: bool) -> ErrorCode:
         protocol = self.owners[name].protocol
@@ -266,7 +266,7 @@ class Transactions(RuleBasedStateMachine):
         self.count += 1
         return b"%d" % self.count
 
-    # -- what befalls the broker -------------------------------------------------------------------
+    # -- the broker --------------------------------------------------------------------------------
 
     @rule()
     def wait_past_every_timeout(self) -> None:
@@ -336,7 +336,7 @@ class Transactions(RuleBasedStateMachine):
 EXAMPLES: Final = settings(max_examples=60, stateful_step_count=25)
 
 
-def test_whatever_is_done_the_broker_shows_what_the_model_says() -> None:
+def test_the_broker_matches_the_model_after_any_steps() -> None:
     run_state_machine_as_test(Transactions, settings=EXAMPLES)
 
 
@@ -352,6 +352,6 @@ class Forgetful(Transactions):
         txn.committed = True
 
 
-def test_the_machine_notices_what_is_wrong() -> None:
+def test_the_state_machine_detects_a_planted_fault() -> None:
     with pytest.raises(AssertionError):
         run_state_machine_as_test(Forgetful, settings=settings(EXAMPLES, database=None))

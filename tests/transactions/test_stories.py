@@ -1,4 +1,4 @@
-"""Well-known stories about transactions as tests: what cannot go wrong here, what must, and why."""
+"""Well-known stories about transactions as tests: what can and cannot go wrong, and why."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def forgetful() -> Iterator[Stage]:
 
 @pytest.mark.parametrize("paused", ["between transactions", "inside one"])
 @pytest.mark.parametrize("replaced", [False, True], ids=["alone", "replaced"])
-def test_a_producer_that_wakes_after_its_id_has_expired_can_write_nothing(
+def test_a_producer_that_wakes_up_after_its_id_has_expired_cannot_write(
     forgetful: Stage, protocol: Protocol, paused: str, replaced: bool
 ) -> None:
-    """The story: the new producer, with a fresh id, fences nobody, and a refund is duplicated.
+    """The story: the new producer, with a fresh id, fences no one, and a refund is duplicated.
 
-    Without the id in the log no epochs are compared, that is true. But the first write of the
-    sleeper is verified, and the coordinator has no such producer id.
+    It is true that no epochs are compared when the id is not in the log. But the first write of the
+    sleeper is verified, and the coordinator does not know its producer id.
     """
     stage = forgetful
     sleeper = WireProducer(stage, "refunds-1", protocol).initialise()
@@ -57,7 +57,7 @@ def test_a_producer_that_wakes_after_its_id_has_expired_can_write_nothing(
     if paused == "inside one":
         sleeper.send("refunds", b"RFD-2 by the sleeper")
     stage.advance(4 * HOUR_MS)
-    assert logged_states(stage, "refunds-1")[-1] is None, "forgotten"
+    assert logged_states(stage, "refunds-1")[-1] is None, "expired"
     expected = [b"RFD-1"]
     if replaced:
         replacement = WireProducer(stage, "refunds-1", protocol).initialise()
@@ -76,7 +76,7 @@ def test_a_producer_that_wakes_after_its_id_has_expired_can_write_nothing(
     assert values(stage, "refunds", index=1, committed=False) == []
 
 
-def test_a_sleeper_that_asks_to_go_on_is_given_a_new_identity_or_is_fenced(
+def test_a_producer_that_reinitialises_after_expiry_gets_a_new_id_or_is_fenced(
     forgetful: Stage, protocol: Protocol
 ) -> None:
     """KIP-360 (case 5): with its old producer id and epoch, before and after another producer."""
@@ -93,7 +93,7 @@ def test_a_sleeper_that_asks_to_go_on_is_given_a_new_identity_or_is_fenced(
     assert sleeper.init(**late) == ErrorCode.PRODUCER_FENCED
 
 
-def test_an_id_that_is_used_now_and_then_never_expires(
+def test_an_id_that_is_used_from_time_to_time_never_expires(
     forgetful: Stage, protocol: Protocol
 ) -> None:
     one = WireProducer(forgetful, "refunds-1", protocol).initialise()
@@ -105,7 +105,7 @@ def test_an_id_that_is_used_now_and_then_never_expires(
     assert len(values(forgetful, "refunds")) == 8
 
 
-# -- where a transactional id comes from -----------------------------------------------------------
+# -- stable and random transactional ids -----------------------------------------------------------
 
 
 class Shard:
@@ -155,7 +155,7 @@ def let_a_pod_be_replaced(stage: Stage, protocol: Protocol, names: tuple[str, st
     return pod.finish()
 
 
-def test_with_an_id_from_a_stable_shard_the_zombie_is_fenced_and_there_is_no_duplicate(
+def test_with_a_stable_transactional_id_the_zombie_is_fenced_and_nothing_is_duplicated(
     settled: Stage, protocol: Protocol
 ) -> None:
     told = let_a_pod_be_replaced(settled, protocol, ("refunds-shard-7", "refunds-shard-7"))
@@ -164,10 +164,10 @@ def test_with_an_id_from_a_stable_shard_the_zombie_is_fenced_and_there_is_no_dup
     assert committed_offset(settled, "refunds", "settlements") == 1
 
 
-def test_with_an_id_from_a_uuid_nobody_is_fenced_and_the_refund_is_made_twice(
+def test_with_a_random_transactional_id_no_producer_is_fenced_and_a_refund_is_duplicated(
     settled: Stage, protocol: Protocol
 ) -> None:
-    """Not a bug of the broker: it sees two unrelated producers."""
+    """This is not a bug in the broker, which sees two unrelated producers."""
     names = (
         "refunds-2c9f7a54-7f1e-4b0a-9d5e-1a2b3c4d5e6f",
         "refunds-8d3e1b72-0c4d-4e5f-a6b7-c8d9e0f1a2b3",
@@ -180,7 +180,7 @@ def test_with_an_id_from_a_uuid_nobody_is_fenced_and_the_refund_is_made_twice(
 
 
 @pytest.mark.parametrize("crashes", ["before the offset", "before the commit"])
-def test_a_crash_between_write_and_offset_neither_loses_nor_doubles_a_refund(
+def test_a_crash_between_write_and_offset_neither_loses_nor_duplicates_a_refund(
     settled: Stage, protocol: Protocol, crashes: str
 ) -> None:
     pod = Shard(settled, "refunds-shard-7", protocol)
@@ -199,7 +199,7 @@ def test_a_crash_between_write_and_offset_neither_loses_nor_doubles_a_refund(
 
 
 def test_idempotence_alone_is_not_enough(settled: Stage) -> None:
-    """A restarted producer has a new producer id: its retry of the refund is another record."""
+    """A restarted producer has a new producer id, so its retry of the refund is another record."""
     for producer_id in (501, 502):
         records = batch_of(b"refund of S-1", producer_id=producer_id, epoch=0, sequence=0)
         request = produce_request({("refunds-emitted", 0): records}, transactional_id=None)

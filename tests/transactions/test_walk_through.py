@@ -1,8 +1,8 @@
-"""One transaction request by request, and what `__transaction_state` says after each.
+"""One transaction request by request, and the state in `__transaction_state` after each.
 
 FindCoordinator, InitProducerId, AddPartitionsToTxn, Produce, AddOffsetsToTxn, TxnOffsetCommit,
-EndTxn: the whole of what a transactional producer ever sends, for the refunds of the texts. Every
-step has a consequence in the log, and that log is all that a recovery needs.
+EndTxn: all requests that a transactional producer ever sends, for the refunds example. A recovery
+needs nothing but the log that they leave.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def refunds(stage: Stage) -> Stage:
     return stage
 
 
-def test_the_requests_of_a_commit_of_tv1_and_the_states_after_each(refunds: Stage) -> None:
+def test_the_requests_of_a_tv1_commit_lead_to_kafkas_states(refunds: Stage) -> None:
     stage = refunds
     found = find_coordinator(stage, "refunds-1")
     assert (found.error_code, found.node_id) == (NONE, stage.node.node_id)
@@ -65,7 +65,9 @@ def test_the_requests_of_a_commit_of_tv1_and_the_states_after_each(refunds: Stag
     refund, audit = json.dumps(REFUND).encode(), json.dumps(AUDIT).encode()
     assert one.produce("refunds-emitted", refund, index=4).error_code == NONE
     assert one.produce("refund-audit", audit, index=1).error_code == NONE
-    assert logged_states(stage, "refunds-1") == ["Empty", "Ongoing"], "writes are not logged here"
+    assert logged_states(stage, "refunds-1") == ["Empty", "Ongoing"], (
+        "the coordinator does not log writes"
+    )
     assert values(stage, "refunds-emitted", index=4) == []
 
     assert find_coordinator(stage, "refunds", GROUP).error_code == NONE
@@ -94,7 +96,7 @@ def test_the_requests_of_a_commit_of_tv1_and_the_states_after_each(refunds: Stag
     assert one.epoch == 0, "TV1 keeps its epoch"
 
 
-def test_the_requests_of_a_commit_of_tv2_are_fewer_and_the_states_the_same(refunds: Stage) -> None:
+def test_the_requests_of_a_tv2_commit_are_fewer_and_lead_to_the_same_states(refunds: Stage) -> None:
     stage = refunds
     for key, key_type in (("refunds-1", 1), ("refunds", GROUP)):
         assert find_coordinator(stage, key, key_type).error_code == NONE
@@ -122,7 +124,7 @@ def test_the_requests_of_a_commit_of_tv2_are_fewer_and_the_states_the_same(refun
 
 
 @pytest.mark.parametrize("protocol", [TV1, TV2], ids=repr)
-def test_the_log_of_a_transaction_says_who_wrote_what_when_and_until_when(
+def test_the_log_of_a_transaction_has_its_producer_partitions_and_times(
     refunds: Stage, protocol: object
 ) -> None:
     stage = refunds
@@ -147,7 +149,7 @@ def test_the_log_of_a_transaction_says_who_wrote_what_when_and_until_when(
     assert complete.partitions == {}
 
 
-def test_aborts_and_commits_leave_one_marker_on_each_partition(refunds: Stage) -> None:
+def test_aborts_and_commits_write_one_marker_to_each_partition(refunds: Stage) -> None:
     stage = refunds
     one = WireProducer(stage, "refunds-1", TV1).initialise()
     for commit in (True, False, True):
@@ -160,7 +162,7 @@ def test_aborts_and_commits_leave_one_marker_on_each_partition(refunds: Stage) -
         assert len(seen.records) == 2
 
 
-def test_a_second_producer_is_given_the_same_producer_id_and_a_higher_epoch(
+def test_a_second_producer_gets_the_same_producer_id_and_a_higher_epoch(
     refunds: Stage,
 ) -> None:
     one = WireProducer(refunds, "refunds-1", TV1).initialise()
@@ -178,8 +180,8 @@ def test_adding_a_partition_twice_writes_no_second_record(refunds: Stage) -> Non
     assert logged_states(refunds, "refunds-1") == ["Empty", "Ongoing"]
 
 
-def test_after_a_commit_the_next_request_never_meets_the_last_transaction(refunds: Stage) -> None:
-    """EndTxn is answered after Complete: no CONCURRENT_TRANSACTIONS in a hundred transactions."""
+def test_after_a_commit_the_next_request_never_gets_concurrent_transactions(refunds: Stage) -> None:
+    """EndTxn returns after Complete, so there is no CONCURRENT_TRANSACTIONS in 100 transactions."""
     for protocol in (TV1, TV2):
         one = WireProducer(refunds, f"refunds-{protocol.name}", protocol).initialise()
         for number in range(100):

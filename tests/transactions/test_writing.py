@@ -50,11 +50,11 @@ def write_versions(stage: Stage, one: WireProducer, version: int) -> Any:
     return stage.call(ApiKey.PRODUCE, version, request).responses[0].partition_responses[0]
 
 
-# -- case 60: who may write first ------------------------------------------------------------------
+# -- case 60: first writes -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", NEW_PRODUCE_VERSIONS)
-def test_case_60_a_first_write_of_tv2_adds_its_partition(stage: Stage, version: int) -> None:
+def test_case_60_a_tv2_first_write_adds_its_partition(stage: Stage, version: int) -> None:
     one = producer(stage, TV2)
     assert write_versions(stage, one, version).error_code == NONE
     told = describe(stage, "a")
@@ -63,7 +63,7 @@ def test_case_60_a_first_write_of_tv2_adds_its_partition(stage: Stage, version: 
 
 
 @pytest.mark.parametrize("version", OLD_PRODUCE_VERSIONS)
-def test_case_60_a_first_write_of_tv1_to_a_partition_that_was_not_added_is_refused(
+def test_case_60_a_tv1_first_write_to_a_partition_that_was_not_added_is_refused(
     stage: Stage, version: int
 ) -> None:
     one = producer(stage, TV1)
@@ -79,7 +79,7 @@ def test_case_60_a_first_write_of_tv1_to_a_partition_that_was_not_added_is_refus
 
 @pytest.mark.parametrize("version", [10, 11, 12])
 @pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
-def test_case_60_without_an_open_transaction_only_tv2_may_begin_one_by_writing(
+def test_case_60_only_a_tv2_write_can_begin_a_transaction(
     stage: Stage, version: int, state: str
 ) -> None:
     one = producer(stage, TV2)
@@ -94,10 +94,10 @@ def test_case_60_without_an_open_transaction_only_tv2_may_begin_one_by_writing(
 
 @pytest.mark.parametrize("version", [3, 8, 11, 12])
 @pytest.mark.parametrize("trouble", ["not owner", "loading"])
-def test_case_60_a_coordinator_that_cannot_be_asked_is_told_as_too_few_replicas(
+def test_case_60_an_unavailable_coordinator_is_reported_as_not_enough_replicas(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, version: int, trouble: str
 ) -> None:
-    """The one code that old clients retry with the same batch (KAFKA-15459)."""
+    """This is the only code that old clients retry with the same batch (KAFKA-15459)."""
     one = producer(stage, TV1)
     assert one.add_one("t") == NONE
     transactions = stage.node.transactions
@@ -115,7 +115,9 @@ def test_case_60_a_coordinator_that_cannot_be_asked_is_told_as_too_few_replicas(
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("version", [11, 12])
-def test_case_60_a_write_while_the_last_transaction_is_being_ended(version: int) -> None:
+def test_case_60_a_write_during_the_end_of_the_last_transaction_gets_a_retriable_error(
+    version: int,
+) -> None:
     """With fsync each marker takes a turn of the loop, so the next write may arrive before it."""
     with Stage(durability="fsync") as stage:
         create_topic(stage, "t", 2)
@@ -145,7 +147,7 @@ def hold_syncs(stage: Stage) -> None:
     stage.node.partitions.when_durable = lambda *_: None  # type: ignore[method-assign]
 
 
-def test_case_60_a_write_of_tv2_waits_for_the_end_of_the_last_transaction() -> None:
+def test_case_60_a_tv2_write_waits_for_the_end_of_the_last_transaction() -> None:
     with Stage(durability="fsync") as stage:
         create_topic(stage, "t", 2)
         one = producer(stage, TV2)
@@ -156,7 +158,7 @@ def test_case_60_a_write_of_tv2_waits_for_the_end_of_the_last_transaction() -> N
         following.epoch += 1
         following.sequences.clear()
         wrote = writing.send(ApiKey.PRODUCE, 12, following.produce_request("t", b"next"))
-        assert ended not in ending.replies, "the write comes while the markers are on their way"
+        assert ended not in ending.replies, "the write is sent while the markers are being written"
         reply = writing.reply(ApiKey.PRODUCE, 12, wrote)
         assert reply.responses[0].partition_responses[0].error_code == NONE
         assert ending.reply(ApiKey.END_TXN, 5, ended).error_code == NONE
@@ -164,11 +166,11 @@ def test_case_60_a_write_of_tv2_waits_for_the_end_of_the_last_transaction() -> N
         assert values(stage, "t", committed=False) == [b"first", b"next"]
 
 
-# -- case 25: two first writes of one id at a time -------------------------------------------------
+# -- case 25: two concurrent first writes of one id ------------------------------------------------
 
 
-def test_case_25_two_first_writes_of_one_producer_that_come_together_are_both_taken() -> None:
-    """Kafka keeps one verification per id and refuses the older one; here each gets its answer."""
+def test_case_25_two_concurrent_first_writes_of_one_producer_are_both_accepted() -> None:
+    """Kafka keeps one verification per id and refuses the older one; here both succeed."""
     with Stage(durability="fsync") as stage:
         create_topic(stage, "t", 2)
         one = producer(stage, TV2)
@@ -184,7 +186,7 @@ def test_case_25_two_first_writes_of_one_producer_that_come_together_are_both_ta
         assert [values(stage, "t", index=index) for index in (0, 1)] == [[b"v"], [b"v"]]
 
 
-def test_case_25_of_two_epochs_that_write_first_together_the_older_is_fenced(
+def test_case_25_of_two_concurrent_first_writes_the_one_at_the_older_epoch_is_fenced(
     protocol: Protocol,
 ) -> None:
     with Stage(durability="fsync") as stage:
@@ -210,11 +212,11 @@ def test_case_25_of_two_epochs_that_write_first_together_the_older_is_fenced(
             assert told == {new.epoch: NONE, old.epoch: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
-# -- cases 61 to 63: what is refused whatever the coordinator says ---------------------------------
+# -- cases 61 to 63: writes that are always refused ------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [3, 7, 8, 10, 11, 12])
-def test_case_61_a_stale_epoch_after_a_timeout_is_told_as_such(
+def test_case_61_a_stale_epoch_after_a_timeout_gets_the_right_error(
     stage: Stage, protocol: Protocol, version: int
 ) -> None:
     """47, not 48: the client must learn that it is fenced (KAFKA-19690); not 90 (KAFKA-10687)."""
@@ -229,7 +231,7 @@ def test_case_61_a_stale_epoch_after_a_timeout_is_told_as_such(
 
 
 @pytest.mark.parametrize("knows", ["the partition", "only the coordinator"])
-def test_a_fenced_write_names_both_epochs_in_its_message_and_in_one_line_of_the_log(
+def test_the_error_of_a_fenced_write_has_both_epochs_and_is_logged_once(
     stage: Stage, protocol: Protocol, knows: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = producer(stage, protocol)
@@ -247,7 +249,7 @@ def test_a_fenced_write_names_both_epochs_in_its_message_and_in_one_line_of_the_
     assert old.produce("t", b"zombie", version=7).error_message is None
 
 
-def test_case_62_two_producers_in_one_transactional_request(
+def test_case_62_two_producers_in_one_transactional_request_are_refused(
     stage: Stage, protocol: Protocol
 ) -> None:
     one, two = producer(stage, protocol), producer(stage, protocol, "b")
@@ -263,7 +265,7 @@ def test_case_62_two_producers_in_one_transactional_request(
     assert [end_offset(stage, "t", index=n, committed=False) for n in (0, 1)] == [0, 0]
 
 
-def test_case_62_two_epochs_of_one_producer_in_one_request(
+def test_case_62_two_epochs_of_one_producer_in_one_request_are_refused(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)
@@ -305,9 +307,7 @@ def test_a_transactional_batch_without_a_sequence_is_refused(
     assert one.produce("t", b"v", sequence=-1).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_a_write_outside_of_the_open_transaction_is_refused(
-    stage: Stage, protocol: Protocol
-) -> None:
+def test_a_write_outside_the_open_transaction_is_refused(stage: Stage, protocol: Protocol) -> None:
     """Case 56, over the wire."""
     one = producer(stage, protocol)
     one.send("t", b"inside")
@@ -317,7 +317,7 @@ def test_a_write_outside_of_the_open_transaction_is_refused(
     assert values(stage, "t") == []
 
 
-def test_a_retry_of_a_batch_gets_its_first_offsets(stage: Stage, protocol: Protocol) -> None:
+def test_a_retried_batch_gets_its_first_offset(stage: Stage, protocol: Protocol) -> None:
     one = producer(stage, protocol)
     again = one.twin()
     assert one.send("t", b"v") == 0
@@ -327,10 +327,10 @@ def test_a_retry_of_a_batch_gets_its_first_offsets(stage: Stage, protocol: Proto
 
 
 @pytest.mark.parametrize("version", [10, 11, 12])
-def test_a_repetition_by_a_producer_that_was_fenced_meanwhile_is_refused(
+def test_a_retried_batch_of_a_producer_fenced_meanwhile_is_refused(
     stage: Stage, version: int
 ) -> None:
-    """The partition has the batch but not the fence: the coordinator is asked."""
+    """The partition has the batch but not the fence, so the coordinator is asked."""
     old = producer(stage, TV1)
     again = old.twin()
     old.send("t", b"v")
@@ -341,7 +341,7 @@ def test_a_repetition_by_a_producer_that_was_fenced_meanwhile_is_refused(
 
 
 @pytest.mark.parametrize("epoch", [-1, 7])
-def test_a_write_with_an_epoch_that_was_never_given_out(
+def test_a_write_with_an_unknown_epoch_is_refused(
     stage: Stage, protocol: Protocol, epoch: int
 ) -> None:
     one = producer(stage, protocol)
@@ -350,7 +350,7 @@ def test_a_write_with_an_epoch_that_was_never_given_out(
     assert end_offset(stage, "t", committed=False) == 0
 
 
-def test_an_idempotent_producer_is_not_asked_for_a_transaction(stage: Stage) -> None:
+def test_an_idempotent_producer_needs_no_transaction(stage: Stage) -> None:
     records = batch_of(b"v", producer_id=4711, epoch=0, sequence=0)
     request = produce_request({("t", 0): records}, transactional_id=None)
     reply = stage.call(ApiKey.PRODUCE, 11, request)
@@ -375,7 +375,7 @@ def test_case_37_a_transaction_past_its_timeout_is_aborted_and_its_producer_fenc
     assert logged_states(stage, "a") == ["Empty", "Ongoing", "PrepareAbort", "CompleteAbort"]
 
 
-def test_case_37_after_its_timeout_a_producer_recovers_as_its_protocol_says(
+def test_case_37_a_producer_recovers_from_a_timeout_as_its_protocol_defines(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol, timeout_ms=5_000)
@@ -403,7 +403,7 @@ def forgetful() -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("ends_with", ["commit", "abort"])
-def test_case_38_an_id_that_expired_is_unknown_and_a_new_producer_begins_afresh(
+def test_case_38_an_expired_id_is_unknown_and_a_new_producer_gets_a_new_producer_id(
     forgetful: Stage, protocol: Protocol, ends_with: str
 ) -> None:
     stage = forgetful
@@ -427,7 +427,7 @@ def test_case_38_an_id_that_expired_is_unknown_and_a_new_producer_begins_afresh(
     assert values(stage, "t") == [b"before", b"after"][ends_with == "abort" :]
 
 
-def test_case_39_a_producer_that_only_its_partition_has_forgotten_keeps_its_producer_id(
+def test_case_39_a_producer_expired_only_by_its_partition_keeps_its_producer_id(
     protocol: Protocol,
 ) -> None:
     with Stage(durability="os", settings={"producer.id.expiration.ms": "60000"}) as stage:
@@ -439,7 +439,7 @@ def test_case_39_a_producer_that_only_its_partition_has_forgotten_keeps_its_prod
         stage.advance(HOUR_MS)
         partition = stage.node.partition("t", 0)
         assert partition is not None
-        assert len(partition.producers) == 0, "forgotten"
+        assert len(partition.producers) == 0, "expired"
         two = producer(stage, protocol)
         assert two.producer_id == one.producer_id
         assert two.epoch == first_epoch + (1 if protocol is TV1 else 2)
@@ -448,7 +448,7 @@ def test_case_39_a_producer_that_only_its_partition_has_forgotten_keeps_its_prod
         assert values(stage, "t") == [b"1", b"2"]
 
 
-def test_case_39_an_id_that_expired_before_its_partition_forgot_it(
+def test_case_39_an_expired_id_is_refused_even_if_its_partition_knows_the_producer(
     forgetful: Stage, protocol: Protocol
 ) -> None:
     stage = forgetful
@@ -471,7 +471,7 @@ def test_case_39_an_id_that_expired_before_its_partition_forgot_it(
     assert values(stage, "t") == [b"1", b"2"]
 
 
-def test_an_open_transaction_keeps_its_producer_known_however_long_it_takes(
+def test_a_producer_with_an_open_transaction_does_not_expire(
     protocol: Protocol,
 ) -> None:
     settings = {"producer.id.expiration.ms": "1000", "transaction.max.timeout.ms": "86400000"}
@@ -485,7 +485,7 @@ def test_an_open_transaction_keeps_its_producer_known_however_long_it_takes(
         assert values(stage, "t") == [b"1", b"2"]
 
 
-def test_both_protocols_may_be_mixed_by_one_producer(stage: Stage) -> None:
+def test_one_producer_may_mix_both_protocols(stage: Stage) -> None:
     one = producer(stage, TV1)
     for number, protocol in enumerate((TV1, TV2, TV1, TV2, *PROTOCOLS)):
         one.protocol = protocol

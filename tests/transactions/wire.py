@@ -85,7 +85,7 @@ class WireProducer:
         return self.producer_id, self.epoch
 
     def twin(self, client: Client | None = None) -> WireProducer:
-        """A copy of the producer as it is now: the identity that a delayed request carries."""
+        """A copy of the producer as it is now, with the identity of a delayed request."""
         twin = WireProducer(client or self.client, self.transactional_id, self.protocol)
         twin.producer_id, twin.epoch = self.identity
         twin.sequences.update(self.sequences)
@@ -203,7 +203,7 @@ class WireProducer:
         if reply.producer_id >= 0:
             self._take(reply.producer_id, reply.producer_epoch)
 
-    # -- what a client library does with them ------------------------------------------------------
+    # -- what a client library does ----------------------------------------------------------------
 
     def initialise(self, **given: Any) -> Self:
         """init_transactions: finds the coordinator, and retries while an older transaction ends."""
@@ -220,7 +220,7 @@ class WireProducer:
         self._joined.update(new)
 
     def send(self, topic: str, *values: bytes, index: int = 0) -> int:
-        """Sends one batch; its base offset."""
+        """Sends one batch; returns its base offset."""
         self.join((topic, index))
         told = self.produce(topic, *values, index=index)
         assert told.error_code == NONE, ErrorCode(told.error_code)
@@ -256,8 +256,7 @@ def await_coordinator(client: Client, key: str, key_type: int = TRANSACTION) -> 
 def retried(client: Client, attempt: Callable[[], int]) -> None:
     """Retries until it succeeds, as clients do with retriable errors; other errors are failures.
 
-    Bounded by time and not by attempts: how often one can ask while a slow disk syncs says nothing
-    of the broker.
+    Limited by time and not by attempts, because a slow disk may need many attempts.
     """
     pause = getattr(client, "settle", lambda: time.sleep(RETRY_PAUSE_SECONDS))
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -311,9 +310,8 @@ def _take_batches(
             dropping.add(aborted.pop(0)[1])
         if batch.is_control:
             marker = read_marker(batch)
-            if (
-                marker is None
-            ):  # Compaction leaves it empty where the producer's epoch must stay known.
+            if marker is None:
+                # Compaction leaves an empty marker if the producer's epoch must be kept.
                 assert batch.record_count == 0
                 continue
             seen.markers.append((batch.base_offset, marker.commit))
@@ -348,7 +346,7 @@ def offset_at(
 def committed_offsets(
     client: Client, group: str, topic: str, *indexes: int, stable: bool = False
 ) -> list[Any]:
-    """The answer of OffsetFetch for each partition."""
+    """The OffsetFetch reply for each partition."""
     request = offset_fetch_request(group, topic, *indexes, stable=stable)
     (told,) = client.call(ApiKey.OFFSET_FETCH, 8, request).groups
     assert told.error_code == NONE, ErrorCode(told.error_code)
