@@ -9,7 +9,7 @@ from fencepost.base.options import parse_boolean, parse_fraction, parse_whole, s
 
 
 @pytest.mark.parametrize(("given", "number"), [("5", 5), (" 5 ", 5), ("+5", 5), ("-5", -5), (5, 5)])
-def test_whole_numbers(given: object, number: int) -> None:
+def test_whole_numbers_are_parsed(given: object, number: int) -> None:
     assert parse_whole("retries", given, least=-5, most=5) == number
 
 
@@ -30,7 +30,7 @@ def test_the_error_says_what_a_number_must_be(given: object, complaint: str) -> 
         parse_whole("retries", given, least=0, most=5)
 
 
-def test_fractions_and_booleans() -> None:
+def test_fractions_and_booleans_are_parsed() -> None:
     assert parse_fraction("ratio", " .5 ") == 0.5
     assert parse_fraction("ratio", "1e-2") == 0.01
     with pytest.raises(ConfigError, match="ratio must be a number, not 'nan'"):

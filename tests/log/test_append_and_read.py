@@ -52,7 +52,7 @@ def test_a_new_log_is_empty(log: Log) -> None:
     assert offsets(log, 0, 1000) == []
 
 
-def test_an_append_moves_the_end_by_the_batch(log: Log) -> None:
+def test_an_append_moves_the_end_offset_past_the_batch(log: Log) -> None:
     first = append(log, 3)
     second = append(log, 2)
     assert log.log_end_offset == 5
@@ -221,7 +221,7 @@ def test_entries_are_records_and_markers_from_an_offset_on(log: Log) -> None:
     assert [entry.offset for entry in entries] == [1, 2, 3]
 
 
-def test_the_repr_of_a_log_and_a_segment(log: Log) -> None:
+def test_the_repr_of_a_log_and_a_segment_shows_their_offsets(log: Log) -> None:
     append(log)
     assert repr(log).startswith("<log data/topic-0 0..1, 1 segments, ")
     assert repr(log.segments[0]).startswith("<active segment 0..0, ")

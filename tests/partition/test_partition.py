@@ -165,7 +165,9 @@ def test_case_69_a_commit_is_stable_only_when_its_marker_is_durable(new_world: N
     assert partition.last_stable_offset == 2
 
 
-def test_case_70_the_aborted_index_of_interleaved_transactions(new_world: NewWorld) -> None:
+def test_case_70_the_aborted_index_is_right_for_interleaved_transactions(
+    new_world: NewWorld,
+) -> None:
     partition = new_world().partition
     one, two, three = 1, 2, 3
     write(partition, txn_batch(0, *[b"v"] * 8, producer_id=one))
@@ -293,7 +295,7 @@ def test_a_duplicate_after_the_end_is_verified_like_a_first_write(new_world: New
     assert partition.log_end_offset == 2
 
 
-def test_case_59_a_marker_between_verification_and_append_refuses_the_append(
+def test_case_59_an_append_is_refused_after_a_marker_during_verification(
     new_world: NewWorld,
 ) -> None:
     partition = new_world().partition

@@ -108,7 +108,7 @@ def test_case_53_a_higher_epoch_starts_at_zero_and_a_lower_one_is_refused() -> N
     assert error_of(producers, numbered(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_case_54_after_a_marker_alone_the_next_sequence_is_zero() -> None:
+def test_case_54_after_only_a_marker_the_next_sequence_is_zero() -> None:
     producers = Producers()
     end(producers, 2)
     assert error_of(producers, numbered(17, epoch=2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -192,5 +192,5 @@ def test_a_hostile_batch_with_a_valid_crc_opens_or_is_a_batch_error(
     assert len(records) == batch.record_count
 
 
-def test_the_repr_of_a_batch() -> None:
+def test_the_repr_of_a_batch_shows_its_header() -> None:
     assert repr(a_batch(base_offset=5)).startswith("<batch 5..7, 3 records, ")

@@ -90,7 +90,7 @@ def test_garbage_is_a_batch_error(codec: Codec, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_a_truncated_stream_never_yields_the_whole(codec: Codec) -> None:
+def test_a_truncated_stream_never_yields_the_whole_content(codec: Codec) -> None:
     data = bytes(range(256)) * 40
     packed = compress(codec, data)
     for size in range(0, len(packed), 7):

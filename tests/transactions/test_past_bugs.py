@@ -511,7 +511,7 @@ def test_kafka_14920_after_a_failed_verification_the_next_sequence_is_refused(
     assert values(stage, "t") == [b"first", b"second"]
 
 
-def test_kafka_18202_the_first_write_of_tv2_begins_at_sequence_0(stage: Stage) -> None:
+def test_kafka_18202_a_tv2_first_write_begins_at_sequence_0(stage: Stage) -> None:
     prepare(stage)
     one = WireProducer(stage, "a", TV2).initialise()
     assert one.produce("t", b"v", sequence=5).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

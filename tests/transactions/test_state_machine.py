@@ -125,7 +125,7 @@ class BrokerModel:
 
 
 class Transactions(RuleBasedStateMachine):
-    """The broker beside the model."""
+    """The broker and the model."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -279,7 +279,7 @@ def test_case_62_two_epochs_of_one_producer_in_one_request_are_refused(
     assert errors == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
 
-def test_case_63_a_control_batch_of_a_client_is_refused(stage: Stage, protocol: Protocol) -> None:
+def test_case_63_a_control_batch_from_a_client_is_refused(stage: Stage, protocol: Protocol) -> None:
     one = producer(stage, protocol)
     one.send("t", b"v")
     refused = one.produce("t", b"\x00\x00\x00\x01", control=True)

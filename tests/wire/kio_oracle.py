@@ -23,7 +23,7 @@ ENTITIES = (EntityType.request, EntityType.response, EntityType.header, EntityTy
 
 
 def messages() -> list[tuple[str, EntityType, type[Any]]]:
-    """Every message of ours: kio's module name, its kind, and our form."""
+    """Every message that we have: kio's module name, its kind, and our form."""
     found = []
     for name in (*APIS, *OTHERS):
         module = importlib.import_module(f"fencepost.wire.forms.{name}")

@@ -130,7 +130,7 @@ def test_a_truncated_response_is_a_wire_error(data: str) -> None:
         decode_response(ApiKey.END_TXN, 5, memoryview(bytes.fromhex(data)))
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
+def test_an_unknown_version_of_api_versions_gets_a_reply_in_version_0() -> None:
     asked = encode_request(ApiKey.API_VERSIONS, 3, 4, "c", ApiVersionsRequest())
     frame = frame_of(asked)
     frame[3] = 99

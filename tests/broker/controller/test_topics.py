@@ -1,4 +1,4 @@
-"""The controller: the metadata log, the effects of its records, and when clients are answered."""
+"""The controller: the metadata log, the effects of its records, and when replies are sent."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_failures_of_one_kind_of_call_lose_nothing(
             ) from problem
 
 
-# -- starts that do not come to their end ----------------------------------------------------------
+# -- interrupted starts ----------------------------------------------------------------------------
 
 
 def calls_of_a_start(stage: Stage) -> list[str]:

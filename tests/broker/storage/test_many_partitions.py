@@ -137,7 +137,7 @@ def test_an_expired_producer_is_not_restored_by_a_restart() -> None:
     again.stop()
 
 
-# -- folders come with the first batch -------------------------------------------------------------
+# -- folders are created with the first batch ------------------------------------------------------
 
 
 def test_a_partition_without_records_has_no_folder() -> None:

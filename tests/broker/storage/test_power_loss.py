@@ -389,7 +389,7 @@ def test_a_leader_epoch_known_only_from_batches_is_never_reused() -> None:
     again.stop()
 
 
-def test_a_deleted_topic_stays_deleted_and_its_successor_begins_empty() -> None:
+def test_a_deleted_topic_stays_deleted_and_a_recreated_one_begins_empty() -> None:
     for call in calls_of(lambda stage: Replacement().run(stage))[::2]:
         replacement = Replacement()
         stage = Stage()

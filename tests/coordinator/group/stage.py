@@ -73,7 +73,7 @@ class GroupStage:
     # -- what the shell does
 
     def run(self, decision: Decision, producer_id: int = -1) -> Any:
-        """Append, apply, answer; return the reply, or the error after a failed append."""
+        """Append, apply, reply; return the reply, or the error after a failed append."""
         written = self._append(decision.records, producer_id)
         sequel = decision.then if written else decision.otherwise
         answers = decision.answers

@@ -216,7 +216,7 @@ def test_a_protocol_that_one_member_does_not_support_is_not_chosen() -> None:
     assert stage.joined(ticket).protocol_name == "range"
 
 
-def test_a_protocol_named_twice_counts_once() -> None:
+def test_a_protocol_listed_twice_counts_once() -> None:
     stage = GroupStage()
     ticket = stage.join(protocols=(("range", b"first"), ("range", b"second")))
     stage.tick(0)

@@ -55,7 +55,7 @@ TV2_CELLS = [
 
 
 @pytest.mark.parametrize(("state", "commit", "cell"), TV1_CELLS)
-def test_case_26_every_cell_of_tv1(state: State, commit: bool, cell: str) -> None:
+def test_case_26_every_cell_of_the_tv1_table(state: State, commit: bool, cell: str) -> None:
     ledger = Ledger(transaction(state, epoch=5))
     reply = ledger.end(4000, 5, commit=commit, version=0)
     assert reply == Reply(CODES[cell])
@@ -64,7 +64,9 @@ def test_case_26_every_cell_of_tv1(state: State, commit: bool, cell: str) -> Non
 
 
 @pytest.mark.parametrize(("state", "commit", "epoch", "cell"), TV2_CELLS)
-def test_case_26_every_cell_of_tv2(state: State, commit: bool, epoch: int, cell: str) -> None:
+def test_case_26_every_cell_of_the_tv2_table(
+    state: State, commit: bool, epoch: int, cell: str
+) -> None:
     ledger = Ledger(transaction(state, epoch=5, last_epoch=4, version=2))
     reply = ledger.end(4000, epoch, commit=commit, version=2)
     if cell == "bump":
@@ -203,7 +205,7 @@ def test_a_tv1_producer_is_fenced_by_its_timeout() -> None:
     assert ledger.txn.last_producer_epoch == -1
 
 
-def test_kafka_17754_a_late_end_of_tv1_decides_the_next_transaction() -> None:
+def test_kafka_17754_a_late_tv1_end_decides_the_next_transaction() -> None:
     """The known hazard of TV1: the request does not identify its transaction."""
     ledger = Ledger(transaction(State.ONGOING, epoch=5))
     ledger.end(4000, 5, commit=False, version=0)
@@ -213,7 +215,7 @@ def test_kafka_17754_a_late_end_of_tv1_decides_the_next_transaction() -> None:
     assert ledger.txn.state == State.PREPARE_ABORT
 
 
-def test_kafka_17754_a_late_end_of_tv2_is_fenced() -> None:
+def test_kafka_17754_a_late_tv2_end_is_fenced() -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=5))
     reply = ledger.end(4000, 5, commit=False, version=2)
     ledger.complete()

@@ -42,7 +42,7 @@ def test_case_3_a_timeout_at_the_bounds_is_accepted(timeout_ms: int) -> None:
     assert refused(InitProducerId(TXN, timeout_ms)) is NONE
 
 
-def test_case_4_a_new_id_begins_at_epoch_0_and_goes_up_by_one() -> None:
+def test_case_4_a_new_id_begins_at_epoch_0_and_every_init_raises_it_by_one() -> None:
     ledger = Ledger()
     first = ledger.init()
     assert first.error is NONE
