@@ -100,7 +100,7 @@ class Dispatcher:
             self._run(connection, route, request, context)
 
     def _make_route(self, key: int, version: int) -> Route | None:
-        """Returns None for ApiVersions in an unsupported version, which gets a reply all the same."""
+        """Returns None for ApiVersions in an unsupported version, which still gets a reply."""
         module_name = HANDLERS.get(key)  # type: ignore[call-overload]
         if module_name is None:
             raise WireError(f"the API key {key} is not supported")

@@ -91,7 +91,7 @@ class Housekeeping:
         then: Callable[[], object],
         problem: Exception | None = None,
     ) -> None:
-        """Runs one step, given the outcome of the sync before it; calls `then` after the last step."""
+        """Runs one step, given the outcome of the sync before it; calls `then` after the last."""
         if self._stopped:
             return
         try:
@@ -196,7 +196,7 @@ class Housekeeping:
                 return None
 
     def _is_folded(self, partition: Partition) -> bool:
-        """False while a coordinator loads the log: it must not miss a tombstone and keep the record."""
+        """False while a coordinator loads the log, so that it misses no tombstone."""
         topic, index = partition.name
         if topic == CONSUMER_OFFSETS_TOPIC:
             return self._node.groups.is_loaded(index)

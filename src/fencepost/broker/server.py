@@ -168,7 +168,7 @@ class Server:
         self._large_until = 0.0
 
     def _work_some_large(self) -> None:
-        """Serves large requests, unless this turn's time for them is used up; the rest come next turn."""
+        """Serves large requests until this turn's time for them is used up; the rest wait."""
         now = perf_counter()
         until = self._large_until or now + LARGE_SECONDS
         while self._large and now < until:
@@ -203,7 +203,7 @@ class Server:
             self._watch = self._loop.call_later(WATCH_SECONDS, self._close_stuck)
 
     def _close_stuck(self) -> None:
-        """Favours one connection or closes stuck ones, so that those that wait for memory proceed."""
+        """Favours one connection or closes stuck ones, so that those waiting for memory proceed."""
         self._watch = None
         if not self.replies.is_waited_for and not self.requests.is_waited_for:
             return

@@ -1,4 +1,4 @@
-"""Large requests are served over several turns of the loop, so that others are served in between."""
+"""Large requests are served over several turns of the loop, and others are served in between."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Parked:
             self._callback = callback
 
     def abandon(self) -> None:
-        """The client has left: work that has begun continues, a request that only waits is dropped."""
+        """The client has left: work that has begun continues, but a waiting request is dropped."""
         abandoned, self._abandoned = self._abandoned, None
         if abandoned is not None and not self.answered:
             abandoned()

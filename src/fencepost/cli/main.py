@@ -1,7 +1,7 @@
 """The entry point, and the exit codes of all commands.
 
     0     done; for `serve`, stopped by Ctrl-C or SIGTERM
-    1     refused or failed: one line on standard error, which begins with "fencepost: ", says why and what to do
+    1     refused or failed: one line on standard error, "fencepost: ...", with reason and advice
     2     called wrongly: an unknown command or option, a value that cannot be
     70    `serve` only: the broker stopped itself, because it could not go on without risking data
     130   interrupted by Ctrl-C (143 by SIGTERM)

@@ -7,7 +7,7 @@ process too. The demo kills each with SIGKILL and starts it again. Then another 
 topics into Parquet and is killed during one of its loads; its successor continues and audits them.
 
     plan.py       what to kill and when, from the seed
-    processes.py  programs in their own sessions (sessions.py), so none of their processes is left behind
+    processes.py  programs in their own sessions (sessions.py), so that no process is left behind
     reaper.py     kills them if the demo itself is killed with SIGKILL
     interrupt.py  Ctrl-C at any time, except while a process is starting
     folder.py     the folder of a run, and an environment that keeps Spark's files there

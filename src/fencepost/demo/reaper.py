@@ -1,6 +1,6 @@
 """Kills the demo's programs if the demo itself was killed with SIGKILL.
 
-    demo --pipe--> reaper      one line for each started program, and a last one when all of them have ended
+    demo --pipe--> reaper      one line per started program, and a last one when all have ended
 
 The kernel closes the pipe when the demo dies. If that happens before the last line, the reaper
 kills every session it has received and deletes the folder of the run if it is temporary. It is a

@@ -21,8 +21,9 @@ _LETTER: Final = 0.58
 _BOLD_LETTER: Final = 0.64
 """The mean width of a letter, as a share of the font size."""
 
+_FONTS: Final = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif'
 _STYLE: Final = f"""
-  text {{ font: {FONT_SIZE}px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328; }}
+  text {{ font: {FONT_SIZE}px {_FONTS}; fill: #1f2328; }}
   .title {{ font-size: {TITLE_SIZE}px; font-weight: 600; }}
   .strong {{ font-weight: 600; }}
   .quiet {{ fill: #57606a; }}

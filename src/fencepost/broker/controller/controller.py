@@ -242,7 +242,7 @@ class Controller:
         self._effects.loads_coordinators = True
 
     def _refuse_changed_counts(self) -> None:
-        """Refuses a new partition count: groups and transactional ids would hash to other partitions."""
+        """Refuses a new partition count, which would move groups and ids to other partitions."""
         for topic, setting in INTERNAL_COUNTS.items():
             present = self.state.partition_count(topic)
             wanted = self.internal_partition_count(topic)
@@ -522,7 +522,7 @@ class Controller:
     def _decide_create_internal(
         self, wanted: NewTopic, topic_id: bytes, settings: Mapping[str, str]
     ) -> Decision:
-        """Decides an internal topic, whose partitions and settings are those of the broker's settings."""
+        """Decides an internal topic, which gets its partitions and settings from the broker."""
         count = self.internal_partition_count(wanted.name)
         if wanted.assignments or wanted.partition_count not in (-1, count):
             return refuse(

@@ -78,7 +78,7 @@ class MetadataEffects:
         return bool(self._offline)
 
     def run(self, effects: Sequence[Effect], done: Callable[[], None]) -> None:
-        """Carries the effects out in their order; many partitions take several turns of the loop."""
+        """Carries out the effects in order; many partitions take several turns of the loop."""
         self._go_on(self._steps(effects), done)
 
     def _go_on(self, steps: Iterator[None], done: Callable[[], None]) -> None:
@@ -138,7 +138,7 @@ class MetadataEffects:
             log.warning("%s %s: %s", what, resource[1], warning)
 
     def open(self, name: str, indexes: Iterable[int]) -> None:
-        """Opens the partitions that this node leads; those that fail are offline and tried again."""
+        """Opens the partitions that this node leads; those that fail are offline and retried."""
         for opening in self._openings(self._state.topics[name], indexes):
             opening()
 

@@ -25,7 +25,7 @@ class ProducerIds:
         self._waiting: list[Callable[[int | None], None]] = []
 
     def allocate(self, done: Callable[[int | None], None]) -> None:
-        """Calls back with the next id, at once if the block has one; None if there can be no block."""
+        """Calls back with the next id, at once if the block has one; None without a new block."""
         if self._left and not self._waiting:
             done(self._take())
             return

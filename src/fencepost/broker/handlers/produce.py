@@ -190,7 +190,7 @@ def _refused_reply(
 
 
 def _log_start_for(refusal: Refusal, partition: Partition) -> int:
-    """The log start offset in the reply to a refused batch; -1 for errors where Kafka sends none."""
+    """The log start offset in the reply to a refused batch; -1 if Kafka sends none."""
     return -1 if refusal.error in WITHOUT_LOG_START else partition.log_start_offset
 
 

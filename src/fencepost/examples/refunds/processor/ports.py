@@ -46,7 +46,7 @@ class Kafka(Protocol):
     """A transactional producer, and a read_committed consumer without auto-commit."""
 
     def init_transactions(self) -> None:
-        """Takes over the transactional id: fences its earlier producer and aborts its transaction."""
+        """Takes over the id: fences its earlier producer and aborts its open transaction."""
 
     def poll(self) -> Sequence[Message]:
         """Returns the next messages of the source, perhaps none."""

@@ -1,13 +1,13 @@
 """The loop: read settlements, write refunds, audit rows and offsets, commit; and error handling.
 
-    error        meaning                                         reaction
-    fenced       another instance has taken over, or the         close and stop: all further requests
-                 transaction timed out                           would be refused
-    abortable    this transaction cannot be committed            abort, return to the committed offsets,
-                                                                 begin again
-    retriable    a transient error                               repeat the call after a pause; fatal after
-                                                                 too many attempts
-    fatal        everything else                                 abort if possible, close, report
+    error      meaning                                  reaction
+    fenced     another instance has taken over, or      close and stop: all further requests
+               the transaction timed out                would be refused
+    abortable  this transaction cannot be committed     abort, return to the committed offsets,
+                                                        begin again
+    retriable  a transient error                        repeat the call after a pause; fatal
+                                                        after too many attempts
+    fatal      everything else                          abort if possible, close, report
 
 A failed commit is never followed by an abort: after a retriable error its outcome is unknown. If
 the commit cannot be completed, this instance ends. The next instance's `init_transactions` ends the
