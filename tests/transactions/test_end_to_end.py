@@ -159,7 +159,7 @@ def test_case_88_a_producer_fenced_by_a_tool_between_transactions_cannot_write(
     assert values(stage, "t", committed=False) == [b"kept"]
 
 
-def test_case_88_a_producer_fenced_by_a_tool_inside_a_transaction_loses_it(
+def test_case_88_the_open_transaction_of_a_producer_fenced_by_a_tool_is_aborted(
     stage: Stage, protocol: Protocol
 ) -> None:
     one = producer(stage, protocol)

@@ -123,7 +123,7 @@ def test_case_12_a_new_producer_waits_for_a_pending_transition_without_an_epoch_
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_case_13_an_open_transaction_is_aborted_and_the_retry_gets_the_next_epoch(
+def test_case_13_an_open_transaction_is_aborted_and_the_retry_gets_the_epoch_after_that(
     version: int,
 ) -> None:
     ledger = Ledger(transaction(State.ONGOING, epoch=4), cluster_version=version)
