@@ -17,7 +17,7 @@ from tools import check_docs
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_the_generated_parts_of_the_documentation_are_those_that_make_docs_would_write() -> None:
+def test_the_generated_parts_of_the_documentation_are_up_to_date() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tools.write_docs", "--check"],
         cwd=ROOT,
@@ -29,7 +29,7 @@ def test_the_generated_parts_of_the_documentation_are_those_that_make_docs_would
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_links_examples_and_pictures_of_the_documentation_are_whole() -> None:
+def test_links_examples_and_pictures_in_the_documentation_are_valid() -> None:
     assert list(check_docs.problems()) == []
 
 
@@ -45,7 +45,7 @@ def test_a_broken_link_is_found(text: str, problem: str) -> None:
     assert problem in found
 
 
-def test_a_good_link_is_no_problem() -> None:
+def test_a_valid_link_is_accepted() -> None:
     text = (
         "[a](guarantees.md#the-promise) [b](#anything) `[c](nowhere.md)` "
         "[d](https://kafka.apache.org)"
@@ -66,7 +66,7 @@ def test_an_example_that_does_not_compile_is_found() -> None:
 
 
 @pytest.mark.parametrize("words", ['x="120" y="9">a', 'x="60" y="9">too long', 'x="20" y="60">low'])
-def test_a_picture_that_is_cut_is_found(tmp_path: Path, words: str) -> None:
+def test_text_cut_off_in_a_picture_is_found(tmp_path: Path, words: str) -> None:
     picture = tmp_path / "picture.svg"
     picture.write_text(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 50"><title>t</title><text '
@@ -76,7 +76,7 @@ def test_a_picture_that_is_cut_is_found(tmp_path: Path, words: str) -> None:
     assert "do not fit" in found
 
 
-def test_the_picture_of_the_states_has_the_arrows_of_the_table() -> None:
+def test_the_state_diagram_has_the_arrows_of_the_table() -> None:
     picture = ET.parse(ROOT / "docs" / "pictures" / "transaction-states.svg")
     drawn = {
         (before, after)

@@ -14,7 +14,7 @@ MUTANTS = load_mutants()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_each_bug_is_one_line_that_can_be_planted(mutant: Mutant) -> None:
+def test_each_planted_bug_compiles_and_names_existing_tests(mutant: Mutant) -> None:
     compile(mutant.apply(SOURCE), mutant.file, "exec")
     old, new = mutant.change
     assert old != new
@@ -25,20 +25,20 @@ def test_each_bug_is_one_line_that_can_be_planted(mutant: Mutant) -> None:
         assert f"def {function}" in (ROOT / file).read_text() if function else True, test
 
 
-def test_the_list_covers_the_rooms_that_keep_the_promises() -> None:
+def test_the_list_covers_the_packages_behind_the_guarantees() -> None:
     assert len(MUTANTS) >= 60
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     rooms = {mutant.room for mutant in MUTANTS}
     assert {"coordinator", "broker", "partition", "log", "client", "spark"} <= rooms
 
 
-def test_a_bug_whose_place_is_gone_is_an_error() -> None:
+def test_a_planted_bug_whose_source_line_is_gone_is_an_error() -> None:
     stale = Mutant("stale", "base/ids.py", "no such line", "another", "It is gone.", ())
     with pytest.raises(StaleMutantError, match="occurs 0 times"):
         stale.apply(SOURCE)
 
 
-def test_the_page_has_every_bug() -> None:
+def test_the_page_lists_every_planted_bug() -> None:
     page = DOCUMENT.read_text(encoding="utf-8")
     missing = [mutant.name for mutant in MUTANTS if f"| {mutant.name} |" not in page]
     assert missing == [], "run `make mutants DOCS=1`"

@@ -23,7 +23,7 @@ the session timeout: a shorter one would be over before the client's next heartb
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_the_pipeline_of_the_start_page_writes_everything_once_though_it_is_killed(
+def test_the_start_pages_pipeline_writes_everything_once_even_if_killed(
     tmp_path: Path,
 ) -> None:
     with fencepost.Broker() as broker:

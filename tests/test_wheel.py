@@ -70,7 +70,7 @@ TransactionalSink("localhost:9092", transactional_id=7, topic="refunds-emitted")
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_program_is_checked_against_the_types_of_the_installed_package(
+def test_a_program_is_type_checked_against_the_installed_package(
     environment: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("mypy")
@@ -114,7 +114,7 @@ def test_a_broker(fencepost_broker):
 
 
 @pytest.mark.parametrize("conftest", ["", 'pytest_plugins = ["fencepost.testing.pytest_plugin"]'])
-def test_the_fixtures_are_found_without_a_line_and_with_the_old_one(
+def test_the_fixtures_are_found_with_and_without_the_pytest_plugins_line(
     environment: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, conftest: str
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(site_of(environment)))
@@ -137,7 +137,7 @@ def test_the_fixtures_can_be_left_out(
 # -- metadata
 
 
-def test_the_metadata_name_nobody_and_no_address_that_is_not_there(wheel: Path) -> None:
+def test_the_metadata_contains_no_author_and_no_url(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         metadata = email.message_from_string(archive.read(name).decode())
@@ -149,7 +149,7 @@ def test_the_metadata_name_nobody_and_no_address_that_is_not_there(wheel: Path) 
     assert not [name for name in files if name.startswith(("tests/", "bench/", "tools/"))]
 
 
-def test_the_extra_brings_no_spark_that_was_not_tried() -> None:
+def test_the_spark_extra_allows_only_tested_versions() -> None:
     """Another one may break the promise. docs/spark.md says which were tried."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["spark"]

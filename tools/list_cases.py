@@ -203,8 +203,8 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
             (
                 "our client drops aborted records by the list in the reply",
                 (
-                    "test_an_aborted_transaction_is_hidden_until_its_marker_and_not_beyond",
-                    "test_random_histories_read_in_pieces",
+                    "test_an_aborted_transaction_is_hidden_up_to_its_marker",
+                    "test_random_histories_are_read_correctly_in_pieces",
                 ),
             ),
             (
@@ -326,24 +326,24 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
             (
                 "a driver, worker, executor or broker dies at any step",
                 (
-                    "test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing",
-                    "test_a_worker_that_is_killed_in_mid_write_is_made_good",
-                    "test_an_executor_that_is_killed_in_mid_write_is_made_good",
-                    "test_a_broker_that_is_killed_in_mid_write_is_waited_for",
+                    "test_a_driver_that_dies_at_any_step_loses_and_duplicates_nothing",
+                    "test_a_batch_is_written_once_if_a_worker_is_killed_in_mid_write",
+                    "test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write",
+                    "test_the_sink_survives_a_broker_killed_in_mid_write",
                 ),
             ),
             (
                 "late executors and second queries are fenced",
                 (
-                    "test_an_executor_that_wakes_up_in_the_next_batch_cannot_write",
+                    "test_an_executor_that_resumes_during_the_next_batch_cannot_write",
                     "test_two_live_queries_cannot_share_a_transactional_id",
                 ),
             ),
             (
                 "an unknown outcome of EndTxn is resolved",
                 (
-                    "test_an_unknown_outcome_of_end_txn_is_settled_by_asking",
-                    "test_an_unknown_outcome_is_not_settled_against_a_successor",
+                    "test_an_unknown_outcome_of_end_txn_is_resolved_from_the_ledger",
+                    "test_an_unknown_outcome_does_not_fence_a_successor",
                 ),
             ),
             (
@@ -356,13 +356,13 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
             ),
             (
                 "a lost ledger is noticed",
-                ("test_a_ledger_that_is_deleted_while_the_query_is_stopped_is_missed",),
+                ("test_a_ledger_deleted_while_the_query_is_stopped_is_noticed",),
             ),
             (
                 "source offsets are committed in the transaction",
                 (
-                    "test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_at_all",
-                    "test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction",
+                    "test_the_entry_and_the_source_offsets_are_committed_together_or_not_at_all",
+                    "test_offsets_of_a_source_on_the_same_cluster_are_committed_in_the_transaction",
                 ),
             ),
             (
@@ -375,24 +375,24 @@ MORE_CASES: Final[Mapping[str, Sequence[tuple[str, tuple[str, ...]]]]] = Mapping
             (
                 "data loss stops the source (failOnDataLoss)",
                 (
-                    "test_records_that_were_deleted_before_they_were_read_are_a_loss_unless_told_otherwise",
-                    "test_another_topic_of_the_same_name_is_a_loss_though_it_has_grown_past_the_old_one",
+                    "test_records_deleted_before_they_are_read_are_data_loss_by_default",
+                    "test_a_recreated_topic_is_data_loss_even_if_it_is_longer_than_the_old_one",
                 ),
             ),
             (
                 "topics that are deleted or created again while a query runs",
                 (
-                    "test_a_topic_that_was_created_again_is_read_from_its_first_record",
-                    "test_records_of_another_topic_are_never_taken_for_those_that_were_planned",
+                    "test_a_recreated_topic_is_read_from_its_first_record",
+                    "test_records_of_a_recreated_topic_are_never_read_in_place_of_the_planned_ones",
                 ),
             ),
             (
                 "an open transaction that blocks the source is named",
-                ("test_a_query_that_stands_still_says_who_pins_it",),
+                ("test_a_blocked_query_names_the_transaction_that_blocks_it",),
             ),
             (
                 "sessions without the needed guarantees are refused",
-                ("test_sessions_that_cannot_keep_the_promise_refuse_and_lose_nothing",),
+                ("test_sessions_that_cannot_guarantee_exactly_once_are_refused_and_lose_nothing",),
             ),
         ),
     }

@@ -16,21 +16,21 @@ from fencepost.cli.bench import NoBenchError, bench, checkout
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_folder_inside_a_checkout_is_enough() -> None:
+def test_bench_runs_from_any_folder_of_a_checkout() -> None:
     assert checkout(ROOT / "src" / "fencepost" / "cli") == ROOT
 
 
-def test_without_a_checkout_the_sentence_says_what_to_do(tmp_path: Path) -> None:
+def test_without_a_checkout_the_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NoBenchError, match="get a checkout of fencepost"):
         checkout(tmp_path)
 
 
-def test_the_command_hands_its_arguments_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_passes_its_arguments_on(capfd: pytest.CaptureFixture[str]) -> None:
     assert bench(["--list"]) == 0
     assert "growth-ids" in capfd.readouterr().out
 
 
-def test_without_apache_kafka_the_other_side_is_left_out_with_a_word(
+def test_without_apache_kafka_that_side_is_skipped_with_a_message(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -43,7 +43,7 @@ def test_without_apache_kafka_the_other_side_is_left_out_with_a_word(
     assert "nothing to measure" in said
 
 
-def test_a_source_folder_without_fencepost_is_left_out_with_a_word(
+def test_a_source_folder_without_fencepost_is_skipped_with_a_message(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FENCEPOST_SRC", str(tmp_path))
@@ -57,7 +57,7 @@ def test_a_source_folder_without_fencepost_is_left_out_with_a_word(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_interrupted_leaves_no_process_and_no_bytes_behind(
+def test_an_interrupted_run_leaves_no_process_and_no_files(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     folder = tmp_path / "temporary"

@@ -23,12 +23,12 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("system")
-def test_a_round_writes_half_of_what_starts_write_back_and_never_more_than_it_wants() -> None:
+def test_a_round_writes_at_most_half_the_write_back_threshold_and_no_more_than_requested() -> None:
     assert even.most_bytes(10**12) == 1024**3
     assert even.most_bytes(5) == 5
 
 
-def test_write_back_is_waited_for(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_waits_for_write_back(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = []
 
     def look_again(_: float) -> None:
@@ -42,7 +42,7 @@ def test_write_back_is_waited_for(system: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(looks) == 3
 
 
-def test_where_the_system_does_not_tell_nothing_is_waited_for(
+def test_without_write_back_figures_there_is_no_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(even, "_MEMINFO", tmp_path / "nothing")

@@ -103,7 +103,7 @@ def states(job: Job) -> Counter[str]:
 
 
 @pytest.mark.parametrize("mode", ["tv1", "tv2"])
-def test_a_transaction_is_read_back_exactly_by_confluent_kafka(
+def test_confluent_kafka_reads_back_exactly_what_was_written(
     job: Job, values: list[bytes], mode: Mode
 ) -> None:
     job = replace(job, mode=mode, records=3)
@@ -127,7 +127,7 @@ def test_a_transaction_of_several_requests_and_partitions_is_written_once_and_in
 
 
 @pytest.mark.parametrize("mode", ["tv1", "tv2"])
-def test_many_producers_go_round_the_partitions_and_leave_nothing_open(
+def test_many_producers_use_all_partitions_and_leave_no_transaction_open(
     job: Job, mode: Mode
 ) -> None:
     job = replace(job, mode=mode, producers=8, records=2, max_bytes=20_000)
@@ -142,7 +142,7 @@ def test_many_producers_go_round_the_partitions_and_leave_nothing_open(
 
 
 @pytest.mark.parametrize("mode", ["acks1", "idempotent"])
-def test_what_is_sent_outside_of_transactions_arrives_once(
+def test_records_sent_outside_transactions_arrive_once(
     job: Job, values: list[bytes], mode: Mode
 ) -> None:
     job = replace(job, mode=mode, producers=2, records=2, max_bytes=4_000)
@@ -165,7 +165,7 @@ def _written(job: Job) -> int:
 # Crowds and readers.
 
 
-def test_ids_are_made_known_without_a_transaction(job: Job) -> None:
+def test_ids_are_registered_without_a_transaction(job: Job) -> None:
     run(replace(job, mode="ids", producers=4, count=50))
 
     assert states(job) == {"Empty": 50}
@@ -190,7 +190,7 @@ def test_a_reader_counts_every_record_and_no_marker(job: Job) -> None:
 # Errors.
 
 
-def test_an_error_in_a_reply_fails_the_run_with_a_sentence(
+def test_an_error_in_a_reply_fails_the_run_with_a_clear_message(
     job: Job, broker: fencepost.Broker
 ) -> None:
     broker.call(lambda node: node.faults.fail(ApiKey.END_TXN, ErrorCode.INVALID_TXN_STATE))
@@ -199,9 +199,7 @@ def test_an_error_in_a_reply_fails_the_run_with_a_sentence(
         run(job)
 
 
-def test_concurrent_transactions_is_asked_again_and_counted(
-    job: Job, broker: fencepost.Broker
-) -> None:
+def test_concurrent_transactions_is_retried_and_counted(job: Job, broker: fencepost.Broker) -> None:
     broker.call(lambda node: node.faults.fail(ApiKey.END_TXN, ErrorCode.CONCURRENT_TRANSACTIONS))
     job = replace(job, max_bytes=300)
 
@@ -211,7 +209,7 @@ def test_concurrent_transactions_is_asked_again_and_counted(
     assert states(job) == {"CompleteCommit": 1}
 
 
-def test_an_error_of_any_partition_is_found() -> None:
+def test_an_error_of_any_partition_is_noticed() -> None:
     answer = answers.produced("topic", 12, spread=3)
 
     def reply(*codes: int) -> bytes:
@@ -226,13 +224,13 @@ def test_an_error_of_any_partition_is_found() -> None:
     assert answer.error_in(reply(0, 51, 0)) == CONCURRENT_TRANSACTIONS
 
 
-def test_a_reply_that_is_cut_short_is_an_error() -> None:
+def test_a_truncated_reply_is_an_error() -> None:
     answer = answers.ended(5)
 
     assert "cut short" in str(answer.refusal(answer.error_in(b"\x00\x00\x00\x04\x00\x00\x00\x01")))
 
 
-def test_a_broker_that_is_not_there_is_told_in_a_sentence(
+def test_an_unreachable_broker_is_reported_with_a_clear_message(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     nobody = f"127.0.0.1:{free_port()}"
@@ -268,7 +266,7 @@ def test_a_sealed_frame_is_a_valid_request_of_its_producer(size: int) -> None:
         assert batch.is_transactional
 
 
-def test_replies_are_put_together_from_any_pieces() -> None:
+def test_replies_are_assembled_from_any_pieces() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         connection = Connection(server.getsockname())
         epoll = select.epoll()

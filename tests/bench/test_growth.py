@@ -54,7 +54,7 @@ def test_fencepost_is_measured_at_every_point(
 
 
 @pytest.mark.parametrize("load", growth.LOADS, ids=lambda load: load.name)
-def test_a_point_that_apache_kafka_is_not_asked_for_says_so_in_the_table_and_in_the_plot(
+def test_the_table_and_the_plot_mark_points_not_measured_on_apache_kafka(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = one_round(load, KAFKA, tmp_path, monkeypatch)

@@ -14,5 +14,5 @@ TABLE = """\
 """
 
 
-def test_the_calls_are_told_with_their_number_and_their_cost() -> None:
+def test_system_calls_are_listed_with_count_and_cost() -> None:
     assert list(_calls(TABLE)) == [("write", 5226, 6.0), ("recvfrom", 2410, 7.0)]

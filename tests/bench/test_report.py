@@ -41,7 +41,7 @@ def result(ours: list[float], theirs: list[float], measure: Measure = RATE) -> R
     return Result(load(measure), QUICK, rounds)
 
 
-def test_the_ratio_is_that_of_the_medians() -> None:
+def test_the_ratio_is_computed_from_the_medians() -> None:
     assert ratio(result([10, 30, 20], [5, 10, 10]), RATE) == 2.0
 
 
@@ -55,18 +55,18 @@ def test_the_ratio_is_that_of_the_medians() -> None:
         ([30], [], ""),
     ],
 )
-def test_a_wish_holds_when_all_rounds_agree(
+def test_a_target_holds_if_all_rounds_agree(
     ours: list[float], theirs: list[float], said: str
 ) -> None:
     assert verdict(result(ours, theirs), RATE) == said
 
 
-def test_a_limit_is_about_us_alone() -> None:
+def test_a_limit_applies_to_fencepost_only() -> None:
     assert verdict(result([9, 8], [], TIME), TIME) == "yes"
     assert verdict(result([11, 12], [], TIME), TIME) == "NO"
 
 
-def test_a_measure_that_a_round_left_out_is_not_told() -> None:
+def test_a_measure_missing_from_a_round_is_not_printed() -> None:
     both = Result(load(RATE, TIME), QUICK, {"fencepost": [{"rate": 1.0}], "kafka": [{"rate": 2.0}]})
     out = io.StringIO()
 
@@ -76,7 +76,7 @@ def test_a_measure_that_a_round_left_out_is_not_told() -> None:
     assert " ms " not in out.getvalue()
 
 
-def test_a_side_that_fails_is_told_and_the_other_goes_on() -> None:
+def test_a_failing_side_is_reported_and_the_other_continues() -> None:
     @contextmanager
     def session(side: Side, _: Scale, __: Path) -> Iterator[Round]:
         if side is KAFKA:
@@ -92,7 +92,7 @@ def test_a_side_that_fails_is_told_and_the_other_goes_on() -> None:
     assert len(said) <= steps(uneven, [FENCEPOST, KAFKA], QUICK)
 
 
-def test_a_load_about_us_alone_asks_nobody_else() -> None:
+def test_a_load_for_fencepost_only_does_not_run_on_other_sides() -> None:
     asked: list[Side] = []
 
     @contextmanager
@@ -106,7 +106,7 @@ def test_a_load_about_us_alone_asks_nobody_else() -> None:
     assert asked == [FENCEPOST]
 
 
-def test_a_load_that_cannot_be_had_here_is_left_out_with_its_reason() -> None:
+def test_an_unavailable_load_is_skipped_with_its_reason() -> None:
     def session(_: Side, __: Scale, ___: Path) -> AbstractContextManager[Round]:
         raise UnavailableError("Spark is not here")
 
@@ -119,7 +119,7 @@ def test_a_load_that_cannot_be_had_here_is_left_out_with_its_reason() -> None:
     assert as_json([result], [FENCEPOST, KAFKA], quick=True)["loads"] == []
 
 
-def test_the_interpreted_build_takes_part_where_builds_are_compared() -> None:
+def test_the_interpreted_build_is_measured_where_builds_are_compared() -> None:
     sides = [FENCEPOST, KAFKA, INTERPRETED]
     compared = Load("compared", "compared", (RATE,), _nothing, compares_builds=True)
 
@@ -127,7 +127,7 @@ def test_the_interpreted_build_takes_part_where_builds_are_compared() -> None:
     assert taking_part(compared, sides, QUICK) == sides
 
 
-def test_every_load_has_a_name_of_its_own_and_measures_that_its_plots_use() -> None:
+def test_every_load_has_a_unique_name_and_the_measures_its_plots_use() -> None:
     names = [one.name for one in LOADS]
     assert len(set(names)) == len(names)
     plots = [plot.name for one in LOADS for plot in one.plots]
@@ -163,7 +163,7 @@ def run_of(value: float) -> dict[str, object]:
     return content
 
 
-def test_the_page_gets_figures_and_plots_and_keeps_what_was_written_by_hand(tmp_path: Path) -> None:
+def test_the_page_gets_figures_and_plots_and_keeps_handwritten_text(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(PAGE)
 
@@ -179,7 +179,7 @@ def test_the_page_gets_figures_and_plots_and_keeps_what_was_written_by_hand(tmp_
     assert text.endswith("end\n")
 
 
-def test_figures_reach_the_page_of_details_too(tmp_path: Path) -> None:
+def test_figures_are_also_written_to_the_details_page(tmp_path: Path) -> None:
     page, details = tmp_path / "performance.md", tmp_path / "performance-details.md"
     page.write_text(PAGE)
     details.write_text(PAGE)
@@ -200,7 +200,7 @@ def test_writing_the_page_twice_changes_nothing(tmp_path: Path) -> None:
     assert page.read_text() == once
 
 
-def test_the_later_of_two_runs_counts(tmp_path: Path) -> None:
+def test_the_later_of_two_runs_is_used(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     page.write_text(PAGE)
 
@@ -209,7 +209,7 @@ def test_the_later_of_two_runs_counts(tmp_path: Path) -> None:
     assert "| records/s | **7.00** (7.00 .. 7.00) | 7 | 1 |" in page.read_text()
 
 
-def test_the_page_of_this_repository_has_a_part_for_every_chapter() -> None:
+def test_the_pages_of_this_repository_have_a_section_for_every_chapter() -> None:
     docs = Path(__file__).parents[2] / "docs"
     text = (docs / "performance.md").read_text() + (docs / "performance-details.md").read_text()
 

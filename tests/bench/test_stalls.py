@@ -24,7 +24,7 @@ class Smallest(Scale):
         return max(1, quick // 10)
 
 
-def test_a_stop_counts_for_every_ping_that_was_due_in_it() -> None:
+def test_a_stall_counts_for_every_ping_that_was_due_during_it() -> None:
     stop_seconds = 0.2
     with (
         fencepost.Broker() as broker,
@@ -36,7 +36,7 @@ def test_a_stop_counts_for_every_ping_that_was_due_in_it() -> None:
     assert len(late) >= stop_seconds / INTERVAL_SECONDS / 2
 
 
-def test_the_last_hundredth_of_the_pings_begins_behind_the_others() -> None:
+def test_the_99th_percentile_is_where_the_slowest_hundredth_begins() -> None:
     pings = Pings()
     pings.waits = [float(n) for n in range(1, 101)]
     assert (pings.p99, pings.worst) == (100.0, 100.0)

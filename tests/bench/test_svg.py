@@ -22,7 +22,7 @@ def drawn(*lines: Line) -> ET.Element:
     return ET.fromstring(line_plot("A <title> & more", "ids", "µs", lines))
 
 
-def test_a_plot_is_well_formed_and_says_what_it_shows() -> None:
+def test_a_plot_is_well_formed_and_describes_itself() -> None:
     picture = drawn(Line("ours", [point(10, 300), point(1000, 310)]), Line("a & b", [point(10, 5)]))
 
     assert picture.findtext(f"{SVG}title") == "A <title> & more"
@@ -38,7 +38,7 @@ def test_a_plot_is_well_formed_and_says_what_it_shows() -> None:
     [(1, 4, 16, 64), (10, 1000, 100_000), (0, 10, 100, 10_000), (0, 100, 500), (5,), (0,)],
     ids=str,
 )
-def test_every_point_is_inside_and_they_stand_in_order(places: tuple[int, ...]) -> None:
+def test_all_points_are_inside_the_plot_and_in_order(places: tuple[int, ...]) -> None:
     picture = drawn(Line("ours", [point(x, 100 + x) for x in places]))
 
     centres = [
@@ -49,7 +49,7 @@ def test_every_point_is_inside_and_they_stand_in_order(places: tuple[int, ...]) 
     assert sorted({x for x, _ in centres}) == [x for x, _ in centres]
 
 
-def test_names_of_lines_that_end_together_do_not_cover_each_other() -> None:
+def test_labels_of_lines_that_end_together_do_not_overlap() -> None:
     picture = drawn(Line("ours", [point(1, 100)]), Line("theirs", [point(1, 101)]))
 
     first, second = sorted(float(name.attrib["y"]) for name in names(picture))
@@ -60,21 +60,21 @@ def names(picture: ET.Element) -> list[ET.Element]:
     return [text for text in picture.iter(f"{SVG}text") if "strong" in text.get("class", "")]
 
 
-def test_names_of_lines_at_the_bottom_stay_off_the_axis() -> None:
+def test_labels_of_lines_at_the_bottom_do_not_touch_the_axis() -> None:
     lines = [Line(name, [point(1, 1000), point(2, 1)]) for name in ("ours", "theirs", "others")]
     places = [float(name.attrib["y"]) - 4 for name in names(drawn(*lines))]
     assert max(places) <= HEIGHT - BOTTOM
     assert len(set(places)) == 3
 
 
-def test_a_long_name_does_not_leave_the_picture() -> None:
+def test_a_long_label_stays_inside_the_picture() -> None:
     name = "a side whose name is long (interpreted, without a compiler)"
     (label,) = names(drawn(Line(name, [point(1, 12_345), point(64, 123_456)])))
     assert label.text == f"{name}: 123,456"
     assert float(label.attrib["x"]) + text_width(label.text, bold=True) <= WIDTH
 
 
-def test_no_line_is_drawn_across_what_was_not_measured() -> None:
+def test_no_line_is_drawn_across_missing_points() -> None:
     ours = Line("ours", [point(x, 10) for x in (1, 10, 100, 1000)])
     theirs = Line("theirs", [point(1, 70), point(100, 80), point(1000, 90)])
     picture = drawn(ours, theirs)
@@ -85,7 +85,7 @@ def test_no_line_is_drawn_across_what_was_not_measured() -> None:
     assert names(picture)[0].text == "70", "a point alone says its value"
 
 
-def test_a_picture_brings_its_own_background() -> None:
+def test_a_picture_has_its_own_background() -> None:
     first = next(iter(drawn(Line("ours", [point(1, 1)])).iter(f"{SVG}rect")))
     assert (first.get("class"), first.get("width")) == ("paper", str(WIDTH - 1))
 
@@ -101,7 +101,7 @@ PAGE = """
 """
 
 
-def test_plots_are_drawn_again_from_the_tables_of_the_page(tmp_path: Path) -> None:
+def test_plots_are_redrawn_from_the_tables_on_the_page(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
     (tmp_path / "performance-details.md").write_text(PAGE)
     (tmp_path / "performance").mkdir()
@@ -122,12 +122,12 @@ def test_plots_are_drawn_again_from_the_tables_of_the_page(tmp_path: Path) -> No
         (0.9, [0, 0.2, 0.4, 0.6, 0.8, 1]),
     ],
 )
-def test_an_axis_has_round_numbers_and_room_for_the_highest(
+def test_an_axis_has_round_numbers_up_to_the_highest_value(
     highest: float, ticks: list[float]
 ) -> None:
     assert nice_ticks(highest) == pytest.approx(ticks)
 
 
-def test_a_plot_without_points_is_a_mistake() -> None:
+def test_a_plot_without_points_is_refused() -> None:
     with pytest.raises(AssertionError, match="nothing to draw"):
         line_plot("empty", "x", "y", [Line("ours", [])])

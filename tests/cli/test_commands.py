@@ -44,7 +44,7 @@ def exit_code(arguments: list[str]) -> object:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("option", ["--help", "-h"])
-def test_every_page_of_help_looks_alike(
+def test_all_help_pages_have_the_same_layout(
     command: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code([*command, option]) == 0
@@ -75,7 +75,7 @@ def test_every_page_of_help_looks_alike(
     ],
     ids=str,
 )
-def test_a_command_that_is_called_wrongly_says_so_in_one_line_and_ends_with_2(
+def test_a_usage_error_prints_one_line_and_exits_with_2(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(arguments) == 2
@@ -87,7 +87,7 @@ def test_a_command_that_is_called_wrongly_says_so_in_one_line_and_ends_with_2(
 
 
 @pytest.mark.parametrize("command", [[], ["txn"]], ids=str)
-def test_without_a_command_the_help_is_shown(
+def test_without_a_command_help_is_printed(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(command) == 2
@@ -107,7 +107,7 @@ def test_without_a_command_the_help_is_shown(
     ],
     ids=str,
 )
-def test_what_is_refused_is_said_in_one_line_and_ends_with_1(
+def test_a_refused_command_prints_one_line_and_exits_with_1(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(arguments) == 1
@@ -117,7 +117,7 @@ def test_what_is_refused_is_said_in_one_line_and_ends_with_1(
     assert line.startswith("fencepost: ")
 
 
-def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -127,7 +127,7 @@ def test_an_interrupted_command_ends_with_130(monkeypatch: pytest.MonkeyPatch) -
     assert main.run(["serve"]) == 130
 
 
-def test_a_reader_that_has_seen_enough_gets_no_traceback() -> None:
+def test_a_closed_pipe_causes_no_traceback() -> None:
     with fencepost.Broker() as broker:
         command = (
             f"{sys.executable} -m fencepost txn list --json --bootstrap-servers "
@@ -143,7 +143,7 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback() -> None:
     assert ended.stderr == ""
 
 
-def test_bench_is_offered_where_there_is_something_to_measure_with(
+def test_bench_is_available_only_with_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert bench.can_measure()
@@ -154,6 +154,6 @@ def test_bench_is_offered_where_there_is_something_to_measure_with(
         bench.bench([])
 
 
-def test_the_module_is_the_command(tmp_path: Path) -> None:
+def test_python_m_fencepost_runs_the_command(tmp_path: Path) -> None:
     shown = fencepost_command("--version", cwd=tmp_path)
     assert (shown.returncode, shown.stdout) == (0, f"fencepost {fencepost.__version__}\n")

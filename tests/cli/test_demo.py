@@ -78,7 +78,7 @@ needs_proc = pytest.mark.skipif(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_short_run_with_a_kill_is_right_and_leaves_a_picture_only(tmp_path: Path) -> None:
+def test_a_short_run_with_a_kill_passes_and_leaves_only_the_picture(tmp_path: Path) -> None:
     require_spark()
     folder = tmp_path / "here"
     folder.mkdir()
@@ -115,7 +115,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, line: str) -> None
 @needs_proc
 @pytest.mark.spark
 @pytest.mark.timeout(120)
-def test_a_demo_that_is_killed_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+def test_a_killed_demo_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     require_spark()
     demo = start_demo(tmp_path)
     assert demo.stdout is not None
@@ -128,7 +128,7 @@ def test_a_demo_that_is_killed_leaves_no_process_and_no_file(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_run, "NEEDED", ("a_library_that_nobody_has",))
     result = CliRunner().invoke(app, ["demo"])
     assert isinstance(result.exception, FencepostError)
@@ -136,7 +136,7 @@ def test_without_spark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     assert "fencepost demo --broker-only" in str(result.exception)
 
 
-def test_a_folder_to_keep_must_be_empty(tmp_path: Path) -> None:
+def test_the_folder_given_to_keep_must_be_empty(tmp_path: Path) -> None:
     require_spark()
     (tmp_path / "something").touch()
     result = CliRunner().invoke(app, ["demo", "--keep", str(tmp_path)])
@@ -144,7 +144,7 @@ def test_a_folder_to_keep_must_be_empty(tmp_path: Path) -> None:
     assert "is not empty" in str(result.exception)
 
 
-def test_brokers_that_do_not_answer_are_named_with_the_option(
+def test_an_unreachable_broker_is_named_with_the_option_to_correct(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_spark()
@@ -157,13 +157,13 @@ def test_brokers_that_do_not_answer_are_named_with_the_option(
     assert "correct --bootstrap-servers" in str(result.exception)
 
 
-def test_the_small_demo_needs_no_spark() -> None:
+def test_the_broker_only_demo_needs_no_spark() -> None:
     result = CliRunner().invoke(app, ["demo", "--broker-only"])
     assert result.exit_code == 0, result.output
     assert "0 lost, 0 doubled" in result.output
 
 
-def test_a_seed_repeats_the_plan_and_every_victim_has_its_turn() -> None:
+def test_a_seed_repeats_the_plan_and_each_process_is_killed_on_both_sides() -> None:
     plan = plan_kills(7, 6, IN_TURN, SIDES)
     assert plan == plan_kills(7, 6, IN_TURN, SIDES)
     assert plan != plan_kills(8, 6, IN_TURN, SIDES)
@@ -175,18 +175,18 @@ def test_a_seed_repeats_the_plan_and_every_victim_has_its_turn() -> None:
     assert all(0 < share <= LAST_KILL for share in shares)
 
 
-def test_a_seed_repeats_the_kill_of_the_loader_and_any_load_may_be_struck() -> None:
+def test_a_seed_repeats_the_loader_kill_and_any_load_can_be_hit() -> None:
     assert plan_loader_kill(7, 5) == plan_loader_kill(7, 5)
     assert {plan_loader_kill(seed, 5).load for seed in range(100)} == set(range(5))
 
 
 @pytest.mark.parametrize("batch_share", [0.3, 0.5, 1.0])
-def test_a_short_run_is_struck_before_its_last_two_batches(batch_share: float) -> None:
+def test_in_a_short_run_kills_come_before_the_last_two_batches(batch_share: float) -> None:
     plan = plan_kills(7, 3, IN_TURN, SIDES, batch_share)
     assert all(kill.share <= max(0, 1 - 2 * batch_share) for kill in plan)
 
 
-def test_progress_is_what_the_checkpoint_has_logged_as_done(tmp_path: Path) -> None:
+def test_progress_counts_batches_that_the_checkpoint_logged_as_done(tmp_path: Path) -> None:
     assert count_decided(tmp_path) == 0
     for name in ("offsets", "commits"):
         (tmp_path / name).mkdir()
@@ -220,7 +220,7 @@ def a_history(*, doubled: int = 0, lost: int = 0) -> tuple[History, DemoOptions]
     return history, DemoOptions(settlements=100, per_batch=10, kills=2, seed=4)
 
 
-def test_duplicates_without_transactions_are_told_and_are_no_failure() -> None:
+def test_duplicates_without_transactions_are_reported_but_do_not_fail_the_run() -> None:
     history, options = a_history(doubled=7)
     assert has_passed(history, options)
     report = write_report(history, options)
@@ -231,7 +231,7 @@ def test_duplicates_without_transactions_are_told_and_are_no_failure() -> None:
     assert all(len(line) <= 79 for line in report)
 
 
-def test_every_question_fits_into_its_column() -> None:
+def test_every_question_fits_its_column() -> None:
     others = [value for value in vars(audit).values() if isinstance(value, str) and " " in value]
     names = [*QUESTIONS, *(value for value in others if "\n" not in value)]
     assert audit.OFFSETS_AND_OUTPUT in names
@@ -245,7 +245,7 @@ def test_a_lost_settlement_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize(("lost", "code"), [(0, 0), (1, 1)])
-def test_what_is_wrong_is_the_exit_code_and_the_picture_is_drawn_all_the_same(
+def test_a_violation_sets_the_exit_code_and_the_picture_is_still_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int, code: int
 ) -> None:
     history, _ = a_history(lost=lost)
@@ -262,7 +262,7 @@ def test_a_settlement_that_never_reached_the_topic_is_a_failure() -> None:
     assert not has_passed(history, options)
 
 
-def test_the_picture_shows_every_kill_and_what_was_paid_too_much() -> None:
+def test_the_picture_shows_every_kill_and_the_overpaid_amount() -> None:
     drawing = draw(*a_history(doubled=7))
     texts = {element.text: element for element in ET.fromstring(drawing).iter() if element.text}
     assert {"driver", "broker", "loader", "exactly once", "at least once"} <= texts.keys()
@@ -274,7 +274,7 @@ def test_the_picture_shows_every_kill_and_what_was_paid_too_much() -> None:
     )
 
 
-def test_the_duplicates_are_a_part_of_the_bar_in_a_colour_of_their_own() -> None:
+def test_duplicates_have_their_own_colour_in_the_bar() -> None:
     picture = ET.fromstring(draw(*a_history(doubled=7)))
     bars = {each.get("class"): each for each in picture.iter("{http://www.w3.org/2000/svg}rect")}
     doubled, once = bars["bad"], bars["f0"]
@@ -284,7 +284,7 @@ def test_the_duplicates_are_a_part_of_the_bar_in_a_colour_of_their_own() -> None
 
 
 @pytest.mark.parametrize("doubled", [0, 1, 7_000_000])
-def test_nothing_in_the_picture_is_cut_at_its_edge(doubled: int) -> None:
+def test_no_text_in_the_picture_is_cut_off(doubled: int) -> None:
     history, options = a_history(doubled=doubled)
     history.seconds = 60.0  # The last time stands at the edge.
     for each in ET.fromstring(draw(history, options)).iter("{http://www.w3.org/2000/svg}text"):
@@ -296,14 +296,14 @@ def test_nothing_in_the_picture_is_cut_at_its_edge(doubled: int) -> None:
         assert left + (0 if "transform" in each.attrib else width) <= WIDTH, each.text
 
 
-def test_progress_lines_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_lines_are_rate_limited(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Lines(Clock())
     for count in range(5):
         lines.progress({EXACTLY_ONCE: count}, 10)
     assert capsys.readouterr().out.splitlines() == [" 0:00  decided of 10: exactly once 0"]
 
 
-def test_a_progress_line_is_not_repeated_before_something_has_changed(
+def test_a_progress_line_is_not_repeated_soon_unless_something_changed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock()
@@ -315,7 +315,7 @@ def test_a_progress_line_is_not_repeated_before_something_has_changed(
     assert said == ["0:00", "0:40", "1:41"]
 
 
-def test_a_shielded_part_is_finished_before_it_is_interrupted() -> None:
+def test_a_shielded_block_finishes_before_the_interrupt_is_raised() -> None:
     steps = []
     with Interruption() as interruption, pytest.raises(Interrupted):
         with interruption.shield():

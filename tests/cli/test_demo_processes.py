@@ -68,7 +68,7 @@ with Interruption() as interruption, Supervisor(
 
 
 @pytest.mark.parametrize("folder_is", ["temporary", "kept"])
-def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path, folder_is: str) -> None:
+def test_nothing_outlives_a_killed_supervisor(tmp_path: Path, folder_is: str) -> None:
     folder = tmp_path / "supervisor"
     folder.mkdir()
     owner = subprocess.Popen(
@@ -91,7 +91,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path, folder_is:
         assert (folder / "one.pids").exists()
 
 
-def test_a_program_whose_start_nobody_saw_to_its_end_never_begins(tmp_path: Path) -> None:
+def test_a_program_does_not_run_if_its_parent_dies_while_starting_it(tmp_path: Path) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", START_ON_LINE, "sh", "touch", str(tmp_path / "begun")],
         stdin=subprocess.DEVNULL,
@@ -101,7 +101,7 @@ def test_a_program_whose_start_nobody_saw_to_its_end_never_begins(tmp_path: Path
     assert not (tmp_path / "begun").exists()
 
 
-def test_a_program_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_program_that_fails_to_start_is_reported_with_its_last_error_line(tmp_path: Path) -> None:
     words = "echo begin; echo 'SomeError: no room' >&2; echo end; exit 3"
     with (
         Interruption() as interruption,

@@ -61,7 +61,7 @@ def write(
     home.cluster.end_txn(identity, commit=True)
 
 
-def test_create_makes_a_compacted_topic_once(home: LedgerCluster) -> None:
+def test_create_makes_a_compacted_topic_and_can_be_repeated(home: LedgerCluster) -> None:
     first = told(home, "create", "--topic", "a-teams", "--partitions", "3")
     assert (first["created"], first["partitions"]) == (True, 3)
     found = home.cluster.describe_configs(ResourceType.TOPIC, "a-teams")
@@ -86,7 +86,7 @@ def test_list_shows_every_id_with_its_last_batch(home: LedgerCluster) -> None:
     assert "list-b" in table
 
 
-def test_list_says_that_there_is_nothing_or_no_topic(home: LedgerCluster) -> None:
+def test_list_reports_an_empty_or_missing_topic(home: LedgerCluster) -> None:
     told(home, "create", "--topic", "bare", "--partitions", "1")
     assert run(home, "list", "--topic", "bare").strip() == "Topic bare holds no record."
     with pytest.raises(FencepostError, match="fencepost ledger create"):
@@ -106,7 +106,7 @@ def test_show_prints_how_a_new_query_would_continue(home: LedgerCluster) -> None
         run(home, "show", "nobody")
 
 
-def test_adopt_lets_a_query_in_after_its_last_batch(home: LedgerCluster) -> None:
+def test_adopt_lets_another_query_continue_after_the_given_batch(home: LedgerCluster) -> None:
     write(home, "adopted", 4, "p")
     store = home.store("adopted")
     batch = Batch("q", 7)
@@ -117,7 +117,7 @@ def test_adopt_lets_a_query_in_after_its_last_batch(home: LedgerCluster) -> None
     assert store.decide(store.peek("q", stable=True), batch, SourceUse()).verdict is Verdict.WRITE
 
 
-def test_adopt_lets_a_new_query_in_and_one_without_any_record(home: LedgerCluster) -> None:
+def test_adopt_works_for_an_id_without_a_record(home: LedgerCluster) -> None:
     row = told(home, "adopt", "brand-new", "--query-id", "q", "--last-batch", "-1", "--yes")
     assert row["last_batch"] == -1
     store = home.store("brand-new")
@@ -127,7 +127,7 @@ def test_adopt_lets_a_new_query_in_and_one_without_any_record(home: LedgerCluste
     )
 
 
-def test_what_changes_the_ledger_asks_first(home: LedgerCluster) -> None:
+def test_commands_that_change_the_ledger_ask_first(home: LedgerCluster) -> None:
     write(home, "asked", 4)
     with pytest.raises(FencepostError, match="Nothing was changed"):
         run(home, "forget", "asked", answer="n\n")
@@ -136,7 +136,7 @@ def test_what_changes_the_ledger_asks_first(home: LedgerCluster) -> None:
     assert home.batch_in("asked") is None
 
 
-def test_a_forgotten_id_is_as_good_as_new(home: LedgerCluster) -> None:
+def test_a_forgotten_id_can_be_used_by_another_query(home: LedgerCluster) -> None:
     from fencepost.spark.sink.checks import check_ledger
 
     write(home, "forgotten", 4)
@@ -149,7 +149,7 @@ def test_a_forgotten_id_is_as_good_as_new(home: LedgerCluster) -> None:
 
 
 @pytest.mark.parametrize("how", ["forget", "adopt"])
-def test_an_open_transaction_is_left_alone_unless_forced(home: LedgerCluster, how: str) -> None:
+def test_an_open_transaction_is_left_alone_without_force(home: LedgerCluster, how: str) -> None:
     name = f"open-{how}"
     write(home, name, 4)
     identity = home.begin(name)
@@ -177,7 +177,7 @@ def test_forgetting_the_durations_keeps_the_rest(home: LedgerCluster) -> None:
         assert after[name] == before[name]
 
 
-def test_a_record_of_another_format_is_shown_and_can_be_replaced(home: LedgerCluster) -> None:
+def test_a_record_in_an_unknown_format_is_shown_and_can_be_replaced(home: LedgerCluster) -> None:
     identity = home.begin("future")
     append_record(home.cluster, identity, home.place_of("future"), b'{"v":99,"x":1}')
     home.cluster.end_txn(identity, commit=True)
@@ -189,7 +189,7 @@ def test_a_record_of_another_format_is_shown_and_can_be_replaced(home: LedgerClu
     assert home.batch_in("future") == 3
 
 
-def test_records_of_one_id_in_two_partitions_become_one(home: LedgerCluster) -> None:
+def test_two_records_of_one_id_are_merged_into_one(home: LedgerCluster) -> None:
     places = [TopicPartition(LEDGER_TOPIC, index) for index in (2, 9)]
     for serial, place in enumerate(places):
         identity = home.begin("twice")
@@ -203,7 +203,7 @@ def test_records_of_one_id_in_two_partitions_become_one(home: LedgerCluster) -> 
 
 
 @pytest.mark.parametrize("how", ["adopt", "forget"])
-def test_the_old_place_is_shown_and_cleared(home: LedgerCluster, how: str) -> None:
+def test_a_legacy_entry_is_shown_and_cleared(home: LedgerCluster, how: str) -> None:
     name = f"old-{how}"
     place = TopicPartition("out", 0)
     identity = home.begin(name)
@@ -229,7 +229,7 @@ def test_the_old_place_is_shown_and_cleared(home: LedgerCluster, how: str) -> No
     assert left[TopicPartition("in", 0)].offset == 9
 
 
-def test_the_command_needs_no_spark() -> None:
+def test_the_ledger_command_needs_no_spark() -> None:
     """Administrators need not install the spark extra."""
     code = """
 import sys

@@ -34,7 +34,7 @@ def run(*arguments: str) -> int:
     return main.run(list(arguments))
 
 
-def test_what_is_damaged_is_taken_out_and_the_rest_is_read(
+def test_repair_removes_the_damaged_batch_and_the_rest_is_readable(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("check", str(directory)) == 1
@@ -64,7 +64,7 @@ def test_what_is_damaged_is_taken_out_and_the_rest_is_read(
         ("__cluster_metadata-0", "cannot be repaired"),
     ],
 )
-def test_a_name_that_cannot_be_repaired_changes_nothing(
+def test_if_one_name_cannot_be_repaired_nothing_is_changed(
     directory: Path, name: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
@@ -73,7 +73,7 @@ def test_a_name_that_cannot_be_repaired_changes_nothing(
     assert before == {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_a_directory_that_is_in_use_is_not_repaired(
+def test_a_data_directory_in_use_is_not_repaired(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with fencepost.Broker(data=directory):

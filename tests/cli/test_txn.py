@@ -84,7 +84,7 @@ def test_list_filters_by_producer_id(servers: str) -> None:
     assert set(listed(servers, "--producer-id", str(wanted))) == {"fresh"}
 
 
-def test_list_as_a_table_has_a_row_per_id_and_a_sentence_for_none(servers: str) -> None:
+def test_the_table_has_a_row_per_id_and_a_message_if_none_match(servers: str) -> None:
     table = run("list", "--bootstrap-servers", servers)
     assert "Ongoing" in table
     assert len(table.strip().splitlines()) == 4
@@ -92,7 +92,7 @@ def test_list_as_a_table_has_a_row_per_id_and_a_sentence_for_none(servers: str) 
     assert nothing.strip() == "No transactional id matches."
 
 
-def test_describe_joins_the_coordinator_and_the_log(servers: str) -> None:
+def test_describe_combines_the_coordinators_state_and_its_log_record(servers: str) -> None:
     shown = json.loads(run("describe", "open", "--json", "--bootstrap-servers", servers))
     assert shown["state"] == "Ongoing"
     assert shown["partitions"] == ["refunds-0"]
@@ -103,7 +103,7 @@ def test_describe_joins_the_coordinator_and_the_log(servers: str) -> None:
     assert shown["client_transaction_version"] == 0
 
 
-def test_describe_says_times_as_people_do(servers: str) -> None:
+def test_describe_prints_times_in_readable_form(servers: str) -> None:
     lines = run("describe", "open", "--bootstrap-servers", servers).splitlines()
     shown = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in lines)
     assert shown["timeout"] == "1 min 0 s"
@@ -113,22 +113,22 @@ def test_describe_says_times_as_people_do(servers: str) -> None:
     assert shown["next producer id"] == "-"
 
 
-def test_describe_of_an_unknown_id_says_why_it_may_be_unknown(servers: str) -> None:
+def test_describe_of_an_unknown_id_explains_why_it_may_be_unknown(servers: str) -> None:
     with pytest.raises(FencepostError, match=r"transactional\.id\.expiration\.ms"):
         run("describe", "nobody", "--bootstrap-servers", servers)
 
 
-def test_a_client_setting_that_is_none_is_refused(servers: str) -> None:
+def test_a_malformed_client_setting_is_refused(servers: str) -> None:
     with pytest.raises(FencepostError, match="name=value"):
         run("list", "--bootstrap-servers", servers, "--client-config", "nonsense")
 
 
-def test_a_state_that_kafka_does_not_have_is_refused_with_those_that_it_has(servers: str) -> None:
+def test_an_unknown_state_is_refused_with_the_list_of_valid_ones(servers: str) -> None:
     with pytest.raises(FencepostError, match=r"no state 'Open'.*Ongoing, PrepareCommit"):
         run("list", "--bootstrap-servers", servers, "--state", "Open")
 
 
-def test_where_nobody_listens_that_is_said_at_once_with_what_to_do() -> None:
+def test_a_refused_connection_is_reported_at_once_with_what_to_do() -> None:
     nobody = f"127.0.0.1:{free_port()}"
     with pytest.raises(
         FencepostError, match=f"{nobody}: Connection refused.*fencepost serve"
@@ -137,12 +137,12 @@ def test_where_nobody_listens_that_is_said_at_once_with_what_to_do() -> None:
     assert "no-such-host.invalid:9092: " in str(said.value)
 
 
-def test_a_broker_among_dead_ones_is_found(servers: str) -> None:
+def test_a_live_broker_among_dead_ones_is_found(servers: str) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     assert "open" in listed(f"{nobody},{servers}")
 
 
-def test_who_listens_and_does_not_answer_is_named_while_we_wait(
+def test_a_broker_that_accepts_but_does_not_answer_is_named_while_waiting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cluster, "_SILENCE_SECONDS", 0.05)
@@ -168,9 +168,9 @@ def test_who_listens_and_does_not_answer_is_named_while_we_wait(
         (187_200_000, "2 d 4 h"),
     ],
 )
-def test_durations_are_said_shortly(duration_ms: int, words: str) -> None:
+def test_durations_are_printed_in_short_form(duration_ms: int, words: str) -> None:
     assert for_people(duration_ms) == words
 
 
-def test_a_moment_is_said_to_the_millisecond() -> None:
+def test_timestamps_are_printed_to_the_millisecond() -> None:
     assert moment_for_people(1_700_000_000_007) == "2023-11-14 22:13:20.007 UTC"

@@ -69,7 +69,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
     assert values == [b"1", b"again", b"1", b"again"]
 
 
-def test_batches_that_are_put_wait_for_the_flush(
+def test_batches_passed_to_put_are_sent_by_flush(
     cluster: Cluster, partition: TopicPartition
 ) -> None:
     identity = cluster.init_producer_id(f"tx-{partition}")
@@ -109,7 +109,9 @@ def test_offsets_are_committed_with_the_transaction(
     assert cluster.offset_fetch(group, [partition]) == {partition: CommittedOffset(5, "words")}
 
 
-def test_a_fenced_producer_is_told_so(cluster: Cluster, partition: TopicPartition) -> None:
+def test_a_fenced_producer_can_neither_write_nor_commit(
+    cluster: Cluster, partition: TopicPartition
+) -> None:
     older = cluster.init_producer_id(f"tx-{partition}")
     write(cluster, older, partition, b"old")
     cluster.init_producer_id(f"tx-{partition}")
@@ -119,7 +121,7 @@ def test_a_fenced_producer_is_told_so(cluster: Cluster, partition: TopicPartitio
         cluster.end_txn(older, commit=True)
 
 
-def test_a_client_lives_through_the_death_of_its_broker(tmp_path: Path) -> None:
+def test_a_client_survives_a_broker_crash(tmp_path: Path) -> None:
     """The broker is killed before EndTxn: the same client commits on the restarted one."""
     data, where = tmp_path / "data", TopicPartition("t", 0)
     first = FencepostProcess(data)
@@ -137,7 +139,7 @@ def test_a_client_lives_through_the_death_of_its_broker(tmp_path: Path) -> None:
             assert client.list_offsets({where: LATEST})[where].offset == 3
 
 
-def test_a_reader_that_stands_still_says_what_holds_it(
+def test_a_blocked_reader_names_the_transaction_that_blocks_it(
     broker: FencepostProcess, cluster: Cluster, partition: TopicPartition
 ) -> None:
     identity = cluster.init_producer_id(f"tx-{partition}")
@@ -151,7 +153,7 @@ def test_a_reader_that_stands_still_says_what_holds_it(
     cluster.end_txn(identity, commit=False)
 
 
-def test_a_writer_lives_through_the_death_of_its_broker(tmp_path: Path) -> None:
+def test_a_writer_survives_a_broker_crash(tmp_path: Path) -> None:
     """The broker is killed with batches in flight: each is in the log once, in order."""
     data, where = tmp_path / "data", TopicPartition("t", 0)
     expected = [b"%d" % n for n in range(200)]

@@ -70,7 +70,7 @@ def listed(*results: tuple[int, int, int]) -> ListOffsetsResponse:
     )
 
 
-def test_a_lost_request_goes_to_another_broker() -> None:
+def test_a_lost_request_is_retried_on_another_broker() -> None:
     script = Script()
     script.on(ApiKey.DESCRIBE_CLUSTER, Lost("connection refused", sent=False), CLUSTER)
     assert script.run(describe_cluster(script.core)).cluster_id == "c"
@@ -95,7 +95,7 @@ def test_a_coordinator_that_moved_is_looked_up_again() -> None:
     assert [seen.endpoint for seen in script.of(ApiKey.OFFSET_COMMIT)] == [ONE, TWO]
 
 
-def test_a_coordinator_that_loads_is_asked_again_without_a_new_lookup() -> None:
+def test_a_loading_coordinator_is_retried_without_a_new_lookup() -> None:
     script = Script()
     loading = committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     script.on(ApiKey.OFFSET_COMMIT, loading, loading, committed(0))
@@ -104,7 +104,7 @@ def test_a_coordinator_that_loads_is_asked_again_without_a_new_lookup() -> None:
     assert len(script.of(ApiKey.OFFSET_COMMIT)) == 3
 
 
-def test_the_pause_doubles_up_to_its_maximum() -> None:
+def test_the_backoff_doubles_up_to_its_maximum() -> None:
     script = Script(retry_backoff_ms=100, retry_backoff_max_ms=1000, default_api_timeout_ms=5000)
     script.on(ApiKey.OFFSET_COMMIT, committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     with pytest.raises(RetriesExhausted):
@@ -112,7 +112,7 @@ def test_the_pause_doubles_up_to_its_maximum() -> None:
     assert script.pauses[:6] == [100, 200, 400, 801, 1001, 1001]
 
 
-def test_the_error_at_the_deadline_names_the_last_code() -> None:
+def test_the_timeout_error_names_the_last_error_code() -> None:
     script = Script(default_api_timeout_ms=3000)
     script.on(ApiKey.OFFSET_COMMIT, committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
     with pytest.raises(TimeoutError, match="COORDINATOR_LOAD_IN_PROGRESS") as caught:
@@ -121,7 +121,7 @@ def test_the_error_at_the_deadline_names_the_last_code() -> None:
     assert script.clock.now <= 1_000 + 3000
 
 
-def test_when_nobody_answers_the_error_says_whom_we_asked() -> None:
+def test_if_no_broker_answers_the_error_names_the_brokers_tried() -> None:
     script = Script(default_api_timeout_ms=500)
     script.on(ApiKey.DESCRIBE_CLUSTER, Lost("Connection refused", sent=False))
     with pytest.raises(RetriesExhausted, match=r"(one|two):9092: Connection refused"):
@@ -132,7 +132,7 @@ HANG_UP = Lost("the broker closed the connection", closed_by_broker=True)
 REFUSED = Lost("connection refused", sent=False)
 
 
-def test_a_broker_that_hangs_up_on_a_question_again_and_again_is_believed() -> None:
+def test_the_client_gives_up_if_a_broker_keeps_closing_the_connection() -> None:
     script = Script()
     script.on(ApiKey.DESCRIBE_CLUSTER, HANG_UP)
     with pytest.raises(ClosedByBroker, match=r"closed the connection 3 times .* DescribeCluster"):
@@ -140,19 +140,19 @@ def test_a_broker_that_hangs_up_on_a_question_again_and_again_is_believed() -> N
     assert len(script.sent) == 3
 
 
-def test_a_broker_that_restarts_meanwhile_has_not_said_no() -> None:
+def test_a_broker_restart_resets_the_count_of_closed_connections() -> None:
     script = Script()
     script.on(ApiKey.DESCRIBE_CLUSTER, HANG_UP, HANG_UP, REFUSED, HANG_UP, HANG_UP, CLUSTER)
     assert script.run(describe_cluster(script.core)).cluster_id == "c"
 
 
-def test_a_commit_goes_on_until_its_deadline_whoever_hangs_up() -> None:
+def test_a_commit_is_retried_until_its_deadline_however_often_the_connection_closes() -> None:
     script = Script()
     script.on(ApiKey.OFFSET_COMMIT, *[HANG_UP] * 9, committed(0))
     script.run(offset_commit(script.core, "g", {partition(): CommittedOffset(1)}))
 
 
-def test_what_the_driver_raises_is_not_tried_again() -> None:
+def test_errors_raised_by_the_driver_are_not_retried() -> None:
     script = Script()
     script.on(ApiKey.DESCRIBE_CLUSTER, AuthenticationFailed("no"))
     with pytest.raises(AuthenticationFailed):
@@ -160,7 +160,7 @@ def test_what_the_driver_raises_is_not_tried_again() -> None:
     assert len(script.sent) == 1
 
 
-def test_a_refusal_is_raised_with_the_brokers_words() -> None:
+def test_an_error_includes_the_brokers_message() -> None:
     script = Script()
     script.on(
         ApiKey.DESCRIBE_CLUSTER, DescribeClusterResponse(error_code=31, error_message="not you")
@@ -182,7 +182,7 @@ def test_a_controller_that_moved_is_looked_up_again() -> None:
     assert len(script.of(ApiKey.METADATA)) == 2
 
 
-def test_a_broker_that_is_gone_is_waited_for() -> None:
+def test_an_unknown_broker_id_is_retried_until_the_deadline() -> None:
     script = Script(default_api_timeout_ms=1000)
     request = DescribeClusterRequest()
     with pytest.raises(RetriesExhausted, match="no live broker 7"):
@@ -191,7 +191,7 @@ def test_a_broker_that_is_gone_is_waited_for() -> None:
         )
 
 
-def test_any_broker_is_asked_without_knowing_any() -> None:
+def test_a_request_for_any_broker_needs_no_metadata() -> None:
     script = Script()
     script.on(ApiKey.DESCRIBE_CLUSTER, CLUSTER)
     request = DescribeClusterRequest()
@@ -202,7 +202,7 @@ def test_any_broker_is_asked_without_knowing_any() -> None:
 # By leader.
 
 
-def test_each_leader_is_asked_about_its_own_partitions() -> None:
+def test_each_leader_is_sent_only_its_own_partitions() -> None:
     script = Script()
     script.leaders["t"] = [1, 2, 1]
     script.on(ApiKey.LIST_OFFSETS, listed((0, 0, 10), (2, 0, 12)), listed((1, 0, 11)))
@@ -215,7 +215,7 @@ def test_each_leader_is_asked_about_its_own_partitions() -> None:
     assert asked == [(ONE, [0, 2]), (TWO, [1])]
 
 
-def test_only_the_partition_that_failed_is_asked_again_at_its_new_leader() -> None:
+def test_only_the_failed_partition_is_retried_on_its_new_leader() -> None:
     script = Script()
     script.leaders["t"] = [1, 1]
 
@@ -233,7 +233,7 @@ def test_only_the_partition_that_failed_is_asked_again_at_its_new_leader() -> No
     )
 
 
-def test_a_leader_is_waited_for() -> None:
+def test_a_partition_without_a_leader_is_retried() -> None:
     script = Script()
     script.leaders["t"] = [-1]
     pauses = []
@@ -249,7 +249,7 @@ def test_a_leader_is_waited_for() -> None:
     assert script.of(ApiKey.LIST_OFFSETS)[0].endpoint == TWO
 
 
-def test_an_unknown_topic_is_believed_after_a_moment() -> None:
+def test_an_unknown_topic_is_an_error_after_a_short_wait() -> None:
     script = Script()
     with pytest.raises(UnknownTopicOrPartition, match="create the topic first") as caught:
         script.run(list_offsets(script.core, {partition(): LATEST}))
@@ -257,7 +257,7 @@ def test_an_unknown_topic_is_believed_after_a_moment() -> None:
     assert 1_000 <= sum(script.pauses) < 3_000
 
 
-def test_a_topic_that_appears_within_the_moment_is_used() -> None:
+def test_a_topic_that_appears_during_the_wait_is_used() -> None:
     script = Script()
 
     def create(pause_ms: int) -> None:
@@ -276,7 +276,7 @@ def test_a_partition_that_does_not_exist_is_named() -> None:
         script.run(list_offsets(script.core, {partition(5): LATEST}))
 
 
-def test_metadata_of_an_unknown_topic_is_an_error_and_of_all_topics_never() -> None:
+def test_metadata_fails_for_an_unknown_topic_but_not_for_all_topics() -> None:
     script = Script()
     script.leaders["t"] = [1, 2]
     with pytest.raises(UnknownTopicOrPartition, match="'absent'"):
@@ -288,7 +288,7 @@ def test_metadata_of_an_unknown_topic_is_an_error_and_of_all_topics_never() -> N
 # Single procedures.
 
 
-def test_offsets_that_are_undecided_are_waited_for() -> None:
+def test_unstable_offsets_are_retried_until_they_are_stable() -> None:
     def fetched(code: int, offset: int) -> OffsetFetchResponse:
         result = OffsetFetchResponsePartitions(
             error_code=code, committed_offset=offset, metadata="words"
@@ -314,7 +314,7 @@ def test_a_partition_without_a_commit_is_left_out() -> None:
     assert script.of(ApiKey.OFFSET_FETCH)[0].form.groups[0].topics is None
 
 
-def test_a_topic_that_is_created_is_waited_for() -> None:
+def test_create_topics_waits_until_the_topic_is_in_the_metadata() -> None:
     script = Script()
 
     def created(_: object) -> CreateTopicsResponse:
@@ -328,7 +328,7 @@ def test_a_topic_that_is_created_is_waited_for() -> None:
     assert seen.form.topics[0].replication_factor == -1
 
 
-def test_a_topic_that_exists_is_an_error_unless_it_may() -> None:
+def test_an_existing_topic_is_an_error_unless_exist_ok_is_set() -> None:
     script = Script()
     script.leaders["t"] = [1]
     exists = CreateTopicsResponse(
@@ -340,7 +340,7 @@ def test_a_topic_that_exists_is_an_error_unless_it_may() -> None:
     script.run(create_topics(script.core, [NewTopic("t", 1)], exist_ok=True))
 
 
-def test_transactions_are_gathered_from_every_broker() -> None:
+def test_transactions_are_collected_from_every_broker() -> None:
     def listing(name: str) -> ListTransactionsResponse:
         state = TransactionState(transactional_id=name, producer_id=1, transaction_state="Ongoing")
         return ListTransactionsResponse(transaction_states=[state])

@@ -77,7 +77,7 @@ def opened(form: ApiVersionsResponse | None = None) -> Conversation:
     return conversation
 
 
-def test_the_greeting_says_who_we_are_and_learns_what_there_is() -> None:
+def test_the_handshake_sends_our_name_and_reads_the_brokers_versions() -> None:
     conversation = Conversation("me", None, NONCE)
     broker = Broker(conversation.greet())
     assert (broker.header.api_key, broker.header.client_id) == (ApiKey.API_VERSIONS, "me")
@@ -87,11 +87,11 @@ def test_the_greeting_says_who_we_are_and_learns_what_there_is() -> None:
     assert conversation.offer.transaction_version == 2
 
 
-def test_a_level_without_an_epoch_is_not_believed() -> None:
+def test_a_feature_level_without_an_epoch_is_ignored() -> None:
     assert opened(offering(epoch=-1)).offer.transaction_version == 0
 
 
-def test_an_older_broker_is_greeted_again_in_its_own_version() -> None:
+def test_the_handshake_falls_back_to_an_older_brokers_version() -> None:
     conversation = Conversation("me", None, NONCE)
     first = Broker(conversation.greet())
     key = ApiVersion(api_key=18, min_version=0, max_version=2)
@@ -103,7 +103,7 @@ def test_an_older_broker_is_greeted_again_in_its_own_version() -> None:
     assert conversation.is_open
 
 
-def test_a_broker_that_refuses_every_greeting_is_given_up() -> None:
+def test_a_broker_that_refuses_every_handshake_version_is_an_error() -> None:
     conversation = Conversation("me", None, NONCE)
     refusal = ApiVersionsResponse(error_code=35)
     chunks, _ = conversation.receive(Broker(conversation.greet()).answer(refusal, version=0))
@@ -117,12 +117,12 @@ def test_the_highest_common_version_is_sent() -> None:
     assert Broker(chunks).header.api_version == 3
 
 
-def test_a_version_can_be_held_down_for_the_older_protocol() -> None:
+def test_a_version_can_be_capped_for_the_older_protocol() -> None:
     _, chunks = opened().send(ApiKey.END_TXN, EndTxnRequest(transactional_id="x"), at_most=4)
     assert Broker(chunks).header.api_version == 4
 
 
-def test_topics_are_asked_for_by_name_except_by_a_fetch_that_knows_their_ids() -> None:
+def test_versions_with_topic_ids_are_used_only_for_fetch() -> None:
     conversation = opened()
     assert conversation.offer.pick(ApiKey.PRODUCE) == 12
     assert conversation.offer.pick(ApiKey.FETCH) == 13
@@ -136,12 +136,12 @@ def test_topics_are_asked_for_by_name_except_by_a_fetch_that_knows_their_ids() -
         (ApiVersion(api_key=26, min_version=9, max_version=12), "in versions 9 to 12"),
     ],
 )
-def test_what_the_broker_cannot_do_is_said(key: ApiVersion, complaint: str) -> None:
+def test_an_api_or_version_that_the_broker_lacks_is_named(key: ApiVersion, complaint: str) -> None:
     with pytest.raises(UnsupportedByBroker, match=complaint):
         opened(offering(key)).send(ApiKey.END_TXN, EndTxnRequest())
 
 
-def test_answers_find_their_requests() -> None:
+def test_responses_are_matched_to_their_requests() -> None:
     conversation = opened()
     first, first_bytes = conversation.send(ApiKey.END_TXN, EndTxnRequest(transactional_id="a"))
     second, second_bytes = conversation.send(ApiKey.END_TXN, EndTxnRequest(transactional_id="b"))
@@ -152,20 +152,20 @@ def test_answers_find_their_requests() -> None:
         assert (answered[0], answered[1].form.error_code) == (ticket, code)
 
 
-def test_an_answer_to_another_request_ends_the_connection() -> None:
+def test_a_response_to_another_request_closes_the_connection() -> None:
     conversation = opened()
     _, chunks = conversation.send(ApiKey.END_TXN, EndTxnRequest(transactional_id="a"))
     with pytest.raises(WireError, match="answered request 99"):
         conversation.receive(Broker(chunks).answer(EndTxnResponse(), correlation_id=99))
 
 
-def test_an_answer_without_a_request_ends_the_connection() -> None:
+def test_a_response_without_a_request_closes_the_connection() -> None:
     with pytest.raises(WireError, match="without a request"):
         opened().receive(memoryview(b"\0\0\0\0"))
 
 
 @pytest.mark.parametrize("size", [0, 3, 4, 5, 8])
-def test_an_answer_cut_short_ends_the_connection(size: int) -> None:
+def test_a_truncated_response_closes_the_connection(size: int) -> None:
     conversation = opened()
     _, chunks = conversation.send(ApiKey.METADATA, MetadataRequest(topics=[]))
     answer = Broker(chunks).answer(API[ApiKey.METADATA].response())
@@ -225,14 +225,14 @@ def test_a_login_with_scram() -> None:
     assert conversation.is_open
 
 
-def test_a_mechanism_that_the_broker_has_not() -> None:
+def test_an_unsupported_mechanism_fails_with_the_supported_ones() -> None:
     conversation, broker = greeted("PLAIN")
     answer = SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512"])
     with pytest.raises(AuthenticationFailed, match=r"set sasl\.mechanism to one of SCRAM-SHA-512"):
         conversation.receive(broker.answer(answer))
 
 
-def test_a_login_that_is_refused_does_not_tell_the_password() -> None:
+def test_the_error_of_a_failed_login_does_not_contain_the_password() -> None:
     conversation, broker = greeted("PLAIN")
     chunks, _ = conversation.receive(broker.answer(SaslHandshakeResponse(mechanisms=["PLAIN"])))
     refusal = SaslAuthenticateResponse(error_code=58, error_message="bad pencil")

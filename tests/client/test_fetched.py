@@ -77,7 +77,7 @@ def values(answer: FetchedPartition) -> list[bytes | None]:
     return [record.value for record in answer.records()]
 
 
-def test_an_aborted_transaction_is_hidden_until_its_marker_and_not_beyond() -> None:
+def test_an_aborted_transaction_is_hidden_up_to_its_marker() -> None:
     answer = fetched(
         data(0, b"plain"),
         data(1, b"a", b"b", producer_id=7),
@@ -92,7 +92,7 @@ def test_an_aborted_transaction_is_hidden_until_its_marker_and_not_beyond() -> N
     assert answer.next_offset == 8
 
 
-def test_a_transaction_that_began_before_the_fetch_is_hidden_too() -> None:
+def test_an_aborted_transaction_that_began_before_the_fetch_offset_is_hidden() -> None:
     answer = fetched(
         data(10, b"a", producer_id=7), marker(11, 7, commit=False), aborted=[(7, 2)], start=10
     )
@@ -100,20 +100,20 @@ def test_a_transaction_that_began_before_the_fetch_is_hidden_too() -> None:
     assert answer.next_offset == 12
 
 
-def test_records_before_the_offset_are_left_out() -> None:
+def test_records_before_the_fetch_offset_are_skipped() -> None:
     assert values(fetched(data(0, b"a", b"b", b"c", codec=Codec.LZ4), start=1)) == [b"b", b"c"]
 
 
-def test_without_a_list_everything_but_markers_is_seen() -> None:
+def test_without_a_list_of_aborted_transactions_everything_but_markers_is_visible() -> None:
     answer = fetched(data(0, b"a", producer_id=7), marker(1, 7, commit=False))
     assert values(answer) == [b"a"]
 
 
-def test_an_answer_without_batches_stays_where_it_was() -> None:
+def test_an_empty_fetch_does_not_move_the_next_offset() -> None:
     assert fetched(start=42).next_offset == 42
 
 
-def test_a_damaged_batch_is_not_shown() -> None:
+def test_a_damaged_batch_is_an_error() -> None:
     broken = data(0, b"a")
     broken[-1] ^= 1
     with pytest.raises(BatchError, match="CRC"):
@@ -121,13 +121,13 @@ def test_a_damaged_batch_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 11, 12, 30, 60, 61, 70])
-def test_a_batch_that_is_cut_off_at_the_end_is_left_for_the_next_fetch(cut: int) -> None:
+def test_a_truncated_last_batch_is_left_for_the_next_fetch(cut: int) -> None:
     whole = data(0, b"a")
     found = whole_batches(memoryview(whole + data(1, b"b" * 30)[:cut]))
     assert [batch.next_offset for batch in found] == [1]
 
 
-def test_a_first_batch_that_is_cut_off_is_an_error() -> None:
+def test_a_truncated_first_batch_is_an_error() -> None:
     with pytest.raises(BatchError, match="a part of a batch"):
         whole_batches(memoryview(data(0, b"a" * 100)[:90]))
     assert whole_batches(None) == []
@@ -174,7 +174,7 @@ class FetchedHistory:
 
 @settings(max_examples=200)
 @given(st.randoms(use_true_random=False), st.integers(1, 40), st.integers(1, 5))
-def test_random_histories_read_in_pieces(rng: Random, steps: int, piece: int) -> None:
+def test_random_histories_are_read_correctly_in_pieces(rng: Random, steps: int, piece: int) -> None:
     """However the log is split into fetches, a reader sees each committed record once."""
     history = FetchedHistory(rng, steps)
     batches: list[SealedBatch] = [read_header(batch) for batch in history.batches]
@@ -205,7 +205,7 @@ def _abort_offset(batches: list[SealedBatch], producer_id: int, first_offset: in
 # The procedure.
 
 
-def test_a_fetch_says_how_it_wants_to_read_and_brings_what_came() -> None:
+def test_a_fetch_sends_its_isolation_level_and_returns_the_partition_data() -> None:
     records = bytes(data(5, b"a", producer_id=7) + marker(6, 7, commit=False))
     part = PartitionData(
         partition_index=0,
@@ -230,7 +230,7 @@ def test_a_fetch_says_how_it_wants_to_read_and_brings_what_came() -> None:
     assert (list(answer.records()), answer.next_offset) == ([], 7)
 
 
-def test_a_fetch_returns_what_it_has_when_one_leader_is_away() -> None:
+def test_a_fetch_returns_partial_results_if_one_leader_is_unavailable() -> None:
     script = Script()
     script.leaders["t"] = [1, -1]
     part = PartitionData(partition_index=0, high_watermark=3)

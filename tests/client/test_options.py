@@ -23,7 +23,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
 
 
-def test_strings_and_numbers_are_options_alike() -> None:
+def test_options_may_be_strings_or_numbers() -> None:
     options = read_options(
         "a:1", {"request.timeout.ms": "1500", "retry.backoff.ms": 7, "client.id": "me"}
     )
@@ -35,7 +35,7 @@ def test_strings_and_numbers_are_options_alike() -> None:
     assert options.security_protocol == "PLAINTEXT"
 
 
-def test_addresses_of_brokers() -> None:
+def test_broker_addresses_are_parsed() -> None:
     assert parse_bootstrap(" a:1 , [::1]:9092,PLAINTEXT://b.example:3") == (
         Endpoint("a", 1),
         Endpoint("::1", 9092),
@@ -47,7 +47,7 @@ def test_addresses_of_brokers() -> None:
 @pytest.mark.parametrize(
     "text", ["", " , ", "a", "a:", ":1", "a:x", "a:0", "a:65536", "::1:9092", "a:１"]
 )
-def test_what_is_not_an_address_is_said_to_be_none(text: str) -> None:
+def test_a_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         parse_bootstrap(text)
 
@@ -84,38 +84,36 @@ def test_what_is_not_an_address_is_said_to_be_none(text: str) -> None:
         ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "ldap"}, "https"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_would_do(
-    options: dict[str, Any], complaint: str
-) -> None:
+def test_a_wrong_option_is_named_with_a_correction(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_options("a:1", options)
     assert complaint in str(caught.value)
 
 
-def test_options_of_other_clients_are_taken_and_listed() -> None:
+def test_options_of_other_clients_are_accepted_and_listed_as_ignored() -> None:
     options = read_options(
         "a:1", {"linger.ms": 5, "key.serializer": "x", "acks": "all", "client.id": "c"}
     )
     assert options.ignored == ("acks", "key.serializer", "linger.ms")
 
 
-def test_no_option_that_is_known_is_refused() -> None:
+def test_known_options_include_ours_and_those_of_other_clients() -> None:
     assert {"client.id", "sasl.jaas.config", "linger.ms"} <= KNOWN
 
 
-def test_an_option_of_none_is_as_good_as_absent() -> None:
+def test_an_option_set_to_none_means_the_default() -> None:
     assert read_options("a:1", {"client.id": None}).client_id == "fencepost"
 
 
 @pytest.mark.parametrize("module", [SCRAM, f"kafkashaded.{SCRAM}"])
-def test_a_login_as_spark_users_write_it(module: str) -> None:
+def test_a_jaas_login_as_spark_users_write_it_is_parsed(module: str) -> None:
     jaas = f'\n  {module} required\n  username="alice"\n  password="s3cret";\n'
     options = read_options("a:1", {**SASL, "sasl.jaas.config": jaas})
     assert options.login is not None
     assert (options.login.username, options.login.password.reveal()) == ("alice", "s3cret")
 
 
-def test_a_login_without_quotes_or_with_escapes() -> None:
+def test_a_jaas_login_without_quotes_or_with_escapes_is_parsed() -> None:
     login = parse_jaas(
         f'{PLAIN} Required serviceName=kafka username=bob password="a\\"b\\\\c;=d" ;'
     )
@@ -123,7 +121,7 @@ def test_a_login_without_quotes_or_with_escapes() -> None:
 
 
 @given(st.text(st.characters(exclude_characters='"\\', exclude_categories=["Cs"])))
-def test_any_password_survives_its_quotes(password: str) -> None:
+def test_any_quoted_password_is_parsed_unchanged(password: str) -> None:
     assert (
         parse_jaas(f'{SCRAM} required username="u" password="{password}";').password.reveal()
         == password
@@ -143,7 +141,7 @@ def test_any_password_survives_its_quotes(password: str) -> None:
         (f'{PLAIN} required username="u" password="hush-hush";', "is for PLAIN"),
     ],
 )
-def test_a_login_that_cannot_be_read_is_explained_without_its_password(
+def test_a_malformed_jaas_login_is_explained_without_its_password(
     jaas: str, complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
@@ -151,7 +149,9 @@ def test_a_login_that_cannot_be_read_is_explained_without_its_password(
     assert "hush" not in str(caught.value)
 
 
-def test_secrets_are_nowhere_to_be_seen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_not_printed_or_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     options = read_options(
         "a:1",
         {
@@ -180,14 +180,14 @@ def test_secrets_are_nowhere_to_be_seen(tmp_path: Path, caplog: pytest.LogCaptur
     assert all("alice" in text for text in shown[:3])
 
 
-def test_options_travel_to_executors_with_their_secrets() -> None:
+def test_options_and_their_secrets_survive_pickling() -> None:
     options = read_options("a:1", {**SASL, "sasl.username": "u", "sasl.password": "p"})
     arrived = pickle.loads(pickle.dumps(options))
     assert arrived == options
     assert arrived.login.password.reveal() == "p"
 
 
-def test_a_pem_file_is_taken_from_either_familys_names(tmp_path: Path) -> None:
+def test_a_pem_file_is_accepted_under_java_and_librdkafka_names(tmp_path: Path) -> None:
     pem = tmp_path / "store.pem"
     pem.write_text("")
     for name in ("ssl.ca.location", "ssl.truststore.location"):

@@ -26,10 +26,12 @@ def test_the_hash_is_that_of_the_java_client(key: bytes, value: int) -> None:
 
 
 @given(st.binary(max_size=100), st.integers(1, 1000))
-def test_keys_go_where_another_client_puts_them(key: bytes, partition_count: int) -> None:
+def test_keys_map_to_the_same_partitions_as_in_another_client(
+    key: bytes, partition_count: int
+) -> None:
     theirs = their_murmur2(key) & 0x7FFFFFFF
     assert partition_for_key(key, partition_count) == theirs % partition_count
 
 
-def test_any_buffer_is_a_key() -> None:
+def test_any_buffer_can_be_a_key() -> None:
     assert murmur2(memoryview(bytearray(b"foobar"))) == murmur2(b"foobar")

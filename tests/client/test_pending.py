@@ -21,7 +21,7 @@ from tests.client.tcp_broker import HANG_UP, TcpBroker
 SECONDS = 30
 
 
-def test_a_begun_call_is_on_its_way_while_its_caller_does_something_else() -> None:
+def test_a_call_that_was_begun_is_sent_while_the_caller_continues() -> None:
     heard = threading.Event()
 
     def hear(api: ApiKey, _: Any) -> Any:
@@ -37,7 +37,7 @@ def test_a_begun_call_is_on_its_way_while_its_caller_does_something_else() -> No
         assert broker.connections == 1
 
 
-def test_what_goes_wrong_is_raised_where_the_call_is_finished() -> None:
+def test_an_error_is_raised_when_the_call_is_finished() -> None:
     quick = {"default.api.timeout.ms": 200, "request.timeout.ms": 100, "retry.backoff.ms": 1}
     with (
         TcpBroker(lambda api, _: HANG_UP if api is ApiKey.METADATA else None) as broker,
@@ -57,7 +57,7 @@ class HandMovedClock(MonotonicClock):
         return super().now_ms() + self.ahead_ms
 
 
-def test_an_answer_that_came_in_time_counts_however_late_it_is_looked_at() -> None:
+def test_a_response_that_arrived_in_time_counts_even_if_it_is_read_late() -> None:
     clock = HandMovedClock()
     with TcpBroker() as broker:
         network = Network(read_options(broker.address, {}), clock, SystemRandomness())

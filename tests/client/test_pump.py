@@ -196,14 +196,14 @@ def test_every_batch_is_written_once_and_in_order(
     assert world.most_in_flight <= 5
 
 
-def test_without_trouble_batches_are_pipelined() -> None:
+def test_without_faults_batches_are_pipelined() -> None:
     world = UnreliableCluster(Random(1), 0.0, 1)
     writer = new_writer(world.core, IDENTITY)
     write_all(world, writer, {partition(): [1] * 40})
     assert world.most_in_flight == 5
 
 
-def test_a_writer_that_is_fenced_meanwhile_says_so() -> None:
+def test_a_writer_fenced_between_writes_raises() -> None:
     world = UnreliableCluster(Random(1), 0.0, 1)
     writer = new_writer(world.core, IDENTITY)
     write_all(world, writer, {partition(): [1, 1]})
@@ -214,7 +214,7 @@ def test_a_writer_that_is_fenced_meanwhile_says_so() -> None:
 
 @settings(max_examples=50)
 @given(RNG, st.sampled_from([0.0, 0.2]))
-def test_two_writers_of_one_partition_never_mix(rng: Random, trouble: float) -> None:
+def test_batches_of_two_writers_to_one_partition_never_mix(rng: Random, trouble: float) -> None:
     """If first batches differ in length, as in the Spark sink, the second writer is refused."""
     world = UnreliableCluster(rng, trouble, 1, delivery_timeout_ms=2**31 - 1)
     first = new_writer(world.core, IDENTITY)
@@ -249,7 +249,7 @@ def write_one(script: Script, identity: ProducerIdentity) -> None:
     script.run(pump(script.core, writer, 0))
 
 
-def test_tv2_writes_at_once_and_lets_the_broker_add_the_partition() -> None:
+def test_tv2_writes_directly_and_the_broker_adds_the_partition() -> None:
     script = Script()
     script.on(ApiKey.PRODUCE, produced())
     write_one(script, IDENTITY)
@@ -277,7 +277,7 @@ def test_tv1_adds_the_partition_first_and_once() -> None:
     assert {seen.version for seen in script.of(ApiKey.PRODUCE)} == {11}
 
 
-def test_a_collision_of_first_writes_is_retried_quickly_at_first() -> None:
+def test_colliding_first_writes_are_retried_quickly_at_first() -> None:
     script = Script()
     busy = produced(ErrorCode.NOT_ENOUGH_REPLICAS)
     script.on(ApiKey.PRODUCE, busy, busy, busy, produced())
@@ -285,7 +285,7 @@ def test_a_collision_of_first_writes_is_retried_quickly_at_first() -> None:
     assert script.pauses == [20, 40, 80]
 
 
-def test_an_answer_without_our_partition_is_not_an_acknowledgement() -> None:
+def test_a_response_without_our_partition_is_not_an_acknowledgement() -> None:
     script = Script()
     script.on(ApiKey.PRODUCE, ProduceResponse())
     with pytest.raises(Exception, match="UNKNOWN_SERVER_ERROR"):

@@ -34,7 +34,7 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_only_the_shell_touches_the_world() -> None:
+def test_only_the_shell_does_io() -> None:
     touching = {path.name for path in ROOM.glob("*.py") if imports(path) & WORLD}
     assert touching == SHELL
 

@@ -21,7 +21,7 @@ DIFFERENT_ON_PURPOSE = {
 """Retriable in Kafka, for requests that this client never sends: sessions and elections."""
 
 
-def test_what_kafka_calls_retriable_is_tried_again() -> None:
+def test_codes_that_kafka_calls_retriable_are_retried() -> None:
     ours = {code for code in ErrorCode if REACTIONS.get(code, Reaction.FATAL).is_retriable}
     assert RETRIABLE - ours == DIFFERENT_ON_PURPOSE
     # A broker that is gone, or a cluster that has replaced all brokers: refresh and retry.
@@ -29,33 +29,33 @@ def test_what_kafka_calls_retriable_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("code", [19, 13, 14, 15, 16, 51])
-def test_a_first_write_that_meets_the_coordinator_at_a_bad_moment_is_sent_again(code: int) -> None:
+def test_a_first_write_is_retried_while_its_coordinator_is_unavailable_or_busy(code: int) -> None:
     assert reaction(ApiKey.PRODUCE, code) is Reaction.RETRY
 
 
 @pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.ADD_PARTITIONS_TO_TXN])
 @pytest.mark.parametrize("code", [47, 90])
-def test_a_fenced_producer_is_over(api: ApiKey, code: int) -> None:
+def test_fencing_codes_raise_producer_fenced(api: ApiKey, code: int) -> None:
     assert reaction(api, code) is Reaction.FENCED
     assert isinstance(refusal("EndTxn", code), ProducerFenced)
 
 
 @pytest.mark.parametrize("code", [45, 48, 49, 59, 53, 10, 87])
-def test_what_a_retry_cannot_change_is_fatal(code: int) -> None:
+def test_codes_that_a_retry_cannot_fix_are_fatal(code: int) -> None:
     assert reaction(ApiKey.PRODUCE, code) is Reaction.FATAL
 
 
 @pytest.mark.parametrize("code", [-1, 12345])
-def test_a_code_that_nobody_knows_is_fatal(code: int) -> None:
+def test_an_unknown_code_is_fatal(code: int) -> None:
     assert reaction(ApiKey.METADATA, code) is Reaction.FATAL
 
 
-def test_a_special_rule_differs_from_the_general_one() -> None:
+def test_every_special_rule_differs_from_the_general_one() -> None:
     for (api, code), special in SPECIAL.items():
         assert special is not REACTIONS.get(code, Reaction.FATAL), (api, code)
 
 
-def test_every_refusal_names_the_code_and_what_to_do() -> None:
+def test_an_error_names_its_code_and_what_to_do() -> None:
     problem = refusal("Produce", 45, about="t-0")
     assert isinstance(problem, OutOfOrderSequence)
     assert str(problem).startswith(

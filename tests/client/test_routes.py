@@ -42,15 +42,15 @@ def routes() -> Routes:
     return known
 
 
-def test_before_anything_is_known_the_bootstrap_servers_are_asked() -> None:
+def test_without_metadata_the_bootstrap_servers_are_used() -> None:
     assert Routes((SEED, ONE)).any_broker() == SEED
 
 
-def test_known_brokers_are_asked_before_bootstrap_servers() -> None:
+def test_known_brokers_are_preferred_to_bootstrap_servers() -> None:
     assert routes().any_broker() == ONE
 
 
-def test_who_did_not_answer_is_asked_last() -> None:
+def test_a_broker_that_did_not_answer_is_tried_last() -> None:
     known = routes()
     known.suspect(ONE)
     assert known.any_broker() == TWO
@@ -62,7 +62,7 @@ def test_who_did_not_answer_is_asked_last() -> None:
     assert known.any_broker() == TWO
 
 
-def test_a_suspect_leads_and_coordinates_nothing_for_certain() -> None:
+def test_a_suspected_broker_is_not_used_as_leader_or_coordinator() -> None:
     known = routes()
     known.learn_coordinator(GROUP, 2, TWO)
     known.suspect(TWO)
@@ -72,21 +72,21 @@ def test_a_suspect_leads_and_coordinates_nothing_for_certain() -> None:
     assert known.leader(partition(0, "u")) is None
 
 
-def test_topics_that_metadata_does_not_speak_of_stay() -> None:
+def test_topics_missing_from_a_metadata_response_are_kept() -> None:
     known = routes()
     known.learn_metadata(told(u=[1]), now_ms=5)
     assert known.leader(partition(1)) == TWO
     assert known.leader(partition(0, "u")) == ONE
 
 
-def test_what_we_know_grows_old() -> None:
+def test_cached_metadata_becomes_stale() -> None:
     known = routes()
     assert known.fresh("t", 999, 1000)
     assert not known.fresh("t", 1000, 1000)
     assert not known.fresh("unknown", 0, 1000)
 
 
-def test_a_broker_that_knows_of_nobody_does_not_leave_us_alone() -> None:
+def test_a_metadata_response_without_brokers_keeps_the_known_ones() -> None:
     known = routes()
     known.learn_metadata(MetadataResponse(), now_ms=5)
     assert known.brokers == {1: ONE, 2: TWO}

@@ -29,7 +29,7 @@ def login(
     return Login(mechanism=mechanism, username=username, password=Secret(password))
 
 
-def test_the_example_of_the_rfc() -> None:
+def test_the_rfc_example_is_reproduced() -> None:
     exchange = sasl_exchange(login(), NONCE)
     assert exchange.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     assert exchange.respond(SERVER_FIRST) == CLIENT_FINAL
@@ -42,7 +42,7 @@ def test_plain_is_one_message() -> None:
     assert exchange.respond(b"") is None
 
 
-def test_a_name_may_hold_the_characters_of_the_format() -> None:
+def test_reserved_characters_in_a_user_name_are_escaped() -> None:
     assert sasl_exchange(login(username="a=b,c"), NONCE).first().startswith(b"n,,n=a=3Db=2Cc,r=")
 
 
@@ -59,7 +59,7 @@ def test_a_name_may_hold_the_characters_of_the_format() -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_challenge_that_cannot_be_right_is_refused(challenge: bytes) -> None:
+def test_an_invalid_server_challenge_is_refused(challenge: bytes) -> None:
     exchange = sasl_exchange(login(), NONCE)
     exchange.first()
     with pytest.raises(AuthenticationFailed):
@@ -69,7 +69,7 @@ def test_a_challenge_that_cannot_be_right_is_refused(challenge: bytes) -> None:
 @pytest.mark.parametrize(
     "final", [b"v=AAAA", b"v=", b"", b"e=other-error", SERVER_FINAL.replace(b"6rri", b"7rri")]
 )
-def test_a_server_that_does_not_know_the_password_is_not_the_broker(final: bytes) -> None:
+def test_a_server_that_cannot_prove_it_knows_the_password_is_refused(final: bytes) -> None:
     exchange = sasl_exchange(login(), NONCE)
     exchange.first()
     exchange.respond(SERVER_FIRST)
@@ -77,7 +77,7 @@ def test_a_server_that_does_not_know_the_password_is_not_the_broker(final: bytes
         exchange.respond(final)
 
 
-def test_the_longer_hash_gives_another_proof() -> None:
+def test_sha_512_gives_a_longer_proof() -> None:
     exchange = ScramExchange(login("SCRAM-SHA-512"), NONCE)
     exchange.first()
     proof = exchange.respond(SERVER_FIRST)

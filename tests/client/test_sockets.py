@@ -43,26 +43,26 @@ def first(answer: object) -> Callable[[ApiKey, Any], Any]:
     return handle
 
 
-def test_a_request_and_its_answer() -> None:
+def test_a_request_is_answered() -> None:
     with TcpBroker() as broker, connect(broker.address) as cluster:
         assert cluster.describe_cluster().cluster_id == "tcp"
         assert cluster.metadata().brokers == {1: Endpoint("127.0.0.1", broker.port)}
         assert broker.connections == 1
 
 
-def test_answers_that_come_byte_by_byte() -> None:
+def test_a_response_may_arrive_byte_by_byte() -> None:
     with TcpBroker(dribble=True) as broker, connect(broker.address) as cluster:
         assert cluster.describe_cluster().cluster_id == "tcp"
 
 
-def test_a_large_answer() -> None:
+def test_a_large_response_is_read() -> None:
     brokers = [DescribeClusterBroker(broker_id=i, host="h" * 1000) for i in range(5_000)]
     answer = first(DescribeClusterResponse(cluster_id="large", brokers=brokers))
     with TcpBroker(answer) as broker, connect(broker.address) as cluster:
         assert len(cluster.describe_cluster().brokers) == 5_000
 
 
-def test_a_large_request() -> None:
+def test_a_large_request_is_sent() -> None:
     sizes: list[int] = []
 
     def count(api: ApiKey, form: Any) -> Any:
@@ -76,7 +76,7 @@ def test_a_large_request() -> None:
     assert sizes == [40_000]
 
 
-def test_a_request_that_the_broker_cannot_read_is_not_sent_until_the_deadline() -> None:
+def test_a_request_that_the_broker_cannot_parse_is_not_retried_until_the_deadline() -> None:
     """A broker closes the connection after a malformed request: there is no code for it."""
     asked: list[ApiKey] = []
 
@@ -94,7 +94,7 @@ def test_a_request_that_the_broker_cannot_read_is_not_sent_until_the_deadline() 
 
 
 @pytest.mark.parametrize("trouble", [SILENCE, HANG_UP, GARBAGE])
-def test_a_connection_in_trouble_is_replaced(trouble: object) -> None:
+def test_a_broken_connection_is_replaced(trouble: object) -> None:
     with TcpBroker(first(trouble)) as broker, connect(broker.address, PATIENT) as cluster:
         assert cluster.describe_cluster().cluster_id == "tcp"
         assert broker.connections == 2
@@ -108,7 +108,9 @@ def test_a_connection_in_trouble_is_replaced(trouble: object) -> None:
         (GARBAGE, "a frame of 1213486160 bytes"),
     ],
 )
-def test_a_broker_that_never_recovers_is_described(trouble: object, words: str) -> None:
+def test_the_error_for_a_broker_that_never_recovers_says_what_failed(
+    trouble: object, words: str
+) -> None:
     def always(api: ApiKey, _: Any) -> Any:
         return trouble if api is ApiKey.DESCRIBE_CLUSTER else None
 
@@ -119,7 +121,7 @@ def test_a_broker_that_never_recovers_is_described(trouble: object, words: str) 
 
 
 @pytest.mark.parametrize("trouble", [HANG_UP, GARBAGE])
-def test_a_port_that_does_not_greet_ends_with_a_hint(trouble: object) -> None:
+def test_a_failed_handshake_ends_with_a_hint(trouble: object) -> None:
     with (
         TcpBroker(lambda *_: trouble) as broker,
         connect(broker.address, QUICK) as cluster,
@@ -128,7 +130,7 @@ def test_a_port_that_does_not_greet_ends_with_a_hint(trouble: object) -> None:
         cluster.describe_cluster()
 
 
-def test_a_port_where_nobody_listens() -> None:
+def test_a_closed_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with (
@@ -138,7 +140,7 @@ def test_a_port_where_nobody_listens() -> None:
         cluster.describe_cluster()
 
 
-def test_a_name_that_nobody_knows() -> None:
+def test_an_unknown_host_is_reported() -> None:
     with (
         connect("no-such-host.invalid:9092", QUICK) as cluster,
         pytest.raises(RetriesExhausted, match=r"no-such-host\.invalid:9092: \S+"),
@@ -146,14 +148,14 @@ def test_a_name_that_nobody_knows() -> None:
         cluster.describe_cluster()
 
 
-def test_the_second_bootstrap_server_is_asked_when_the_first_is_down() -> None:
+def test_the_second_bootstrap_server_is_used_if_the_first_is_down() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with TcpBroker() as broker, connect(f"127.0.0.1:{port},{broker.address}") as cluster:
         assert cluster.describe_cluster().cluster_id == "tcp"
 
 
-def test_a_connection_that_was_closed_while_idle_costs_nothing() -> None:
+def test_a_connection_closed_while_idle_costs_no_retry() -> None:
     """The broker has closed the idle connection: the request is sent once, on a new one."""
     with TcpBroker() as broker, connect(broker.address) as cluster:
         cluster.describe_cluster()
@@ -162,7 +164,7 @@ def test_a_connection_that_was_closed_while_idle_costs_nothing() -> None:
         assert broker.seen.count(ApiKey.DESCRIBE_CLUSTER) == 2
 
 
-def test_a_client_that_was_closed_opens_again_when_it_is_used() -> None:
+def test_a_closed_client_reconnects_on_use() -> None:
     with TcpBroker() as broker, connect(broker.address) as cluster:
         cluster.describe_cluster()
         cluster.close()
@@ -170,7 +172,7 @@ def test_a_client_that_was_closed_opens_again_when_it_is_used() -> None:
         assert broker.connections == 2
 
 
-def test_threads_take_turns() -> None:
+def test_threads_can_share_a_client() -> None:
     with TcpBroker() as broker, connect(broker.address) as cluster:
         names: list[str | None] = []
 
@@ -207,7 +209,7 @@ def test_requests_are_pipelined_and_answered_in_order() -> None:
         driver.close()
 
 
-def test_a_connection_that_breaks_loses_everything_on_it() -> None:
+def test_a_broken_connection_loses_all_its_requests() -> None:
     with TcpBroker(first(HANG_UP)) as broker:
         driver, send = network(broker)
         tickets = [driver.start(send) for _ in range(3)]
@@ -218,7 +220,7 @@ def test_a_connection_that_breaks_loses_everything_on_it() -> None:
         driver.close()
 
 
-def test_what_was_never_sent_is_known_not_to_be() -> None:
+def test_a_request_that_was_never_sent_is_reported_as_unsent() -> None:
     with TcpBroker() as broker:
         driver, send = network(broker)
     ticket = driver.start(send)
@@ -227,7 +229,7 @@ def test_what_was_never_sent_is_known_not_to_be() -> None:
     assert not answer.sent
 
 
-def test_an_answer_that_was_given_up_is_not_kept() -> None:
+def test_a_response_that_is_no_longer_wanted_is_dropped() -> None:
     with TcpBroker() as broker:
         driver, send = network(broker)
         given_up, wanted = driver.start(send), driver.start(send)
@@ -253,7 +255,7 @@ def test_a_forked_process_does_not_use_its_parents_connection(
         driver.close()
 
 
-def test_a_login_that_ends_is_renewed_by_a_new_connection() -> None:
+def test_an_expired_login_is_renewed_on_a_new_connection() -> None:
     def sasl(api: ApiKey, _: Any) -> Any:
         if api is ApiKey.SASL_HANDSHAKE:
             return SaslHandshakeResponse(mechanisms=["PLAIN"])
@@ -274,7 +276,7 @@ def test_a_login_that_ends_is_renewed_by_a_new_connection() -> None:
         assert broker.seen.count(ApiKey.SASL_AUTHENTICATE) == 3
 
 
-def test_what_a_broker_says_before_it_hangs_up_is_heard() -> None:
+def test_a_response_sent_before_the_broker_closes_is_read() -> None:
     """The answer fills the buffer, so the next read finds the end; with TLS that is always so."""
     link = Link(Endpoint("127.0.0.1", 1), read_options("127.0.0.1:1"), SystemRandomness())
     link._socket, broker = socket.socketpair()

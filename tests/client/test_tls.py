@@ -53,7 +53,7 @@ def trusting(folder: Path, name: str, **more: str) -> dict[str, str]:
     return {"security.protocol": "SSL", "ssl.ca.location": str(folder / f"{name}.pem"), **more}
 
 
-def test_a_trusted_broker_is_talked_to(folder: Path) -> None:
+def test_a_trusted_broker_is_accepted(folder: Path) -> None:
     brokers = [DescribeClusterBroker(broker_id=i, host="h" * 1000) for i in range(2_000)]
     large = first(DescribeClusterResponse(brokers=brokers))
     with (
@@ -64,7 +64,7 @@ def test_a_trusted_broker_is_talked_to(folder: Path) -> None:
         assert cluster.describe_cluster().cluster_id == "tcp"
 
 
-def test_a_broker_that_nobody_vouches_for_is_refused(folder: Path) -> None:
+def test_an_untrusted_broker_is_refused(folder: Path) -> None:
     with (
         TcpBroker(context=server(folder, "here")) as broker,
         connect(broker.address, trusting(folder, "elsewhere")) as cluster,
@@ -73,7 +73,7 @@ def test_a_broker_that_nobody_vouches_for_is_refused(folder: Path) -> None:
         cluster.describe_cluster()
 
 
-def test_a_certificate_for_another_name_is_refused_unless_told_otherwise(folder: Path) -> None:
+def test_a_certificate_for_another_host_is_refused_unless_the_check_is_off(folder: Path) -> None:
     name_check = "ssl.endpoint.identification.algorithm"
     with TcpBroker(context=server(folder, "elsewhere")) as broker:
         with (
@@ -99,7 +99,7 @@ def test_a_port_without_tls_is_refused_with_a_hint(folder: Path) -> None:
         cluster.describe_cluster()
 
 
-def test_a_key_may_be_text_and_locked(folder: Path) -> None:
+def test_a_key_may_be_given_as_encrypted_text(folder: Path) -> None:
     text = (folder / "here.pem").read_text()
     tls_context(
         Tls(
@@ -112,7 +112,7 @@ def test_a_key_may_be_text_and_locked(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("password", [None, Secret("wrong-word")])
-def test_a_locked_key_without_its_password_fails_at_once(
+def test_an_encrypted_key_without_its_password_fails_at_once(
     folder: Path, password: Secret | None
 ) -> None:
     pem = str(folder / "here.pem")
@@ -122,7 +122,7 @@ def test_a_locked_key_without_its_password_fails_at_once(
     assert "wrong-word" not in str(caught.value)
 
 
-def test_a_file_that_is_no_certificate_is_named(folder: Path) -> None:
+def test_an_invalid_certificate_file_is_named(folder: Path) -> None:
     (folder / "empty.pem").write_text("nothing")
     with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
         tls_context(Tls(ca_path=str(folder / "empty.pem")))

@@ -74,7 +74,7 @@ def added(*codes: int) -> AddPartitionsToTxnResponse:
 
 
 @pytest.mark.parametrize(("level", "is_tv2"), [(0, False), (1, False), (2, True), (3, True)])
-def test_the_protocol_follows_the_clusters_level(level: int, is_tv2: bool) -> None:
+def test_the_protocol_follows_the_clusters_transaction_version(level: int, is_tv2: bool) -> None:
     script = Script(transaction_version=level)
     script.on(ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(producer_id=9, producer_epoch=0))
     identity = script.run(init_producer_id(script.core, "tx", 1234))
@@ -84,7 +84,7 @@ def test_the_protocol_follows_the_clusters_level(level: int, is_tv2: bool) -> No
     assert (request.transactional_id, request.transaction_timeout_ms) == ("tx", 1234)
 
 
-def test_an_identity_is_asked_for_until_the_old_transaction_is_over() -> None:
+def test_init_producer_id_is_retried_until_the_previous_transaction_ends() -> None:
     script = Script()
     busy = InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
     done = InitProducerIdResponse(producer_id=9, producer_epoch=2)
@@ -93,7 +93,7 @@ def test_an_identity_is_asked_for_until_the_old_transaction_is_over() -> None:
     assert script.pauses == [20, 20]
 
 
-def test_an_epoch_can_be_asked_for_by_who_holds_the_last_one() -> None:
+def test_init_producer_id_can_send_the_current_id_and_epoch() -> None:
     script = Script()
     script.on(ApiKey.INIT_PRODUCER_ID, InitProducerIdResponse(producer_id=9, producer_epoch=3))
     script.run(init_producer_id(script.core, "tx", producer_id=9, producer_epoch=2))
@@ -108,7 +108,7 @@ def test_an_idempotent_producer_needs_no_coordinator() -> None:
     assert ApiKey.FIND_COORDINATOR not in script.apis
 
 
-def test_an_identity_travels_to_executors() -> None:
+def test_an_identity_survives_pickling() -> None:
     assert pickle.loads(pickle.dumps(TV2)) == TV2
 
 
@@ -126,14 +126,14 @@ def test_tv1_adds_partitions_by_name() -> None:
     assert [(topic.name, topic.partitions) for topic in transaction.topics] == [("t", [0, 1])]
 
 
-def test_the_partition_that_was_refused_counts_and_not_those_left_alone() -> None:
+def test_the_error_is_that_of_the_refused_partition_not_of_those_not_attempted() -> None:
     script = Script()
     script.on(ApiKey.ADD_PARTITIONS_TO_TXN, added(ErrorCode.OPERATION_NOT_ATTEMPTED, 29))
     with pytest.raises(Refused, match="TOPIC_AUTHORIZATION_FAILED"):
         script.run(add_partitions(script.core, TV1, [partition(0), partition(1)]))
 
 
-def test_an_add_waits_for_the_markers_of_the_last_transaction() -> None:
+def test_adding_partitions_waits_for_the_markers_of_the_last_transaction() -> None:
     script = Script()
     script.on(ApiKey.ADD_PARTITIONS_TO_TXN, added(ErrorCode.CONCURRENT_TRANSACTIONS), added(0))
     script.run(add_partitions(script.core, TV1, [partition()]))
@@ -152,7 +152,7 @@ def test_tv1_adds_offsets_before_it_commits_them() -> None:
     assert script.of(ApiKey.TXN_OFFSET_COMMIT)[0].version == 4
 
 
-def test_tv2_commits_offsets_at_once() -> None:
+def test_tv2_commits_offsets_directly() -> None:
     script = Script()
     script.on(ApiKey.TXN_OFFSET_COMMIT, offsets_committed())
     script.run(txn_offset_commit(script.core, TV2, "g", OFFSETS))
@@ -174,7 +174,7 @@ def test_tv2_commits_offsets_at_once() -> None:
         (49, Refused),
     ],
 )
-def test_offsets_that_cannot_be_committed(code: int, kind: type[Exception]) -> None:
+def test_refused_offsets_raise_the_matching_error(code: int, kind: type[Exception]) -> None:
     script = Script()
     script.on(ApiKey.TXN_OFFSET_COMMIT, offsets_committed(code))
     with pytest.raises(kind):
@@ -201,7 +201,7 @@ def test_tv1_keeps_its_epoch() -> None:
 
 
 @pytest.mark.parametrize("code", [47, 90, 48, 49, 53])
-def test_a_first_answer_that_refuses_is_certain(code: int) -> None:
+def test_a_refusal_in_the_first_answer_is_definite(code: int) -> None:
     script = Script()
     script.on(ApiKey.END_TXN, ended(code))
     with pytest.raises(Refused) as caught:
@@ -210,7 +210,7 @@ def test_a_first_answer_that_refuses_is_certain(code: int) -> None:
 
 
 @pytest.mark.parametrize("doubtful", [Lost("broken pipe"), ended(15), ended(16), ended(7)])
-def test_an_end_is_asked_for_again_until_it_is_certain(doubtful: object) -> None:
+def test_end_txn_is_retried_until_its_outcome_is_known(doubtful: object) -> None:
     script = Script()
     script.on(ApiKey.END_TXN, doubtful, ended(51), ended(epoch=4))
     assert script.run(end_txn(script.core, TV2, commit=True)).producer_epoch == 4
@@ -221,7 +221,9 @@ def test_an_end_is_asked_for_again_until_it_is_certain(doubtful: object) -> None
 
 @pytest.mark.parametrize("doubtful", [Lost("broken pipe"), ended(15), ended(16), ended(7)])
 @pytest.mark.parametrize("refused", [47, 48, 49, 90])
-def test_a_refusal_after_a_doubt_proves_nothing(doubtful: object, refused: int) -> None:
+def test_a_refusal_after_an_ambiguous_answer_leaves_the_outcome_unknown(
+    doubtful: object, refused: int
+) -> None:
     script = Script()
     script.on(ApiKey.END_TXN, doubtful, ended(refused))
     with pytest.raises(UnknownOutcome, match=r"not known whether the commit of tx"):
@@ -229,14 +231,14 @@ def test_a_refusal_after_a_doubt_proves_nothing(doubtful: object, refused: int) 
 
 
 @pytest.mark.parametrize("harmless", [ended(14), ended(51), Lost("refused", sent=False)])
-def test_a_refusal_after_answers_without_effect_is_certain(harmless: object) -> None:
+def test_a_refusal_after_answers_without_effect_is_definite(harmless: object) -> None:
     script = Script()
     script.on(ApiKey.END_TXN, harmless, ended(90))
     with pytest.raises(ProducerFenced):
         script.run(end_txn(script.core, TV2, commit=True))
 
 
-def test_an_answer_that_never_comes_leaves_the_outcome_unknown() -> None:
+def test_end_txn_without_any_answer_leaves_the_outcome_unknown() -> None:
     script = Script(default_api_timeout_ms=2000)
     script.on(ApiKey.END_TXN, Lost("no answer within the request timeout"))
     with pytest.raises(UnknownOutcome, match="init_producer_id") as caught:
@@ -244,14 +246,14 @@ def test_an_answer_that_never_comes_leaves_the_outcome_unknown() -> None:
     assert isinstance(caught.value.__cause__, RetriesExhausted)
 
 
-def test_an_end_that_was_never_sent_is_no_doubt() -> None:
+def test_end_txn_that_was_never_sent_does_not_leave_the_outcome_unknown() -> None:
     script = Script(default_api_timeout_ms=2000)
     script.on(ApiKey.END_TXN, Lost("connection refused", sent=False))
     with pytest.raises(RetriesExhausted):
         script.run(end_txn(script.core, TV2, commit=True))
 
 
-def test_a_coordinator_that_cannot_be_found_after_a_doubt_leaves_it_unknown() -> None:
+def test_losing_the_coordinator_after_an_ambiguous_answer_leaves_the_outcome_unknown() -> None:
     script = Script(default_api_timeout_ms=2000)
     script.on(ApiKey.END_TXN, ended(16))
 
@@ -264,7 +266,7 @@ def test_a_coordinator_that_cannot_be_found_after_a_doubt_leaves_it_unknown() ->
         script.run(end_txn(script.core, TV2, commit=True))
 
 
-def test_errors_survive_the_way_from_an_executor_to_the_driver() -> None:
+def test_errors_survive_pickling() -> None:
     script = Script(default_api_timeout_ms=100)
     problems: list[ClientError] = []
     for code in (90, 45, 14):

@@ -73,13 +73,13 @@ def opened(count: int) -> tuple[Writer, list[Shipment]]:
     return new, ship(new)
 
 
-def test_the_first_batch_of_a_partition_travels_alone() -> None:
+def test_the_first_batch_of_a_partition_is_sent_alone() -> None:
     new = with_batches(4)
     assert sequences(ship(new)) == [0]
     assert ship(new) == []
 
 
-def test_after_its_acknowledgement_five_may_be_in_flight() -> None:
+def test_after_the_first_acknowledgement_five_batches_may_be_in_flight() -> None:
     new, sent = opened(9)
     assert sequences(sent) == [1, 2, 3, 4, 5]
     new.shipments.clear()
@@ -93,7 +93,7 @@ def test_first_batches_of_several_partitions_share_a_request() -> None:
     assert [lane.partition.partition for lane, _ in shipment.parcels] == [0, 1, 2]
 
 
-def test_a_request_stays_below_its_size_and_a_larger_batch_goes_alone() -> None:
+def test_requests_stay_below_the_size_limit_and_a_larger_batch_is_sent_alone() -> None:
     new = writer(max_request_bytes=2_000)
     for index, size in enumerate([500, 500, 5_000, 500]):
         new.accept(partition(index), sealed(0, size=size), now_ms=0)
@@ -102,7 +102,7 @@ def test_a_request_stays_below_its_size_and_a_larger_batch_goes_alone() -> None:
     assert sum(map(len, sizes)) == 4
 
 
-def test_a_batch_that_failed_for_now_is_sent_again_alone_with_the_same_bytes() -> None:
+def test_a_batch_with_a_retriable_error_is_resent_alone_with_the_same_bytes() -> None:
     new = with_batches(3)
     (first,) = ship(new)
     lane, parcel = only(first)
@@ -114,7 +114,7 @@ def test_a_batch_that_failed_for_now_is_sent_again_alone_with_the_same_bytes() -
     assert ship(new, now_ms=20) == []
 
 
-def test_batches_behind_a_failure_come_back_in_their_order() -> None:
+def test_batches_behind_a_failed_one_are_resent_in_order() -> None:
     new, sent = opened(6)
     new.shipments.clear()
     lane = only(sent[0])[0]
@@ -132,14 +132,14 @@ def test_batches_behind_a_failure_come_back_in_their_order() -> None:
     assert sequences(ship(new, now_ms=5)) == [2, 3, 4, 5]
 
 
-def test_nothing_is_sent_again_while_something_of_the_lane_is_in_flight() -> None:
+def test_nothing_is_resent_while_the_lane_has_batches_in_flight() -> None:
     new, sent = opened(4)
     new.shipments.clear()
     new.retry(*only(sent[0]), "later", not_before_ms=0)
     assert ship(new) == []
 
 
-def test_a_lane_does_not_run_away_from_a_batch_that_must_be_sent_again() -> None:
+def test_a_lane_sends_nothing_new_before_a_batch_is_resent() -> None:
     """The broker remembers five batches; after more, it would not recognise the duplicate."""
     new, sent = opened(12)
     new.shipments.clear()
@@ -185,7 +185,7 @@ def test_a_duplicate_is_an_acknowledgement() -> None:
     assert new.judge(*only(sent[0]), ErrorCode.DUPLICATE_SEQUENCE_NUMBER, None) is Reaction.SUCCEED
 
 
-def test_a_lane_drains_before_it_follows_its_leader() -> None:
+def test_a_lane_drains_before_it_moves_to_a_new_leader() -> None:
     new, sent = opened(8)
     new.shipments.clear()
     assert ship(new, leader=TWO) == []
@@ -195,7 +195,7 @@ def test_a_lane_drains_before_it_follows_its_leader() -> None:
     assert (moved.endpoint, sequences([moved])) == (TWO, [6])
 
 
-def test_a_lost_request_takes_all_its_batches_back() -> None:
+def test_a_lost_request_returns_all_its_batches() -> None:
     new = with_batches(1, partition(0), partition(1))
     (shipment,) = ship(new)
     new.shipments.clear()
@@ -204,14 +204,14 @@ def test_a_lost_request_takes_all_its_batches_back() -> None:
     assert sequences(ship(new, now_ms=7)) == [0, 0]
 
 
-def test_a_broker_gets_no_more_requests_than_the_window() -> None:
+def test_a_broker_has_at_most_five_requests_in_flight() -> None:
     new = writer(max_request_bytes=1)
     for index in range(9):
         new.accept(partition(index), sealed(0), now_ms=0)
     assert len(ship(new)) == 5
 
 
-def test_what_was_written_is_counted() -> None:
+def test_written_records_batches_and_bytes_are_counted() -> None:
     new = writer()
     new.accept(partition(), sealed(0, 3), now_ms=0)
     new.accept(partition(), sealed(3, 2), now_ms=0)
@@ -236,7 +236,7 @@ def test_sequences_wrap_after_the_largest() -> None:
     assert lane.next_sequence == 1
 
 
-def test_a_batch_that_waits_too_long_ends_the_writer() -> None:
+def test_a_batch_past_its_delivery_timeout_ends_the_writer() -> None:
     new = with_batches(1)
     (shipment,) = ship(new)
     new.retry(*only(shipment), "NOT_ENOUGH_REPLICAS", not_before_ms=0)
@@ -257,6 +257,6 @@ def test_a_batch_that_waits_too_long_ends_the_writer() -> None:
     ],
     ids=["wrong sequence", "wrong epoch", "two batches", "not transactional"],
 )
-def test_a_batch_that_is_not_ours_is_a_bug_of_the_caller(batch: bytearray) -> None:
+def test_a_batch_that_does_not_fit_the_writer_is_a_bug_of_the_caller(batch: bytearray) -> None:
     with pytest.raises(AssertionError):
         writer().accept(partition(), batch, now_ms=0)

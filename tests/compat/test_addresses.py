@@ -22,7 +22,9 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_a_java_client_comes_by_that_address(host: str, tmp_path: Path, tools: JavaTools) -> None:
+def test_a_java_client_connects_by_any_local_address(
+    host: str, tmp_path: Path, tools: JavaTools
+) -> None:
     if host == "[::1]" and not has_ipv6():
         pytest.skip("this machine has no IPv6")
     with FencepostProcess(tmp_path / "data", listen=f"{host}:0") as broker:

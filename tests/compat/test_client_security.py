@@ -204,7 +204,7 @@ def test_a_client_certificate_may_be_given_as_text(secured: Secured) -> None:
         assert cluster.describe_cluster().brokers
 
 
-def test_a_missing_client_certificate_is_said_at_once(secured: Secured) -> None:
+def test_a_missing_client_certificate_is_reported_at_once(secured: Secured) -> None:
     options = {"security.protocol": "SSL", "ssl.ca.location": str(secured.folder / "ca.pem")}
     with (
         connect(secured.at("SSL"), options) as cluster,
@@ -213,7 +213,7 @@ def test_a_missing_client_certificate_is_said_at_once(secured: Secured) -> None:
         cluster.describe_cluster()
 
 
-def test_a_wrong_password_is_said_at_once_and_without_the_password(secured: Secured) -> None:
+def test_a_wrong_password_is_reported_at_once_without_printing_it(secured: Secured) -> None:
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):
         options = {
             "security.protocol": "SASL_PLAINTEXT",
@@ -229,7 +229,7 @@ def test_a_wrong_password_is_said_at_once_and_without_the_password(secured: Secu
         assert "hunter2" not in str(caught.value)
 
 
-def test_a_certificate_of_a_stranger_is_refused(secured: Secured) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(secured: Secured) -> None:
     other = secured.folder / "other"
     other.mkdir(exist_ok=True)
     _make_certificates(other)
@@ -247,7 +247,7 @@ def test_a_certificate_of_a_stranger_is_refused(secured: Secured) -> None:
         cluster.describe_cluster()
 
 
-def test_plain_words_to_a_tls_port_end_with_a_hint(secured: Secured) -> None:
+def test_plaintext_to_a_tls_port_fails_with_a_hint(secured: Secured) -> None:
     with (
         connect(secured.at("SSL"), {"default.api.timeout.ms": 1000}) as cluster,
         pytest.raises(RetriesExhausted, match=r"security\.protocol"),

@@ -62,7 +62,7 @@ def _write(
         writer.flush()
 
 
-def test_committed_records_are_seen_and_aborted_ones_are_not(
+def test_committed_records_are_visible_and_aborted_ones_are_not(
     cluster: Cluster, topic: str, protocol: int
 ) -> None:
     partition = TopicPartition(topic, 0)
@@ -78,7 +78,7 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(
     assert everything == [b"0", b"again", b"1", b"again", b"2", b"again"]
 
 
-def test_an_open_transaction_is_visible_to_those_who_look(
+def test_an_open_transaction_is_described_and_listed(
     cluster: Cluster, topic: str, protocol: int
 ) -> None:
     partition = TopicPartition(topic, 0)
@@ -100,7 +100,9 @@ def test_an_open_transaction_is_visible_to_those_who_look(
     cluster.end_txn(identity, commit=False)
 
 
-def test_offsets_travel_with_the_transaction(cluster: Cluster, topic: str, protocol: int) -> None:
+def test_offsets_are_committed_or_dropped_with_their_transaction(
+    cluster: Cluster, topic: str, protocol: int
+) -> None:
     partition, group = TopicPartition(topic, 0), f"group-{topic}"
     cluster.create_topics([NewTopic(topic, 1)])
     first = _begin(cluster, f"tx-{topic}", protocol)
@@ -116,7 +118,7 @@ def test_offsets_travel_with_the_transaction(cluster: Cluster, topic: str, proto
     assert cluster.offset_fetch(group, [partition]) == committed
 
 
-def test_tv2_gives_every_transaction_its_epoch(cluster: Cluster, topic: str) -> None:
+def test_tv2_raises_the_epoch_with_every_transaction(cluster: Cluster, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     cluster.create_topics([NewTopic(topic, 1)])
     identity = cluster.init_producer_id(f"tx-{topic}")
@@ -130,7 +132,7 @@ def test_tv2_gives_every_transaction_its_epoch(cluster: Cluster, topic: str) -> 
         identity = following
 
 
-def test_a_newer_producer_fences_the_older(cluster: Cluster, topic: str, protocol: int) -> None:
+def test_a_newer_producer_fences_the_older_one(cluster: Cluster, topic: str, protocol: int) -> None:
     partition = TopicPartition(topic, 0)
     cluster.create_topics([NewTopic(topic, 1)])
     older = _begin(cluster, f"tx-{topic}", protocol)
@@ -193,7 +195,7 @@ def test_a_second_writer_of_a_partition_is_refused(cluster: Cluster, topic: str)
     cluster.end_txn(identity, commit=False)
 
 
-def test_every_compression_is_read_back(side: Side, cluster: Cluster, topic: str) -> None:
+def test_records_of_every_codec_are_read_back(side: Side, cluster: Cluster, topic: str) -> None:
     codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
     cluster.create_topics([NewTopic(topic, len(codecs))])
     for index, codec in enumerate(codecs):
@@ -211,7 +213,7 @@ def test_every_compression_is_read_back(side: Side, cluster: Cluster, topic: str
         assert (second.key, second.value) == (None, None)
 
 
-def test_offsets_by_time(cluster: Cluster, topic: str) -> None:
+def test_offsets_are_found_by_time(cluster: Cluster, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     cluster.create_topics([NewTopic(topic, 1)])
     now = cluster.init_producer_id(None)
@@ -233,7 +235,7 @@ def test_offsets_by_time(cluster: Cluster, topic: str) -> None:
     ]
 
 
-def test_what_is_not_there_is_named(cluster: Cluster, topic: str) -> None:
+def test_missing_topics_partitions_and_offsets_are_named(cluster: Cluster, topic: str) -> None:
     partition = TopicPartition(topic, 0)
     with pytest.raises(UnknownTopicOrPartition, match=topic):
         cluster.list_offsets({partition: LATEST})
@@ -254,7 +256,7 @@ def test_what_is_not_there_is_named(cluster: Cluster, topic: str) -> None:
         cluster.init_producer_id(f"tx-{topic}", timeout_ms=2**31 - 1)
 
 
-def test_topics_and_settings_can_be_looked_at(cluster: Cluster, topic: str) -> None:
+def test_topics_and_settings_are_described(cluster: Cluster, topic: str) -> None:
     cluster.create_topics([NewTopic(topic, 2, configs={"cleanup.policy": "compact"})])
     view = cluster.metadata([topic])
     assert [p.index for p in view.topics[topic].partitions] == [0, 1]
@@ -272,7 +274,7 @@ def test_topics_and_settings_can_be_looked_at(cluster: Cluster, topic: str) -> N
         cluster.delete_topics([topic])
 
 
-def test_plain_commits_of_a_group(cluster: Cluster, topic: str) -> None:
+def test_a_group_commits_outside_a_transaction(cluster: Cluster, topic: str) -> None:
     cluster.create_topics([NewTopic(topic, 2)])
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     cluster.offset_commit(f"g-{topic}", {first: CommittedOffset(3, "three")})

@@ -109,7 +109,7 @@ def _why(line: dict[str, Any]) -> str | None:
 
 @pytest.mark.timeout(450)
 @pytest.mark.parametrize("step", STEPS)
-def test_a_java_client_sees_what_it_sees_on_apache_kafka(
+def test_a_java_client_sees_the_same_as_on_apache_kafka(
     step: str,
     transcript: Callable[[Side, str], Transcript],
     apache_kafka: Side,

@@ -25,7 +25,7 @@ def consume(side: Side, topic: str, count: int, *more: str) -> list[str]:
 # --- kafka-topics -----------------------------------------------------------------------------
 
 
-def test_topics_are_created_described_grown_and_deleted(side: Side, topic: str) -> None:
+def test_topics_are_created_described_extended_and_deleted(side: Side, topic: str) -> None:
     side.create_topic(topic, 3, "--config", "retention.ms=3600000")
     described = side.tool("kafka-topics", "--describe", "--topic", topic)
     assert "PartitionCount: 3\tReplicationFactor: 1" in described
@@ -46,7 +46,7 @@ def test_a_topic_that_exists_is_not_created_again(side: Side, topic: str) -> Non
     side.tool("kafka-topics", "--create", "--topic", topic, "--if-not-exists")
 
 
-def test_no_partition_lacks_a_leader_or_a_copy(side: Side) -> None:
+def test_no_partition_is_without_a_leader_or_under_replicated(side: Side) -> None:
     for question in ("--under-replicated-partitions", "--unavailable-partitions"):
         assert side.tool("kafka-topics", "--describe", question).strip() == ""
 
@@ -96,7 +96,7 @@ def test_configs_of_a_group_are_altered_and_described(side: Side, topic: str) ->
     assert "InvalidConfigurationException" in refused.err
 
 
-def test_levels_of_loggers_are_altered_and_described(side: Side) -> None:
+def test_logger_levels_are_altered_and_described(side: Side) -> None:
     of_broker = ["--entity-type", "broker-loggers", "--entity-name", "1"]
     for level in ("WARN", "ERROR"):
         side.tool("kafka-configs", "--alter", "--add-config", f"root={level}", *of_broker)
@@ -106,7 +106,7 @@ def test_levels_of_loggers_are_altered_and_described(side: Side) -> None:
     assert "Invalid broker logger(s): nonsense" in side.attempt("kafka-configs", *unknown).err
 
 
-def test_a_subscription_to_client_metrics_is_kept_and_deleted(side: Side, topic: str) -> None:
+def test_a_client_metrics_subscription_is_stored_and_deleted(side: Side, topic: str) -> None:
     metrics = ["--metrics", "org.apache.kafka.", "--interval", "10000"]
     side.tool("kafka-client-metrics", "--alter", "--name", topic, *metrics)
     while topic not in side.tool("kafka-client-metrics", "--list").splitlines():
@@ -119,7 +119,7 @@ def test_a_subscription_to_client_metrics_is_kept_and_deleted(side: Side, topic:
 
 
 @pytest.mark.parametrize("entity_type", ["users", "clients", "ips", "client-metrics", "groups"])
-def test_what_has_no_configs_is_described_as_empty(side: Side, entity_type: str) -> None:
+def test_entities_without_configs_are_described_as_empty(side: Side, entity_type: str) -> None:
     assert "Error" not in side.tool("kafka-configs", "--describe", "--entity-type", entity_type)
 
 
@@ -146,14 +146,16 @@ def test_the_quorum_is_one_voter(side: Side) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_lines_go_through_the_console(side: Side, topic: str, codec: str) -> None:
+def test_lines_are_produced_and_consumed_with_the_console_tools(
+    side: Side, topic: str, codec: str
+) -> None:
     side.create_topic(topic)
     lines = [f"line {number} äöü" for number in range(50)]
     produce(side, topic, "\n".join(lines) + "\n", "--compression-codec", codec)
     assert consume(side, topic, 50) == lines
 
 
-def test_keys_headers_and_nulls_go_through_the_console(side: Side, topic: str) -> None:
+def test_keys_headers_and_nulls_survive_the_console_tools(side: Side, topic: str) -> None:
     side.create_topic(topic)
     parse = ["parse.key=true", "parse.headers=true", "null.marker=NULL"]
     reading = [word for each in parse for word in ("--reader-property", each)]
@@ -168,7 +170,7 @@ def test_keys_headers_and_nulls_go_through_the_console(side: Side, topic: str) -
     ]
 
 
-def test_a_topic_is_born_when_the_console_writes_to_it(side: Side, topic: str) -> None:
+def test_a_topic_is_created_when_the_console_producer_writes_to_it(side: Side, topic: str) -> None:
     produce(side, topic, "first\n")
     assert consume(side, topic, 1) == ["first"]
 
@@ -209,7 +211,7 @@ def test_a_group_is_listed_described_reset_and_deleted(side: Side, topic: str) -
     assert topic not in side.tool("kafka-consumer-groups", "--list").splitlines()
 
 
-def test_the_states_of_groups_are_listed(side: Side, topic: str) -> None:
+def test_group_states_are_listed(side: Side, topic: str) -> None:
     side.create_topic(topic)
     produce(side, topic, "x\n")
     consume(side, topic, 1, "--group", topic)
@@ -222,7 +224,7 @@ def test_the_states_of_groups_are_listed(side: Side, topic: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("acks", ["1", "all"])
-def test_the_producer_performance_test_delivers_all(
+def test_the_producer_performance_test_delivers_every_record(
     side: Side, topic: str, codec: str, acks: str
 ) -> None:
     side.create_topic(topic, 2)
@@ -249,7 +251,7 @@ def test_the_producer_performance_test_runs_in_transactions(side: Side, topic: s
     assert len(consume(side, topic, 5000, *committed)) == 5000
 
 
-def test_the_consumer_performance_test_reads_all(side: Side, topic: str) -> None:
+def test_the_consumer_performance_test_reads_every_record(side: Side, topic: str) -> None:
     side.create_topic(topic, 2)
     load = ["--num-records", "5000", "--record-size", "500", "--throughput", "-1"]
     side.tool("kafka-producer-perf-test", "--topic", topic, *load)
@@ -267,7 +269,7 @@ def end_offsets(side: Side, topic: str) -> int:
     return sum(int(line.rpartition(":")[2]) for line in listed)
 
 
-def test_offsets_are_listed_by_time_and_place(side: Side, topic: str) -> None:
+def test_offsets_are_listed_by_time_and_position(side: Side, topic: str) -> None:
     side.create_topic(topic)
     produce(side, topic, "a\nb\nc\n")
     ask = ["--topic", topic, "--time"]
@@ -287,7 +289,7 @@ def test_records_are_deleted_up_to_an_offset(side: Side, topic: str, tmp_path: P
     assert consume(side, topic, 1) == ["c"]
 
 
-def test_the_log_folders_are_described(side: Side, topic: str) -> None:
+def test_log_dirs_are_described_by_the_tool(side: Side, topic: str) -> None:
     side.create_topic(topic)
     produce(side, topic, "a\n")
     said = side.tool("kafka-log-dirs", "--describe", "--topic-list", topic)
@@ -307,7 +309,7 @@ def versions(side: Side) -> dict[str, str]:
     return dict(re.findall(r"^\s(\w+\(\d+\)): (\d+(?: to \d+)?) ", said, re.MULTILINE))
 
 
-def test_what_is_offered_is_offered_in_the_versions_of_apache_kafka(
+def test_every_api_is_offered_in_the_versions_of_apache_kafka(
     apache_kafka: Side, fencepost_broker: Side
 ) -> None:
     theirs = versions(apache_kafka)
@@ -335,7 +337,7 @@ def test_transactions_are_listed_and_described(side: Side, topic: str) -> None:
     assert rows(producers)[0]["CurrentTransactionStartOffset"] == "None"
 
 
-def test_no_transaction_hangs(side: Side, topic: str) -> None:
+def test_no_hanging_transaction_is_found(side: Side, topic: str) -> None:
     side.create_topic(topic)
     found = side.tool("kafka-transactions", "find-hanging", "--topic", topic)
     assert rows(found) == []
@@ -410,7 +412,7 @@ REFUSALS = [
 ]
 
 
-def test_tools_say_the_same_with_arguments_that_are_rarely_tried(side: Side, topic: str) -> None:
+def test_tools_print_the_same_for_rarely_used_arguments(side: Side, topic: str) -> None:
     side.create_topic(topic, 2)
     problems = []
     for cases, code in ((OUTCOMES, 0), (REFUSALS, 1)):
@@ -432,7 +434,7 @@ NOT_SERVED = [
 ]
 
 
-def test_what_fencepost_does_not_serve_is_refused_with_a_sentence(fencepost_broker: Side) -> None:
+def test_unsupported_requests_are_refused_with_a_clear_message(fencepost_broker: Side) -> None:
     for line in NOT_SERVED:
         name, *arguments = line.split()
         result = fencepost_broker.attempt(name, *arguments)

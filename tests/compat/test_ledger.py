@@ -63,7 +63,7 @@ def enter_batch(
     return view
 
 
-def test_the_entry_is_committed_with_the_offsets_of_the_sources_or_not_at_all(
+def test_the_entry_is_committed_with_the_source_offsets_or_not_at_all(
     home: LedgerCluster, protocol: int
 ) -> None:
     home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
@@ -79,7 +79,7 @@ def test_the_entry_is_committed_with_the_offsets_of_the_sources_or_not_at_all(
     assert {place: each.offset for place, each in committed.items()} == {source: 2}
 
 
-def test_one_driver_writes_batch_after_batch(home: LedgerCluster, protocol: int) -> None:
+def test_one_driver_writes_several_batches(home: LedgerCluster, protocol: int) -> None:
     home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
     store = home.store(home.topic)
     identity = home.begin(home.topic, protocol)
@@ -98,7 +98,7 @@ def test_one_driver_writes_batch_after_batch(home: LedgerCluster, protocol: int)
     assert (view.entry.batch_id, view.entry.serial) == (4, 5)
 
 
-def test_a_foreign_open_transaction_keeps_nobody_from_reading(
+def test_another_ids_open_transaction_does_not_block_reading(
     home: LedgerCluster, protocol: int
 ) -> None:
     home.create(1)
@@ -122,7 +122,7 @@ def test_a_foreign_open_transaction_keeps_nobody_from_reading(
 
 
 @pytest.mark.timeout(150)
-def test_a_compaction_between_write_and_read_changes_nothing(home: LedgerCluster) -> None:
+def test_compaction_between_write_and_read_changes_nothing(home: LedgerCluster) -> None:
     home.create(
         1, segment_ms="1", min_cleanable_dirty_ratio="0.001", delete_retention_ms="0",
     )  # fmt: skip
@@ -158,7 +158,7 @@ def batches(home: LedgerCluster, place: TopicPartition) -> list[Any]:
     return found
 
 
-def test_added_partitions_and_a_lost_topic(home: LedgerCluster) -> None:
+def test_added_partitions_change_nothing_and_a_lost_topic_is_noticed(home: LedgerCluster) -> None:
     home.create(1)
     names = [f"{home.topic}-{n}" for n in range(4)]
     for name in names:
@@ -172,7 +172,7 @@ def test_added_partitions_and_a_lost_topic(home: LedgerCluster) -> None:
     assert "the cluster has no ledger" in decision.reason
 
 
-def test_a_topic_that_is_deleted_under_a_running_query_is_made_again(
+def test_a_ledger_topic_deleted_under_a_running_query_is_created_again(
     home: LedgerCluster, protocol: int
 ) -> None:
     store = home.store(home.topic)
@@ -192,7 +192,7 @@ def test_a_topic_that_is_deleted_under_a_running_query_is_made_again(
         ({"segment.bytes": str(1024**3)}, r"segment\.bytes=1073741824"),
     ],
 )
-def test_a_topic_that_would_not_keep_the_ledger_is_refused(
+def test_a_topic_with_unsafe_settings_is_refused_as_ledger(
     home: LedgerCluster, settings: dict[str, str], named: str
 ) -> None:
     home.create(1, **settings)
@@ -200,7 +200,7 @@ def test_a_topic_that_would_not_keep_the_ledger_is_refused(
         home.store("id")
 
 
-def test_the_old_ledger_is_found_and_moved(home: LedgerCluster, protocol: int) -> None:
+def test_a_legacy_ledger_is_found_and_moved(home: LedgerCluster, protocol: int) -> None:
     home.cluster.create_topics([NewTopic(f"{home.topic}-in", 1, 1)])
     old_place = TopicPartition(f"{home.topic}-in", 0)
     identity = home.begin(home.topic, protocol)
@@ -221,7 +221,7 @@ def test_the_old_ledger_is_found_and_moved(home: LedgerCluster, protocol: int) -
     assert legacy.entry is None
 
 
-def test_the_commands_work(home: LedgerCluster) -> None:
+def test_the_ledger_commands_work(home: LedgerCluster) -> None:
     def run(*arguments: str) -> Any:
         servers = str(home.cluster.options.bootstrap[0])
         common = ["--topic", home.topic, "--bootstrap-servers", servers, "--json"]

@@ -79,7 +79,7 @@ def test_every_batch_of_a_log_is_valid_and_none_is_missing(folder: Folder, codec
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_indexes_point_into_the_log(folder: Folder, codec: str) -> None:
+def test_the_indexes_match_the_log(folder: Folder, codec: str) -> None:
     for suffix in ("index", "timeindex"):
         files = folder.files(f"codec-{codec}-0", suffix)
         assert len(files) > 1
@@ -89,12 +89,12 @@ def test_the_indexes_point_into_the_log(folder: Folder, codec: str) -> None:
         assert sane.count("passed sanity check") == len(files)
 
 
-def test_the_snapshots_know_the_producers(folder: Folder) -> None:
+def test_the_snapshots_contain_the_producers(folder: Folder) -> None:
     dumped = folder.dump(folder.files("codec-zstd-0", "snapshot")[-1:])
     assert re.search(r"producerId: \d+ producerEpoch: 0 .*lastSequence: 2999", dumped)
 
 
-def test_the_index_of_aborted_transactions_knows_the_aborted_one(folder: Folder) -> None:
+def test_the_transaction_index_contains_the_aborted_transaction(folder: Folder) -> None:
     dumped = folder.dump(folder.files("txn-aborted-0", "txnindex"))
     assert re.search(r"producerId: \d+ firstOffset: 0 lastOffset: 5 lastStableOffset: 6", dumped)
     for nothing in folder.files("txn-committed-0", "txnindex"):
@@ -108,17 +108,17 @@ def test_the_end_markers_are_in_the_log(folder: Folder) -> None:
     assert "endTxnMarker: ABORT coordinatorEpoch: 0" in aborted
 
 
-def test_the_leader_epochs_are_written_down(folder: Folder) -> None:
+def test_the_leader_epochs_are_in_their_checkpoint(folder: Folder) -> None:
     (checkpoint,) = folder.data.rglob("codec-none-0/leader-epoch-checkpoint")
     assert checkpoint.read_text().split() == ["0", "1", "0", "0"]
 
 
-def test_the_partition_knows_its_topic_id(folder: Folder) -> None:
+def test_the_partition_metadata_has_the_topic_id(folder: Folder) -> None:
     (metadata,) = folder.data.rglob("codec-none-0/partition.metadata")
     assert re.fullmatch(r"version: 0\ntopic_id: [A-Za-z0-9_-]{22}\n?", metadata.read_text())
 
 
-def test_the_transaction_log_is_read_by_its_decoder(folder: Folder) -> None:
+def test_kafkas_decoder_reads_the_transaction_log(folder: Folder) -> None:
     files = [file for file in _internal(folder, "__transaction_state") if file.stat().st_size]
     dumped = folder.dump(files, "--transaction-log-decoder")
     for transactional_id, status in (("txn-committed", 4), ("txn-aborted", 5)):
@@ -136,7 +136,7 @@ def test_the_transaction_log_is_read_by_its_decoder(folder: Folder) -> None:
         assert found[-2:] == [status - 2, status]
 
 
-def test_the_offsets_log_is_read_by_its_decoder(folder: Folder) -> None:
+def test_kafkas_decoder_reads_the_offsets_log(folder: Folder) -> None:
     files = [file for file in _internal(folder, "__consumer_offsets") if file.stat().st_size]
     dumped = folder.dump(files, "--offsets-decoder")
     lines = [line for line in dumped.splitlines() if '"group":"groups-offsets"' in line]
@@ -148,7 +148,7 @@ def _internal(folder: Folder, topic: str) -> list[Path]:
     return sorted(folder.data.rglob(f"{topic}-*/*.log"))
 
 
-def test_a_log_with_one_changed_byte_is_complained_about(folder: Folder, tmp_path: Path) -> None:
+def test_a_changed_byte_in_a_log_is_reported(folder: Folder, tmp_path: Path) -> None:
     """The method itself: DumpLogSegments must be able to find something."""
     (source, *_) = folder.files("codec-none-0", "log")
     data = bytearray(source.read_bytes())
@@ -159,7 +159,7 @@ def test_a_log_with_one_changed_byte_is_complained_about(folder: Folder, tmp_pat
         folder.dump([spoiled], "--deep-iteration")
 
 
-def test_an_index_of_another_log_is_complained_about(folder: Folder, tmp_path: Path) -> None:
+def test_an_index_of_another_log_is_reported(folder: Folder, tmp_path: Path) -> None:
     (log, *_) = folder.files("codec-none-0", "log")
     (index, *_) = folder.files("codec-zstd-0", "index")
     (tmp_path / log.name).write_bytes(log.read_bytes())

@@ -23,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVERS = "tests/spark/test_driver_deaths.py::test_"
 EXECUTORS = "tests/spark/test_executors.py::test_"
 CALLS = "tests/spark/sink/test_calling.py::test_"
-DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_doubles_nothing"
+DYING = f"{DRIVERS}a_driver_that_dies_at_any_step_loses_and_duplicates_nothing"
 
 SELECTIONS = {
     "drivers that die, and two with one id": [
-        f"{DRIVERS}a_second_query_with_an_id_in_use_is_refused_and_the_first_goes_on",
-        f"{DRIVERS}of_two_new_queries_with_one_id_the_first_is_fenced_and_says_so",
+        f"{DRIVERS}a_second_query_with_an_id_in_use_is_refused_and_the_first_continues",
+        f"{DRIVERS}of_two_new_queries_with_one_id_the_first_is_fenced",
         *(
             f"{DYING}[{point}]"
             for point in (
@@ -43,21 +43,21 @@ SELECTIONS = {
         ),
     ],
     "executors that die, and one that wakes up": [
-        f"{EXECUTORS}an_executor_that_is_killed_in_mid_write_is_made_good[direct-1]",
-        f"{EXECUTORS}an_executor_that_is_killed_in_mid_write_is_made_good[shuffled-2]",
-        f"{EXECUTORS}an_executor_that_wakes_up_in_the_next_batch_cannot_write[direct-2]",
-        f"{EXECUTORS}shuffle_files_that_are_deleted_are_made_again",
+        f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[direct-1]",
+        f"{EXECUTORS}a_batch_is_written_once_if_an_executor_is_killed_in_mid_write[shuffled-2]",
+        f"{EXECUTORS}an_executor_that_resumes_during_the_next_batch_cannot_write[direct-2]",
+        f"{EXECUTORS}deleted_shuffle_files_are_recomputed",
     ],
     "several DataFrames, batches that are skipped or not whole": [
         f"{CALLS}several_dataframes_are_one_transaction",
-        f"{CALLS}a_batch_of_two_calls_is_refused_after_a_restart_until_it_is_completed",
-        f"{CALLS}skipping_a_batch_enters_it_and_can_be_repeated",
+        f"{CALLS}a_batch_with_a_refused_second_call_is_refused_after_a_restart_until_completed",
+        f"{CALLS}a_skipped_batch_is_recorded_and_the_skip_can_be_repeated",
     ],
 }
 
 
 @pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS.keys())
-def test_the_sink_keeps_its_promise_on_apache_kafka(
+def test_the_sink_is_exactly_once_on_apache_kafka(
     apache_kafka: Side, selection: list[str], tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark", reason="the spark extra is not installed")

@@ -157,7 +157,7 @@ def spark_log(spark: SparkSession, path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_a_query_over_sasl_ssl_shows_its_secrets_nowhere(
+def test_a_query_over_sasl_ssl_does_not_expose_its_secrets(
     secured: Secured,
     plain_door: Cluster,
     connector_spark: SparkSession,
@@ -192,7 +192,7 @@ def test_a_query_over_sasl_ssl_shows_its_secrets_nowhere(
     copy.assert_unseen(SCRAM_PASSWORD, PASSWORD, 'pass\\"word')
 
 
-def test_a_wrong_password_fails_the_query_at_once_and_is_not_shown(
+def test_a_wrong_password_fails_the_query_at_once_and_is_not_printed(
     secured: Secured,
     plain_door: Cluster,
     connector_spark: SparkSession,
@@ -263,7 +263,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("lacking", LACKING.values(), ids=LACKING.keys())
-def test_a_query_that_lacks_a_permission_says_which_and_writes_nothing(
+def test_a_query_without_a_permission_names_it_and_writes_nothing(
     secured: Secured,
     plain_door: Cluster,
     connector_spark: SparkSession,

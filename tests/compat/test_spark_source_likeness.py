@@ -201,13 +201,13 @@ READINGS: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("given", READINGS.values(), ids=READINGS.keys())
-def test_both_read_the_same_rows(both: Both, given: dict[str, str]) -> None:
+def test_both_sources_read_the_same_rows(both: Both, given: dict[str, str]) -> None:
     theirs, ours = both.read(THEIRS, given), both.read(OURS, given)
     assert ours.schema == theirs.schema
     assert rows_of(ours) == rows_of(theirs)
 
 
-def test_the_rows_that_are_compared_are_those_that_were_committed(both: Both) -> None:
+def test_the_compared_rows_are_the_committed_ones(both: Both) -> None:
     rows = rows_of(both.read(OURS, {"subscribe": SETTLED, "includeHeaders": "true"}))
     assert sorted(row[5].timestamp() for row in rows) == [
         START_MS / 1000 + number for number in range(100)
@@ -216,7 +216,7 @@ def test_the_rows_that_are_compared_are_those_that_were_committed(both: Both) ->
     assert {row[6] for row in rows_of(both.read(OURS, {"subscribe": STAMPED}))} == {1}
 
 
-def test_isolation_is_the_one_default_that_differs(both: Both) -> None:
+def test_isolation_is_the_only_default_that_differs(both: Both) -> None:
     def read(name: str, **given: str) -> list[Row]:
         servers = {"kafka.bootstrap.servers": both.bootstrap_servers, "subscribe": SETTLED}
         return rows_of(both.spark.read.format(name).options(**servers | given).load())
@@ -237,7 +237,7 @@ def test_isolation_is_the_one_default_that_differs(both: Both) -> None:
     ],
     ids=str,
 )
-def test_both_cut_the_same_tasks(both: Both, split: dict[str, str]) -> None:
+def test_both_sources_plan_the_same_tasks(both: Both, split: dict[str, str]) -> None:
     # Spark's source takes the numbers for sizes that it has not asked for yet, so words would not
     # be split by size.
     given = {
@@ -390,7 +390,9 @@ REFUSED_IN_BATCHES: dict[str, tuple[dict[str, str], str]] = {
     [*REFUSED.values(), *REFUSED_IN_BATCHES.values()],
     ids=[*REFUSED, *REFUSED_IN_BATCHES],
 )
-def test_both_refuse_to_read(both: Both, given: dict[str, str], sentence: str) -> None:
+def test_both_sources_refuse_invalid_options(
+    both: Both, given: dict[str, str], sentence: str
+) -> None:
     # Spark's source asks the cluster three times, a second apart.
     patience = {} if "fetchOffset.numRetries" in given else {"fetchOffset.numRetries": "1"}
     with pytest.raises(Exception):  # noqa: B017  (whatever the other source has for it)
@@ -399,20 +401,20 @@ def test_both_refuse_to_read(both: Both, given: dict[str, str], sentence: str) -
         both.read(OURS, given | patience).collect()
 
 
-def test_both_need_to_be_told_where_the_brokers_are(both: Both) -> None:
+def test_both_sources_require_bootstrap_servers(both: Both) -> None:
     for name, sentence in ((THEIRS, "must be specified"), (OURS, "is needed: the brokers to ask")):
         with pytest.raises(Exception, match=f"(?s)kafka.bootstrap.servers.*{sentence}"):
             both.spark.read.format(name).option("subscribe", SETTLED).load().collect()
 
 
-def test_both_have_a_schema_of_their_own(both: Both) -> None:
+def test_both_sources_refuse_a_user_defined_schema(both: Both) -> None:
     for name, sentence in ((THEIRS, "SCHEMA_MISMATCH"), (OURS, "has a schema of its own")):
         reader = both.spark.read.format(name).options(**both.options({"subscribe": SETTLED}))
         with pytest.raises(Exception, match=sentence):
             reader.schema("value string").load().collect()
 
 
-def test_every_setting_of_a_consumer_is_known_by_its_name(both: Both) -> None:
+def test_every_consumer_setting_is_recognised(both: Both) -> None:
     known = KNOWN | {name.removeprefix("kafka.") for name in REFUSED}
     strange = {
         name
@@ -497,7 +499,7 @@ def test_both_streams_have_the_same_batches(
 
 
 @pytest.mark.parametrize(("given", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_both_streams_refuse(
+def test_both_streams_refuse_invalid_options(
     both: Both, tmp_path: Path, given: dict[str, str], sentence: str
 ) -> None:
     patience = {"fetchOffset.numRetries": "1"}
@@ -511,7 +513,7 @@ def test_both_streams_refuse(
 
 
 @pytest.mark.parametrize("option", ["endingOffsets", "endingOffsetsByTimestamp"])
-def test_a_stream_has_no_end_in_either(both: Both, tmp_path: Path, option: str) -> None:
+def test_both_streams_refuse_ending_offsets(both: Both, tmp_path: Path, option: str) -> None:
     for name, sentence in ((THEIRS, "not valid in streaming queries"), (OURS, "has no end")):
         given = {"subscribe": SETTLED, option: offsets(9, 9, 9)}
         with pytest.raises(Exception, match=sentence):
@@ -540,7 +542,7 @@ def expected(both: Both, topic: str) -> list[Row]:
 
 
 @pytest.mark.parametrize(("first", "second"), [(THEIRS, OURS), (OURS, THEIRS)])
-def test_each_continues_the_checkpoint_of_the_other_and_hands_it_back(
+def test_each_source_continues_the_others_checkpoint_and_back(
     both: Both, tmp_path: Path, growing: Callable[[range], str], first: str, second: str
 ) -> None:
     topic = growing(range(40))
@@ -555,7 +557,7 @@ def test_each_continues_the_checkpoint_of_the_other_and_hands_it_back(
 
 
 @pytest.mark.parametrize(("first", "second"), [(THEIRS, OURS), (OURS, THEIRS)])
-def test_a_batch_that_one_began_is_the_same_batch_for_the_other(
+def test_a_batch_begun_by_one_source_is_the_same_batch_for_the_other(
     both: Both, tmp_path: Path, growing: Callable[[range], str], first: str, second: str
 ) -> None:
     topic = growing(range(30))
@@ -573,7 +575,7 @@ def test_a_batch_that_one_began_is_the_same_batch_for_the_other(
     assert query.rows == expected(both, topic)
 
 
-def test_a_first_batch_that_spark_began_is_read_from_where_it_began_or_not_at_all(
+def test_a_first_batch_begun_by_sparks_source_is_read_from_its_start_or_not_at_all(
     both: Both, tmp_path: Path, growing: Callable[[range], str]
 ) -> None:
     topic = growing(range(10))

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["test_columns", "test_source"])
-def test_the_source_reads_apache_kafka(apache_kafka: Side, tmp_path: Path, name: str) -> None:
+def test_the_source_works_on_apache_kafka(apache_kafka: Side, tmp_path: Path, name: str) -> None:
     pytest.importorskip("pyspark", reason="the spark extra is not installed")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
     ended = subprocess.run(

@@ -70,7 +70,7 @@ def same_to_us(sample: SampleMessage, written: str) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))
-def test_kafkas_classes_read_and_write_what_we_do(
+def test_kafkas_classes_read_and_write_the_same_bytes(
     name: str, answers: dict[str, list[tuple[SampleMessage, dict[str, Any]]]]
 ) -> None:
     assert list(failures(answers[name])) == []
@@ -83,7 +83,7 @@ def kafkas_versions(tools: JavaTools) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("api", API.values(), ids=lambda api: api.name)
-def test_an_api_has_the_versions_and_headers_that_kafka_gives_it(
+def test_an_api_has_kafkas_versions_and_headers(
     api: Api, kafkas_versions: dict[int, dict[str, Any]]
 ) -> None:
     theirs = kafkas_versions[int(api.key)]
@@ -97,7 +97,7 @@ def test_an_api_has_the_versions_and_headers_that_kafka_gives_it(
         assert api.response_header_version(version) == theirs["responseHeaders"][str(version)]
 
 
-def test_kafkas_classes_stop_at_bytes_that_are_cut_short(tools: JavaTools) -> None:
+def test_kafkas_classes_refuse_truncated_bytes(tools: JavaTools) -> None:
     """The oracle itself: what it says about a good message would mean little if it liked every message."""
     asked = f"{ApiKey.END_TXN:d} 0 request 0001"
     answer = json.loads(tools.check("WireOracle", stdin=asked))

@@ -23,7 +23,7 @@ async def take(consumer: AIOKafkaConsumer, count: int) -> list[bytes | None]:
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-def test_what_was_produced_with_any_codec_is_consumed_by_a_group(
+def test_a_group_consumes_records_of_every_codec(
     broker: fencepost.Broker, new_name: NewName, codec: str | None, idempotent: bool
 ) -> None:
     async def run() -> None:

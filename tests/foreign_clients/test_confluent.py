@@ -81,7 +81,7 @@ def create(broker: fencepost.Broker, topic: str, partitions: int = 1, **config: 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
-def test_what_was_produced_with_any_codec_is_consumed(
+def test_records_of_every_codec_are_consumed(
     broker: fencepost.Broker, new_name: NewName, codec: str, idempotent: bool
 ) -> None:
     topic = new_name("codecs")
@@ -98,7 +98,7 @@ def test_what_was_produced_with_any_codec_is_consumed(
         reader.close()
 
 
-def test_keys_headers_nulls_and_timestamps_come_back(
+def test_keys_headers_nulls_and_timestamps_are_kept(
     broker: fencepost.Broker, new_name: NewName
 ) -> None:
     topic = new_name("whole")
@@ -120,7 +120,7 @@ def test_keys_headers_nulls_and_timestamps_come_back(
     assert (third.key(), third.value()) == (None, b"")
 
 
-def test_a_message_of_one_megabyte_passes_and_a_larger_one_is_refused(
+def test_a_message_of_one_megabyte_is_accepted_and_a_larger_one_refused(
     broker: fencepost.Broker, new_name: NewName
 ) -> None:
     topic = new_name("large")
@@ -139,7 +139,9 @@ def test_a_message_of_one_megabyte_passes_and_a_larger_one_is_refused(
         reader.close()
 
 
-def test_a_group_goes_on_where_it_committed(broker: fencepost.Broker, new_name: NewName) -> None:
+def test_a_group_continues_from_its_committed_offsets(
+    broker: fencepost.Broker, new_name: NewName
+) -> None:
     topic, group = new_name("commits"), new_name("group")
     send(producer(broker), topic, *[b"%d" % n for n in range(10)])
     first = consumer(broker, group, **{"enable.auto.commit": False})
@@ -167,7 +169,7 @@ def poll_until(done: Callable[[], bool], *members: Consumer) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
-def test_two_members_share_the_partitions_and_the_last_one_gets_all(
+def test_two_members_share_the_partitions_and_the_remaining_one_gets_all(
     broker: fencepost.Broker, new_name: NewName, strategy: str
 ) -> None:
     topic, group = new_name("shared"), new_name("group")
@@ -186,7 +188,7 @@ def test_two_members_share_the_partitions_and_the_last_one_gets_all(
     two.close()
 
 
-def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
+def test_a_static_member_returns_to_its_partitions_without_a_rebalance(
     broker: fencepost.Broker, new_name: NewName
 ) -> None:
     topic, group = new_name("static"), new_name("group")
@@ -251,7 +253,7 @@ def test_creating_a_topic_twice_or_with_an_illegal_name_is_refused(
     assert illegal.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
 
-def test_offsets_are_listed_by_place_and_by_time(
+def test_offsets_are_listed_by_position_and_by_time(
     broker: fencepost.Broker, new_name: NewName
 ) -> None:
     topic = new_name("offsets")
@@ -273,7 +275,7 @@ def test_offsets_are_listed_by_place_and_by_time(
     assert listed(OffsetSpec.for_timestamp(1_800_000_000_000)) == -1
 
 
-def test_deleted_records_are_gone_and_the_rest_is_read(
+def test_deleted_records_are_gone_and_the_rest_is_readable(
     broker: fencepost.Broker, new_name: NewName
 ) -> None:
     topic = new_name("deleted")
@@ -313,7 +315,7 @@ def test_groups_are_listed_described_and_deleted(
     assert group not in {each.group_id for each in listed.valid}
 
 
-def test_a_topic_of_a_thousand_partitions_is_written_and_read(
+def test_a_topic_with_a_thousand_partitions_is_written_and_read(
     broker: fencepost.Broker, new_name: NewName
 ) -> None:
     topic = new_name("thousand")
@@ -332,9 +334,7 @@ def test_a_topic_of_a_thousand_partitions_is_written_and_read(
     assert {(m.partition(), m.value()) for m in messages} == {(n, b"%d" % n) for n in range(1000)}
 
 
-def test_acks_zero_are_not_answered_and_the_records_are_there(
-    broker: fencepost.Broker, new_name: NewName
-) -> None:
+def test_records_sent_with_acks_0_are_stored(broker: fencepost.Broker, new_name: NewName) -> None:
     topic = new_name("acks")
     create(broker, topic)
     send(producer(broker, acks=0), topic, b"a", b"b")

@@ -53,7 +53,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("client", "case"), CASES)
-def test_a_commit_that_fails_is_reported_as_the_documentation_says(
+def test_a_failed_commit_is_reported_as_documented(
     broker: fencepost.Broker, new_name: NewName, client: str, case: str
 ) -> None:
     outcome = asyncio.run(_CLIENTS[client](broker, new_name("failing"), case))

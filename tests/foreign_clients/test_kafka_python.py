@@ -26,7 +26,7 @@ def take(consumer: KafkaConsumer, count: int) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_what_was_produced_with_any_codec_is_consumed_by_a_group(
+def test_a_group_consumes_records_of_every_codec(
     broker: fencepost.Broker, new_name: NewName, codec: str | None
 ) -> None:
     topic = new_name("codecs")

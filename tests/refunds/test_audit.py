@@ -86,14 +86,14 @@ def found(findings: Findings) -> dict[str, int]:
     return {question: count for question, count in findings.wrong.items() if count}
 
 
-def test_nothing_is_found_where_nothing_is_wrong(spark: SparkSession) -> None:
+def test_correct_data_has_no_findings(spark: SparkSession) -> None:
     findings = Settlements().examine(spark, daily_limit=True)
     assert findings.is_clean
     assert findings.rows == {"settlements": 5, "decisions": 5, "refunds": 5}
     assert findings.paid_too_much_paise == 0
 
 
-def test_a_planted_duplicate_is_found_and_its_cost(spark: SparkSession) -> None:
+def test_a_planted_duplicate_is_found_with_its_cost(spark: SparkSession) -> None:
     world = Settlements()
     world.refunds += [refund(3), refund(3)]
     world.audit += [decided(3)]
@@ -126,7 +126,7 @@ def test_a_refund_without_its_audit_row_is_found(spark: SparkSession) -> None:
     }
 
 
-def test_a_refund_that_was_refused_or_has_another_amount_is_found(spark: SparkSession) -> None:
+def test_a_refund_that_was_refused_or_has_the_wrong_amount_is_found(spark: SparkSession) -> None:
     world = Settlements()
     world.audit[0] = decided(0, decision="refused: no goodwill")
     world.refunds[1] = refund(1, 1_001)
@@ -137,7 +137,7 @@ def test_a_refund_that_was_refused_or_has_another_amount_is_found(spark: SparkSe
     }
 
 
-def test_a_decision_from_nowhere_is_found(spark: SparkSession) -> None:
+def test_a_decision_without_a_settlement_is_found(spark: SparkSession) -> None:
     world = Settlements()
     world.audit += [decided(9)]
     world.refunds += [refund(9)]
@@ -170,7 +170,7 @@ PAGE = LedgerView(TopicPartition("fencepost-ledger", 0), LedgerEntry("query", 7)
 ENDS = {P0: 10, P1: 12}
 
 
-def test_offsets_that_agree_are_right() -> None:
+def test_matching_offsets_pass() -> None:
     assert not any(compare_offsets(PAGE, ENDS, ENDS, ENDS, 7).values())
 
 
@@ -214,7 +214,7 @@ def test_the_last_batch_is_the_newest_that_spark_has_logged(tmp_path: Path) -> N
     assert audit.last_batch_of(tmp_path) == 10
 
 
-def test_one_wrong_answer_is_enough() -> None:
+def test_a_single_violation_fails_the_audit() -> None:
     fine = Findings(wrong=dict.fromkeys(QUESTIONS, 0))
     assert fine.is_clean
     assert not replace(fine, wrong=fine.wrong | {next(iter(QUESTIONS)): 1}).is_clean

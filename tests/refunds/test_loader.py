@@ -63,7 +63,7 @@ def test_loading_twice_leaves_the_same_rows(
     assert warehouse.rows() == expected(100)
 
 
-def test_a_second_load_brings_what_is_new(
+def test_a_second_load_adds_only_new_rows(
     warehouse: Warehouse, cluster: Cluster, place: Place
 ) -> None:
     write_settlements(cluster, place.topics.settlements, 40)
@@ -74,7 +74,7 @@ def test_a_second_load_brings_what_is_new(
 
 
 @pytest.mark.parametrize("moment", ["before its offsets", "before it is finished"])
-def test_a_loader_that_dies_in_mid_load_is_made_good_by_the_next(
+def test_a_load_that_died_is_repeated_by_the_next_one(
     warehouse: Warehouse,
     cluster: Cluster,
     place: Place,
@@ -101,7 +101,7 @@ def test_a_loader_that_dies_in_mid_load_is_made_good_by_the_next(
     assert warehouse.rows() == expected(30) + expected(50)
 
 
-def test_rows_of_an_aborted_and_of_an_open_transaction_are_not_loaded(
+def test_rows_of_aborted_and_open_transactions_are_not_loaded(
     warehouse: Warehouse, cluster: Cluster, place: Place
 ) -> None:
     write_settlements(cluster, place.topics.settlements, 20)
@@ -122,7 +122,7 @@ def test_rows_of_an_aborted_and_of_an_open_transaction_are_not_loaded(
     assert warehouse.rows() == expected(20) + Counter(["phantom"])
 
 
-def test_a_topic_that_was_made_anew_is_refused(
+def test_a_recreated_topic_is_refused(
     warehouse: Warehouse, cluster: Cluster, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_settlements(cluster, place.topics.settlements, 20)

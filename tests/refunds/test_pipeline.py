@@ -90,13 +90,13 @@ def test_the_daily_limit_holds_across_a_crash_and_a_restart(
     assert refused > 0, "too few settlements to reach a limit"
 
 
-def test_what_is_written_at_least_once_goes_to_topics_of_its_own() -> None:
+def test_at_least_once_output_goes_to_separate_topics() -> None:
     plain, exact = Topics.of(AT_LEAST_ONCE, "p-"), Topics.of(EXACTLY_ONCE, "p-")
     assert plain.settlements == exact.settlements == "p-settlements"
     assert {plain.refunds, plain.audit}.isdisjoint({exact.refunds, exact.audit})
 
 
-def test_every_command_of_the_examples_page_is_one_that_its_program_knows() -> None:
+def test_every_command_on_the_examples_page_is_valid() -> None:
     page = (Path(refunds.__file__).parent / "README.md").read_text()
     commands = re.findall(
         r"^python -m fencepost\.examples\.refunds\.(\S+) +(.*)$", page, re.MULTILINE

@@ -25,7 +25,7 @@ pytestmark = on_spark(300)
 
 
 @pytest.mark.parametrize("step", ["writing", "written", "entered", "ending"])
-def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
+def test_the_sink_survives_a_broker_restart_at_any_step(
     spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path, step: str
 ) -> None:
     with connect(own_broker.bootstrap_servers) as cluster:
@@ -46,7 +46,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
         assert sorted(read_values(cluster, "out")) == sorted(numbered(0) + numbered(1))
 
 
-def test_a_broker_that_is_killed_in_mid_write_is_waited_for(
+def test_the_sink_survives_a_broker_killed_in_mid_write(
     spark: SparkSession,
     own_broker: BrokerProcess,
     tmp_path: Path,
@@ -71,7 +71,7 @@ def test_a_broker_that_is_killed_in_mid_write_is_waited_for(
 
 
 @pytest.mark.parametrize(("way", "version"), [("direct", 2), ("direct", 1), ("shuffled", 2)])
-def test_a_worker_that_is_killed_in_mid_write_is_made_good(
+def test_a_batch_is_written_once_if_a_worker_is_killed_in_mid_write(
     spark: SparkSession,
     bootstrap: str,
     cluster: Cluster,

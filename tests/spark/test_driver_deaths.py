@@ -82,7 +82,7 @@ def _protocol_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     chaos.speak_by_name(monkeypatch)
 
 
-def test_a_second_query_with_an_id_in_use_is_refused_and_the_first_goes_on(
+def test_a_second_query_with_an_id_in_use_is_refused_and_the_first_continues(
     crowd: Crowd, spark: SparkSession, tmp_path: Path
 ) -> None:
     crowd.assert_stopped(SETTLED)
@@ -96,7 +96,7 @@ def test_a_second_query_with_an_id_in_use_is_refused_and_the_first_goes_on(
     crowd.assert_whole(SETTLED)
 
 
-def test_of_two_new_queries_with_one_id_the_first_is_fenced_and_says_so(
+def test_of_two_new_queries_with_one_id_the_first_is_fenced(
     crowd: Crowd, spark: SparkSession, tmp_path: Path
 ) -> None:
     crowd.assert_stopped(YOUNG)
@@ -116,7 +116,7 @@ def test_of_two_new_queries_with_one_id_the_first_is_fenced_and_says_so(
 
 
 @pytest.mark.parametrize("point", DEATHS, ids=str)
-def test_a_driver_that_dies_at_any_step_loses_and_doubles_nothing(
+def test_a_driver_that_dies_at_any_step_loses_and_duplicates_nothing(
     dead_crowd: Crowd, spark: SparkSession, point: Point
 ) -> None:
     dead_crowd.assert_stopped(point)

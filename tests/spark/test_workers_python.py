@@ -25,26 +25,26 @@ def chosen_python(path: Path, **variables: str) -> str:
     return done.stdout.strip()
 
 
-def test_an_environment_that_is_activated_needs_nothing() -> None:
+def test_an_activated_environment_needs_no_setting() -> None:
     folder = Path(sys.executable).parent
     if not (folder / "python3").exists():
         pytest.skip("this Python is not called python3")
     assert chosen_python(folder) == ""
 
 
-def test_workers_would_run_another_python(tmp_path: Path) -> None:
+def test_the_drivers_python_is_chosen_if_workers_would_run_another(tmp_path: Path) -> None:
     os.symlink(sys.executable, tmp_path / "python3")
     assert chosen_python(tmp_path) == sys.executable
 
 
-def test_workers_would_find_no_python(tmp_path: Path) -> None:
+def test_the_drivers_python_is_chosen_if_workers_would_find_none(tmp_path: Path) -> None:
     assert chosen_python(tmp_path) == sys.executable
 
 
 @pytest.mark.parametrize(
     ("name", "expected"), [("PYSPARK_PYTHON", "theirs"), ("PYSPARK_GATEWAY_PORT", "")]
 )
-def test_the_choice_of_the_user_and_of_spark_submit_stays(
+def test_the_choice_of_the_user_or_spark_submit_is_kept(
     tmp_path: Path, name: str, expected: str
 ) -> None:
     assert chosen_python(tmp_path, **{name: "theirs"}) == expected

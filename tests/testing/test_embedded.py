@@ -22,7 +22,7 @@ from fencepost.client.blocking import connect
 from tools.fencepost_process import ROOT
 
 
-def test_settings_may_be_values_of_python() -> None:
+def test_settings_may_be_python_values() -> None:
     config = {
         "auto.create.topics.enable": False,
         "num.partitions": 3,
@@ -37,7 +37,7 @@ def test_settings_may_be_values_of_python() -> None:
         assert taken.log_retention_ms is None
 
 
-def test_data_and_trace_may_be_paths_and_stay_when_the_broker_is_closed(tmp_path: Path) -> None:
+def test_data_and_trace_may_be_paths_and_are_kept_after_close(tmp_path: Path) -> None:
     data, trace = tmp_path / "data", tmp_path / "trace.jsonl"
     with fencepost.Broker(data=data, trace=trace):
         pass
@@ -45,7 +45,7 @@ def test_data_and_trace_may_be_paths_and_stay_when_the_broker_is_closed(tmp_path
     assert trace.exists()
 
 
-def test_data_of_its_own_are_gone_when_it_is_closed_and_when_it_could_not_start() -> None:
+def test_a_temporary_data_folder_is_deleted_on_close_and_after_a_failed_start() -> None:
     with fencepost.Broker() as broker:
         assert broker.data is not None
         folder = Path(broker.data)
@@ -60,7 +60,7 @@ def test_data_of_its_own_are_gone_when_it_is_closed_and_when_it_could_not_start(
     assert unlucky.data is None
 
 
-def test_it_comes_back_on_its_port_as_often_as_it_is_started() -> None:
+def test_a_broker_keeps_its_port_across_restarts() -> None:
     with fencepost.Broker() as broker:
         address = broker.bootstrap_servers
         broker.restart()
@@ -71,7 +71,7 @@ def test_it_comes_back_on_its_port_as_often_as_it_is_started() -> None:
         assert broker.bootstrap_servers == address
 
 
-def test_whoever_uses_it_when_it_does_not_run_is_told_how_to() -> None:
+def test_using_a_stopped_broker_fails_and_explains_how_to_start_it() -> None:
     broker = fencepost.Broker()
     uses: list[Callable[[], str]] = [
         lambda: broker.bootstrap_servers,
@@ -86,7 +86,7 @@ def test_whoever_uses_it_when_it_does_not_run_is_told_how_to() -> None:
         broker.call(repr)
 
 
-def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_brokers_cannot_share_a_folder(tmp_path: Path) -> None:
     with (
         fencepost.Broker(data=tmp_path),
         pytest.raises(ConfigError, match="in use by another broker"),
@@ -94,7 +94,7 @@ def test_two_brokers_do_not_share_a_folder(tmp_path: Path) -> None:
         fencepost.Broker(data=tmp_path).start()
 
 
-def test_what_is_wrong_is_said_in_terms_of_the_arguments(tmp_path: Path) -> None:
+def test_errors_name_the_arguments_not_the_command_line_options(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for arguments, said in [
         ({"data": tmp_path / "file"}, "it is a file. Choose another one with data=."),
@@ -108,7 +108,9 @@ def test_what_is_wrong_is_said_in_terms_of_the_arguments(tmp_path: Path) -> None
         fencepost.Broker(config="num.partitions=3")  # type: ignore[arg-type]
 
 
-def test_a_setting_with_less_effect_than_it_says_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_setting_that_is_only_partly_honoured_logs_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with fencepost.Broker(config={"default.replication.factor": 3}):
         assert "default.replication.factor=3 has the effect of 1" in caplog.text
 
@@ -132,7 +134,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def test_a_forked_process_is_a_client_and_takes_nothing_away() -> None:
+def test_a_forked_process_can_be_a_client_but_cannot_stop_the_broker() -> None:
     with fencepost.Broker() as broker:
 
         def use() -> None:
@@ -150,7 +152,7 @@ def test_a_forked_process_is_a_client_and_takes_nothing_away() -> None:
             assert "from-the-child" in cluster.metadata().topics
 
 
-def test_a_forked_process_that_lives_on_does_not_keep_the_port_the_folder_or_a_connection() -> None:
+def test_a_forked_process_does_not_hold_the_port_the_folder_or_a_connection() -> None:
     with fencepost.Broker() as broker, connect(broker.bootstrap_servers) as client:
         host, _, port = broker.bootstrap_servers.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=30) as idle:
@@ -175,7 +177,7 @@ def test_a_forked_process_that_lives_on_does_not_keep_the_port_the_folder_or_a_c
             os.waitpid(process, 0)
 
 
-def test_a_forked_process_may_have_a_broker_of_its_own() -> None:
+def test_a_forked_process_may_start_its_own_broker() -> None:
     def use() -> None:
         with fencepost.Broker() as own, connect(own.bootstrap_servers) as cluster:
             assert cluster.metadata().brokers
@@ -184,7 +186,7 @@ def test_a_forked_process_may_have_a_broker_of_its_own() -> None:
         in_a_child(use)
 
 
-def test_a_broker_that_nobody_has_closed_leaves_nothing_behind() -> None:
+def test_a_broker_that_was_not_closed_leaves_nothing_behind() -> None:
     script = "import fencepost; b = fencepost.Broker(); b.start(); print(b.data)"
     ended = subprocess.run(
         [sys.executable, "-c", script],
@@ -197,7 +199,7 @@ def test_a_broker_that_nobody_has_closed_leaves_nothing_behind() -> None:
     assert not Path(ended.stdout.strip()).exists()
 
 
-def test_a_running_event_loop_is_no_obstacle() -> None:
+def test_a_broker_can_be_used_inside_a_running_event_loop() -> None:
     async def use() -> str:
         with fencepost.Broker() as broker:
             return broker.bootstrap_servers
@@ -224,7 +226,7 @@ def in_threads(*functions: Callable[[], object]) -> list[object]:
         return list(pool.map(run, functions))
 
 
-def test_a_broker_that_several_threads_start_runs_once_and_keeps_its_data() -> None:
+def test_if_several_threads_start_a_broker_it_starts_once() -> None:
     broker = fencepost.Broker()
     try:
         outcomes = in_threads(*[broker.start] * 4)
@@ -238,7 +240,7 @@ def test_a_broker_that_several_threads_start_runs_once_and_keeps_its_data() -> N
         broker.close()
 
 
-def test_a_broker_that_several_threads_close_is_stopped_when_each_of_them_returns() -> None:
+def test_if_several_threads_close_a_broker_each_returns_after_it_has_stopped() -> None:
     broker = fencepost.Broker()
     broker.start()
     thread = broker._thread
@@ -253,7 +255,7 @@ def test_a_broker_that_several_threads_close_is_stopped_when_each_of_them_return
     assert in_threads(*[close] * 4) == [False] * 4
 
 
-def test_a_function_on_the_brokers_loop_may_call_another_one() -> None:
+def test_a_function_on_the_brokers_loop_may_call_another() -> None:
     with fencepost.Broker() as broker:
         assert broker.call(lambda _: broker.call(lambda node: node.node_id)) == 1
 
@@ -265,7 +267,7 @@ def test_a_broker_cannot_be_stopped_from_its_own_loop() -> None:
         assert broker.call(lambda node: node.node_id) == 1
 
 
-def test_whoever_calls_a_broker_that_stopped_by_itself_is_told_why() -> None:
+def test_calls_to_a_crashed_broker_raise_the_cause() -> None:
     broker = fencepost.Broker()
     broker.start()
     thread = broker._thread

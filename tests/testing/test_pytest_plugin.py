@@ -56,7 +56,7 @@ def test_another_one_sees_on_the_shared_broker(fencepost_shared_broker):
 """
 
 
-def test_a_suite_gets_brokers_of_its_own_and_shared_ones(
+def test_a_suite_gets_fresh_and_shared_brokers(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]

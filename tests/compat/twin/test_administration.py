@@ -182,7 +182,7 @@ def test_topics_are_deleted(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_internal_topics_are_kept(twins: Twins) -> None:
+def test_internal_topics_cannot_be_deleted(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("t-internal")
         row = "CreatePartitions for an internal topic"
@@ -192,7 +192,7 @@ def test_internal_topics_are_kept(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_topics_grow(twins: Twins) -> None:
+def test_partitions_are_added_to_topics(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("g-a", 3)
         talk.topic("g-b", 1)
@@ -230,7 +230,7 @@ def only(*names: str) -> Any:
     return see
 
 
-def test_every_version_of_metadata(twins: Twins) -> None:
+def test_metadata_in_every_version(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic_id = talk.topic("md", 3)
         for version in versions(ApiKey.METADATA):
@@ -264,7 +264,7 @@ def test_every_version_of_metadata(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_a_topic_is_born_when_it_is_asked_for(twins: Twins) -> None:
+def test_metadata_creates_a_missing_topic(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         ask = metadata("born", create_missing=True)
         talk.ask("the first time", ask, differs="Metadata with auto-creation")
@@ -314,7 +314,7 @@ def test_partitions_are_described_page_by_page(twins: Twins) -> None:
 # -------------------------------------------------------------------------------------------------
 
 
-def test_settings_of_topics_are_altered(twins: Twins) -> None:
+def test_topic_settings_are_altered(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("s-a")
         keys = ["retention.ms", "cleanup.policy", "segment.ms", "nonsense"]
@@ -376,7 +376,7 @@ def test_settings_of_topics_are_altered(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_all_settings_of_a_topic_are_those_of_kafka(twins: Twins) -> None:
+def test_a_topic_has_exactly_kafkas_settings(twins: Twins) -> None:
     """Names, values, sources and types; the defaults that one copy makes meaningless are settings of the broker."""
 
     def script(talk: Talk) -> None:
@@ -404,7 +404,7 @@ LISTS = ("0:1", "0:1,1:2", "0:x", "0:1,", ",", "delete", "compact,delete", "Comp
 WORDS = ("producer", "uncompressed", " zstd ", "ZSTD", " CreateTime ", "logappendtime")
 
 
-def test_every_setting_of_a_topic_takes_and_refuses_what_kafka_does(twins: Twins) -> None:
+def test_every_topic_setting_accepts_and_refuses_the_same_values_as_kafka(twins: Twins) -> None:
     """Each one that there is, those without effect here included, with each of these values."""
 
     def script(talk: Talk) -> None:
@@ -426,7 +426,7 @@ def await_setting(talk: Talk, name: str, value: str) -> None:
     )
 
 
-def test_settings_of_the_broker(twins: Twins) -> None:
+def test_broker_settings_are_altered(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         def change(step: str, name: str, *changes: tuple[str, int, str | None]) -> None:
             talk.ask(step, alter(BROKER, name, *changes))
@@ -458,7 +458,7 @@ def test_settings_of_the_broker(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_every_setting_of_the_broker_takes_and_refuses_what_kafka_does(twins: Twins) -> None:
+def test_every_broker_setting_accepts_and_refuses_the_same_values_as_kafka(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for name in sorted(BROKER_SETTINGS.keys() - OWN):
             for value in (*NUMBERS, *SPELLINGS, *LISTS, *WORDS):
@@ -496,7 +496,7 @@ def test_the_cluster_is_described(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_leaders_and_reassignments(twins: Twins) -> None:
+def test_leader_elections_and_reassignments(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("e-a", 2)
         for version in versions(ApiKey.ELECT_LEADERS):
@@ -518,7 +518,7 @@ def test_leaders_and_reassignments(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_log_folders_are_described(twins: Twins) -> None:
+def test_log_dirs_are_described(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("l-a", 2)
         talk.ask("a record", produce("l-a", batch(b"x")))
@@ -555,7 +555,7 @@ def api_versions(name: str = "twin", version: str = "1.0") -> Ask:
     return Ask(ApiKey.API_VERSIONS, request)
 
 
-def test_every_version_of_api_versions(twins: Twins) -> None:
+def test_api_versions_in_every_version(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         def served(reply: Any) -> Any:
             """What both serve, and the feature that clients look at."""
@@ -602,7 +602,7 @@ def test_every_version_of_api_versions(twins: Twins) -> None:
 
 
 @pytest.mark.parametrize("api", [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.END_TXN])
-def test_versions_that_do_not_exist(twins: Twins, api: ApiKey) -> None:
+def test_versions_that_do_not_exist_are_refused(twins: Twins, api: ApiKey) -> None:
     """Other APIs have no answer for them."""
 
     def script(talk: Talk) -> None:

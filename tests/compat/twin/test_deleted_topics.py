@@ -50,7 +50,7 @@ def by_id(topic_id: bytes, records: bytearray) -> TopicProduceData:
     return TopicProduceData(topic_id=topic_id, partition_data=[data])
 
 
-def test_writes_to_a_topic_that_is_gone(twins: Twins) -> None:
+def test_writes_to_a_deleted_topic(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic_id = talk.topic("gone")
         talk.ask("a write by id", produce_all([by_id(topic_id, batch(b"x"))], None))
@@ -66,7 +66,7 @@ def test_writes_to_a_topic_that_is_gone(twins: Twins) -> None:
 
 
 @BOTH
-def test_transactional_writes_to_a_topic_that_is_gone(twins: Twins, protocol: Protocol) -> None:
+def test_transactional_writes_to_a_deleted_topic(twins: Twins, protocol: Protocol) -> None:
     def script(talk: Talk) -> None:
         name = f"gone-{protocol.name}"
         talk.topic(name)
@@ -88,7 +88,9 @@ def test_transactional_writes_to_a_topic_that_is_gone(twins: Twins, protocol: Pr
 
 
 @BOTH
-def test_a_transaction_ends_after_its_only_topic_is_gone(twins: Twins, protocol: Protocol) -> None:
+def test_a_transaction_ends_after_its_only_topic_is_deleted(
+    twins: Twins, protocol: Protocol
+) -> None:
     def script(talk: Talk) -> None:
         for commits in (True, False):
             name = f"lonely-{protocol.name}-{commits}"
@@ -111,7 +113,7 @@ def test_a_transaction_ends_after_its_only_topic_is_gone(twins: Twins, protocol:
     twins.compare(script)
 
 
-def test_a_topic_is_made_again_while_its_deletion_is_under_way(twins: Twins) -> None:
+def test_a_topic_is_recreated_during_its_deletion(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("phoenix", 3)
         for index in range(3):
@@ -132,7 +134,7 @@ def test_a_topic_is_made_again_while_its_deletion_is_under_way(twins: Twins) -> 
     twins.compare(script)
 
 
-def test_offsets_of_a_topic_that_is_gone_are_gone(twins: Twins) -> None:
+def test_offsets_of_a_deleted_topic_are_gone(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for topic in ("left", "retained"):
             talk.topic(topic)

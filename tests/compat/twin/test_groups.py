@@ -119,7 +119,7 @@ def look(talk: Talk, moment: str, *groups: str) -> None:
 # ----------------------------------------------------------------------------------------------------
 
 
-def test_a_group_of_two_from_beginning_to_end(twins: Twins) -> None:
+def test_a_group_of_two_members_from_start_to_end(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         group = "two"
         talk.topic("t-two")
@@ -170,7 +170,7 @@ def test_a_group_of_two_from_beginning_to_end(twins: Twins) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_every_version_of_joining(twins: Twins, version: int) -> None:
+def test_join_group_in_every_version(twins: Twins, version: int) -> None:
     def script(talk: Talk) -> None:
         group = f"joining-{version}"
         anna = TwinMember(talk, group, "anna")
@@ -200,7 +200,7 @@ def test_every_version_of_joining(twins: Twins, version: int) -> None:
     twins.compare(script)
 
 
-def test_a_subscription_that_cannot_be_read(twins: Twins) -> None:
+def test_an_unreadable_subscription(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         group, odd = "unreadable", {"range": b"\x00\x01meta"}
         member_id = talk.ask("a member", join(group, protocols=odd)).member_id
@@ -210,7 +210,7 @@ def test_a_subscription_that_cannot_be_read(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_protocols_are_chosen_by_all(twins: Twins) -> None:
+def test_the_protocol_is_chosen_among_those_of_all_members(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         group = "choosing"
         anna, bert = TwinMember(talk, group, "anna"), TwinMember(talk, group, "bert")
@@ -246,7 +246,7 @@ def test_protocols_are_chosen_by_all(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_a_member_that_says_nothing_is_dropped(twins: Twins) -> None:
+def test_a_silent_member_is_dropped(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         group = "silent"
         anna = TwinMember(talk, group, "anna")
@@ -326,7 +326,7 @@ def test_static_members(twins: Twins) -> None:
 # -------------------------------------------------------------------------------------------------
 
 
-def test_members_that_nobody_knows(twins: Twins) -> None:
+def test_unknown_members_are_refused(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         anna = alone(talk, "known")
         for group in ("known", "unknown", ""):

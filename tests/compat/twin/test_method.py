@@ -41,28 +41,28 @@ def test_equal_transcripts_have_no_difference() -> None:
         ("the connection is closed", {"error_code": 0}),
     ],
 )
-def test_a_difference_is_found_wherever_it_is(theirs: Any, ours: Any) -> None:
+def test_a_difference_is_found_at_any_depth(theirs: Any, ours: Any) -> None:
     (found,) = compare(theirs, ours)
     assert "a step" in found
 
 
-def test_a_step_that_only_one_side_took_is_found() -> None:
+def test_a_step_taken_by_only_one_side_is_found() -> None:
     assert compare_transcripts([Step("one", 1), Step("two", 2)], [Step("one", 1)])
 
 
-def test_a_difference_on_purpose_must_be_one() -> None:
+def test_a_declared_difference_must_exist() -> None:
     assert compare({"error_code": 3}, {"error_code": 0}, ROW) == []
     (found,) = compare({"error_code": 3}, {"error_code": 3}, ROW)
     assert "no difference" in found
 
 
-def test_a_difference_on_purpose_must_stand_in_the_table() -> None:
+def test_a_declared_difference_must_be_in_the_table() -> None:
     (found,) = compare(1, 2, "what nobody has written down")
     assert "not in" in found
     assert ROW in listed_differences()
 
 
-def test_producer_ids_count_from_the_first_one() -> None:
+def test_producer_ids_are_counted_from_the_first_one() -> None:
     replies = [
         [EndTxnResponse(producer_id=first + step, producer_epoch=1) for step in (0, 3)]
         for first in (1000, 7)
@@ -74,7 +74,7 @@ def test_producer_ids_count_from_the_first_one() -> None:
     assert eyes.of(EndTxnResponse())["producer_id"] == -1
 
 
-def test_batches_are_compared_by_what_they_hold() -> None:
+def test_batches_are_compared_by_their_contents() -> None:
     def seen(records: bytes | bytearray) -> Any:
         return Likeness(1).of(PartitionData(records=records, aborted_transactions=None))
 
@@ -85,13 +85,13 @@ def test_batches_are_compared_by_what_they_hold() -> None:
     assert seen(sent + sent[:20]) == seen(sent), "a piece at the end is passed over"
 
 
-def test_the_order_of_a_list_means_nothing() -> None:
+def test_the_order_of_a_list_is_ignored() -> None:
     one, other = (AbortedTransaction(producer_id=5, first_offset=offset) for offset in (1, 2))
     eyes = Likeness(1)
     assert eyes.of([one, other]) == eyes.of([other, one])
 
 
-def test_times_are_those_of_the_script_or_now() -> None:
+def test_times_are_relative_to_the_script_or_replaced_by_now() -> None:
     def seen(time_ms: int) -> Any:
         return Likeness(1).of(ListOffsetsPartitionResponse(timestamp=time_ms))["timestamp"]
 

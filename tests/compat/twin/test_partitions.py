@@ -55,7 +55,7 @@ def plain_producer(talk: Talk) -> Producer:
 # -------------------------------------------------------------------------------------
 
 
-def test_the_sequences_of_an_idempotent_producer(twins: Twins) -> None:
+def test_sequences_of_an_idempotent_producer(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("sequences")
         producer = plain_producer(talk)
@@ -98,7 +98,9 @@ def test_the_sequences_of_an_idempotent_producer(twins: Twins) -> None:
 
 
 @BOTH
-def test_somebody_claims_a_later_epoch_of_a_producer(twins: Twins, protocol: Protocol) -> None:
+def test_another_client_claims_a_later_epoch_of_a_producer(
+    twins: Twins, protocol: Protocol
+) -> None:
     def script(talk: Talk) -> None:
         topic = f"claims-{protocol.name}"
         talk.topic(topic)
@@ -120,7 +122,7 @@ def test_somebody_claims_a_later_epoch_of_a_producer(twins: Twins, protocol: Pro
     twins.compare(script)
 
 
-def test_a_gap_at_the_beginning_after_a_write_of_the_other_protocol_was_refused(
+def test_a_first_sequence_gap_after_a_refused_write_of_the_other_protocol(
     twins: Twins,
 ) -> None:
     def script(talk: Talk) -> None:
@@ -144,7 +146,7 @@ def test_a_gap_at_the_beginning_after_a_write_of_the_other_protocol_was_refused(
 
 
 @BOTH
-def test_the_sequences_of_a_transactional_producer(twins: Twins, protocol: Protocol) -> None:
+def test_sequences_of_a_transactional_producer(twins: Twins, protocol: Protocol) -> None:
     def script(talk: Talk) -> None:
         topic = f"txn-sequences-{protocol.name}"
         talk.topic(topic, 3)
@@ -294,7 +296,7 @@ def test_topics_are_written_to_by_id(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_topics_refuse_what_their_settings_forbid(twins: Twins) -> None:
+def test_topics_refuse_records_that_their_settings_forbid(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for topic, settings in {
             "compacted": {"cleanup.policy": "compact"},
@@ -320,7 +322,7 @@ def test_topics_refuse_what_their_settings_forbid(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_transactional_batches_need_their_id(twins: Twins) -> None:
+def test_transactional_batches_need_their_transactional_id(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic = "need-id"
         talk.topic(topic, 2)
@@ -360,7 +362,7 @@ def test_transactional_batches_need_their_id(twins: Twins) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_markers_from_anybody(twins: Twins, version: int) -> None:
+def test_markers_from_any_client(twins: Twins, version: int) -> None:
     """WriteTxnMarkers, as a coordinator or an administrator sends it."""
 
     def script(talk: Talk) -> None:
@@ -418,7 +420,7 @@ def test_markers_from_anybody(twins: Twins, version: int) -> None:
 
 
 @BOTH
-def test_an_end_where_a_later_coordinator_has_been(twins: Twins, protocol: Protocol) -> None:
+def test_end_txn_after_a_marker_of_a_later_coordinator(twins: Twins, protocol: Protocol) -> None:
     """One partition refuses its marker for good, the others have theirs, and the transaction stays prepared."""
 
     def script(talk: Talk) -> None:
@@ -477,7 +479,7 @@ def without_aborted(reply: Any) -> Any:
     return reply
 
 
-def test_interleaved_transactions_and_their_readers(twins: Twins) -> None:
+def test_readers_of_interleaved_transactions(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic = "interleaved"
         talk.topic(topic)
@@ -557,7 +559,7 @@ def test_offsets_by_time_stop_at_the_last_stable_offset(twins: Twins, isolation:
     twins.compare(script)
 
 
-def test_writes_that_want_no_answer(twins: Twins) -> None:
+def test_writes_with_acks_0(twins: Twins) -> None:
     """acks=0: silence is success, and a failure is the end of the connection."""
 
     def script(talk: Talk) -> None:
@@ -576,7 +578,7 @@ def test_writes_that_want_no_answer(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_a_topic_is_deleted_in_an_open_transaction(twins: Twins) -> None:
+def test_a_topic_is_deleted_during_an_open_transaction(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for topic in ("leaving", "staying"):
             talk.topic(topic)
@@ -600,7 +602,7 @@ def test_a_topic_is_deleted_in_an_open_transaction(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_a_topic_is_made_anew_in_an_open_transaction(twins: Twins) -> None:
+def test_a_topic_is_recreated_during_an_open_transaction(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         name = "reborn"
         talk.topic(name)
@@ -620,7 +622,7 @@ def test_a_topic_is_made_anew_in_an_open_transaction(twins: Twins) -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
-def test_one_request_writes_to_many_partitions_of_a_transaction(twins: Twins, version: int) -> None:
+def test_one_transactional_request_writes_to_many_partitions(twins: Twins, version: int) -> None:
     """Added and not added, known and unknown, in order and not: each partition has its own answer."""
 
     def script(talk: Talk) -> None:

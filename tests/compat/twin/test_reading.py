@@ -69,7 +69,7 @@ def size_of_records(reply: Any) -> int:
     return len(reply.responses[0].partitions[0].records)
 
 
-def test_every_version_of_fetch(twins: Twins) -> None:
+def test_fetch_in_every_version(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic_id = filled(talk, "fetched")
         for version in versions(ApiKey.FETCH):
@@ -103,7 +103,7 @@ def test_every_version_of_fetch(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_fetches_with_bounds(twins: Twins) -> None:
+def test_fetch_with_size_limits(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         filled(talk, "bounded")
         for number in range(2):
@@ -131,7 +131,7 @@ def test_fetches_with_bounds(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_fetch_sessions_that_nobody_has(twins: Twins) -> None:
+def test_unknown_fetch_sessions_are_refused(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         filled(talk, "sessions", 1)
         topic = FetchTopic(topic="sessions", partitions=[asked()])
@@ -142,7 +142,7 @@ def test_fetch_sessions_that_nobody_has(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_every_version_of_list_offsets(twins: Twins) -> None:
+def test_list_offsets_in_every_version(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         filled(talk, "listed")
         times = {"T0": EPOCH_MS, "T1": EPOCH_MS + 1, "T2": EPOCH_MS + 2000, "T3": EPOCH_MS + 9000}
@@ -159,7 +159,7 @@ def test_every_version_of_list_offsets(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_offsets_are_listed_with_epochs_and_for_replicas(twins: Twins) -> None:
+def test_list_offsets_with_epochs_and_for_replicas(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         filled(talk, "replicas")
 
@@ -182,7 +182,7 @@ def test_offsets_are_listed_with_epochs_and_for_replicas(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_the_ends_of_leader_epochs(twins: Twins) -> None:
+def test_ends_of_leader_epochs(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         filled(talk, "epochs")
         talk.topic("epochs-none")
@@ -274,7 +274,7 @@ def test_records_are_deleted_in_the_middle_of_an_open_transaction(twins: Twins) 
 
 @pytest.mark.parametrize("protocol", [TV1, TV2], ids=lambda protocol: protocol.name)
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_reader_that_waits_is_told_the_end_of_a_transaction(
+def test_a_waiting_fetch_returns_when_the_transaction_ends(
     twins: Twins, protocol: Protocol, commit: bool
 ) -> None:
     def script(talk: Talk) -> None:

@@ -82,7 +82,7 @@ def acl_filter(form: type[Any], **changed: Any) -> Any:
     return form(**(plain | changed))
 
 
-def test_there_are_no_acls_without_an_authorizer(twins: Twins) -> None:
+def test_acls_are_refused_without_an_authorizer(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for version in versions(ApiKey.DESCRIBE_ACLS):
             for changed in ({}, {"resource_type_filter": 99}, {"pattern_type_filter": 2}):
@@ -158,7 +158,7 @@ def test_there_are_no_quotas(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_nobody_has_credentials(twins: Twins) -> None:
+def test_no_user_has_scram_credentials(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for users in (None, [], ["a"], ["a", "a"], ["a", "b"], [""]):
             named = None if users is None else [UserName(name=user) for user in users]
@@ -194,7 +194,7 @@ def without_own_numbers(reply: Any) -> Any:
     return reply
 
 
-def test_the_quorum_is_one_voter_that_has_everything(twins: Twins) -> None:
+def test_the_quorum_is_one_voter_that_is_up_to_date(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         asks = {
             "the metadata": quorum_of((METADATA, [0])),
@@ -218,7 +218,7 @@ def test_the_quorum_is_one_voter_that_has_everything(twins: Twins) -> None:
 # ----------------------------------------------------------------------------------------
 
 
-def test_resources_are_listed(twins: Twins) -> None:
+def test_config_resources_are_listed(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("r-a")
 
@@ -268,9 +268,7 @@ def test_resources_are_listed(twins: Twins) -> None:
     ("kind", "key", "value"),
     [(GROUP, "consumer.session.timeout.ms", "50000"), (CLIENT_METRICS, "interval.ms", "60000")],
 )
-def test_settings_of_groups_and_client_metrics(
-    twins: Twins, kind: int, key: str, value: str
-) -> None:
+def test_group_and_client_metrics_settings(twins: Twins, kind: int, key: str, value: str) -> None:
     def script(talk: Talk) -> None:
         def change(step: str, *changes: tuple[str, int, str | None], **more: Any) -> None:
             talk.ask(step, alter(kind, "one", *changes, **more))
@@ -353,7 +351,7 @@ SHOUTED = (
 @pytest.mark.parametrize(
     ("kind", "names"), [(GROUP, GROUP_SETTINGS), (CLIENT_METRICS, CLIENT_METRICS_SETTINGS)]
 )
-def test_each_setting_takes_and_refuses_what_kafka_does(
+def test_each_setting_accepts_and_refuses_the_same_values_as_kafka(
     twins: Twins, kind: int, names: dict[str, Any]
 ) -> None:
     values = [str(number) for number in (*NUMBERS, *LARGE)]
@@ -372,7 +370,7 @@ def test_each_setting_takes_and_refuses_what_kafka_does(
 # --------------------------------------------------------------------------------------------------
 
 
-def test_levels_of_loggers(twins: Twins) -> None:
+def test_logger_levels(twins: Twins) -> None:
     """Each side has loggers of its own; both have a root."""
 
     def script(talk: Talk) -> None:

@@ -213,7 +213,7 @@ def records_of(talk: Talk, topic: str, partition: int, formatter: str) -> list[A
     return found
 
 
-def test_the_transaction_log_is_printed_by_its_formatter(twins: Twins) -> None:
+def test_kafkas_formatter_prints_the_transaction_log(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("logged", 2)
         name = "logged-transactions"
@@ -236,7 +236,7 @@ def test_the_transaction_log_is_printed_by_its_formatter(twins: Twins) -> None:
     twins.compare(script, at_once=False)
 
 
-def test_the_offsets_log_is_printed_by_its_formatters(twins: Twins) -> None:
+def test_kafkas_formatters_print_the_offsets_log(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("logged-offsets")
         group = "logged-group"
@@ -292,7 +292,7 @@ def files_of(talk: Talk, partition: str, suffix: str) -> list[Path]:
     return sorted(talk.side.data.rglob(f"{partition}/*.{suffix}"))
 
 
-def test_the_files_of_a_partition_with_transactions_are_dumped(twins: Twins) -> None:
+def test_kafka_dump_log_reads_a_partition_with_transactions(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic = "dumped"
         talk.topic(topic, 1, {"segment.bytes": "1048576"})
@@ -322,7 +322,7 @@ def test_the_files_of_a_partition_with_transactions_are_dumped(twins: Twins) -> 
     twins.compare(script, at_once=False)
 
 
-def test_the_logs_of_the_coordinators_are_dumped(twins: Twins) -> None:
+def test_kafka_dump_log_reads_the_coordinators_logs(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic = name = "dumped-coordinators"
         talk.topic(topic)
@@ -416,7 +416,7 @@ def test_groups_are_listed_described_reset_and_deleted(twins: Twins) -> None:
     twins.compare(script, at_once=False)
 
 
-def test_an_open_transaction_is_terminated_while_its_producer_lives(twins: Twins) -> None:
+def test_an_open_transaction_is_terminated_while_its_producer_is_alive(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("victim")
         producer = start(talk, "victim")

@@ -108,7 +108,7 @@ def test_the_later_commit_wins(twins: Twins, protocol: Protocol) -> None:
     twins.compare(script)
 
 
-def test_offsets_are_refused(twins: Twins) -> None:
+def test_invalid_transactional_offsets_are_refused(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         topic = group = "refused-offsets"
         talk.topic(topic)
@@ -167,7 +167,7 @@ def test_offsets_are_refused(twins: Twins) -> None:
 
 
 @BOTH
-def test_a_consumer_that_lost_its_place_cannot_send_offsets(
+def test_a_consumer_with_a_stale_generation_cannot_send_offsets(
     twins: Twins, protocol: Protocol
 ) -> None:
     """KIP-447: the group's generation fences, also while it rebalances."""
@@ -254,7 +254,7 @@ def test_markers_settle_offsets(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_a_group_in_a_transaction_that_has_data_too(twins: Twins) -> None:
+def test_a_transaction_with_both_offsets_and_data(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("both-kinds")
         producer = start(talk, "both-kinds")

@@ -35,7 +35,7 @@ BOTH = pytest.mark.parametrize("protocol", [TV1, TV2], ids=lambda protocol: prot
 
 
 @BOTH
-def test_a_life_of_commits_and_aborts(twins: Twins, protocol: Protocol) -> None:
+def test_commits_and_aborts_in_turn(twins: Twins, protocol: Protocol) -> None:
     def script(talk: Talk) -> None:
         topic = f"life-{protocol.name}"
         talk.topic(topic, 2)
@@ -55,7 +55,7 @@ def test_a_life_of_commits_and_aborts(twins: Twins, protocol: Protocol) -> None:
     twins.compare(script)
 
 
-def test_a_producer_id_is_asked_for_in_every_way(twins: Twins) -> None:
+def test_init_producer_id_with_every_kind_of_argument(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for version in range(6):
             talk.ask(f"without an id, v{version}", init(None), version)
@@ -77,7 +77,7 @@ def test_a_producer_id_is_asked_for_in_every_way(twins: Twins) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["never used", "committed", "aborted"])
-def test_a_producer_comes_back_with_its_epoch(twins: Twins, outcome: str) -> None:
+def test_a_producer_returns_with_its_epoch(twins: Twins, outcome: str) -> None:
     """KIP-360, from each idle state."""
 
     def script(talk: Talk) -> None:
@@ -162,7 +162,7 @@ def test_a_transaction_past_its_timeout_is_aborted(twins: Twins, protocol: Proto
 
 
 @BOTH
-def test_the_second_of_two_producers_aborts_the_first(twins: Twins, protocol: Protocol) -> None:
+def test_the_second_of_two_producers_fences_the_first(twins: Twins, protocol: Protocol) -> None:
     def script(talk: Talk) -> None:
         topic = f"fence-{protocol.name}"
         talk.topic(topic)
@@ -183,7 +183,7 @@ def test_the_second_of_two_producers_aborts_the_first(twins: Twins, protocol: Pr
     twins.compare(script)
 
 
-def test_an_old_epoch_of_the_same_producer_aborts_an_open_transaction_on_kafka_alone(
+def test_an_old_epoch_of_the_same_producer_aborts_an_open_transaction_only_on_kafka(
     twins: Twins,
 ) -> None:
     """In Ongoing Kafka does not compare the epoch of InitProducerId, only the producer id."""
@@ -202,7 +202,7 @@ def test_an_old_epoch_of_the_same_producer_aborts_an_open_transaction_on_kafka_a
         talk.ask("the owner goes on", end(second, commit=True), TV1.end_txn, differs=row)
 
 
-def test_an_earlier_owner_of_tv2_is_given_the_epoch_of_an_owner_of_tv1_on_kafka_alone(
+def test_an_earlier_tv2_owner_gets_the_epoch_of_a_tv1_owner_only_on_kafka(
     twins: Twins,
 ) -> None:
     """Kafka takes its EndTxn for a retry, because the epoch is the one before."""
@@ -225,7 +225,7 @@ def test_an_earlier_owner_of_tv2_is_given_the_epoch_of_an_owner_of_tv1_on_kafka_
 # ---------------------------------------------------------------------------------------------------
 
 
-def test_partitions_are_added_in_every_way(twins: Twins) -> None:
+def test_add_partitions_to_txn_with_every_kind_of_argument(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("adding", 3)
         talk.topic("adding-b")
@@ -260,7 +260,9 @@ def test_partitions_are_added_in_every_way(twins: Twins) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_brokers_add_and_verify_for_several_transactions(twins: Twins, version: int) -> None:
+def test_brokers_add_and_verify_partitions_of_several_transactions(
+    twins: Twins, version: int
+) -> None:
     def script(talk: Talk) -> None:
         topic = f"batch-{version}"
         talk.topic(topic, 2)
@@ -304,7 +306,7 @@ def test_brokers_add_and_verify_for_several_transactions(twins: Twins, version: 
     twins.compare(script)
 
 
-def test_groups_are_added_in_every_way(twins: Twins) -> None:
+def test_add_offsets_to_txn_with_every_kind_of_argument(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         producer = start(talk, "adding-groups")
         for version in range(5):
@@ -322,7 +324,7 @@ def test_groups_are_added_in_every_way(twins: Twins) -> None:
     twins.compare(script)
 
 
-def test_the_end_is_asked_for_in_every_way(twins: Twins) -> None:
+def test_end_txn_with_every_kind_of_argument(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         for version in range(6):
             for who in (Producer("nobody", 5, 0), Producer("", 5, 0), Producer("nobody", -1, -1)):
@@ -334,7 +336,7 @@ def test_the_end_is_asked_for_in_every_way(twins: Twins) -> None:
 
 
 @BOTH
-def test_mixed_protocols_in_one_life(twins: Twins, protocol: Protocol) -> None:
+def test_one_producer_mixes_both_protocols(twins: Twins, protocol: Protocol) -> None:
     """A client may change its protocol between two transactions, and within one."""
 
     def script(talk: Talk) -> None:

@@ -48,7 +48,7 @@ def seen(talk: Talk, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_transactions_are_listed_and_described_alike(twins: Twins) -> None:
+def test_the_txn_command_prints_the_same_on_both_brokers(twins: Twins) -> None:
     def script(talk: Talk) -> None:
         talk.topic("cmd", 2)
         ids = {name: start(talk, name) for name in NAMES}

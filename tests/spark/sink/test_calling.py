@@ -57,7 +57,7 @@ def test_a_second_call_for_a_batch_is_refused(
     assert sorted(read_values(cluster, pipeline.topic)) == ["0-15", "0-25", "0-35", "0-5"]
 
 
-def test_a_batch_of_two_calls_is_refused_after_a_restart_until_it_is_completed(
+def test_a_batch_with_a_refused_second_call_is_refused_after_a_restart_until_completed(
     pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     other = new_topic(1)
@@ -93,7 +93,7 @@ def test_a_batch_of_two_calls_is_refused_after_a_restart_until_it_is_completed(
     assert sorted(read_values(cluster, other)) == sorted(expected)
 
 
-def test_a_crash_before_the_second_call_is_no_way_around_the_refusal(
+def test_a_crash_before_the_second_call_does_not_bypass_the_refusal(
     pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     other = new_topic(1)
@@ -114,9 +114,7 @@ def test_a_crash_before_the_second_call_is_no_way_around_the_refusal(
         assert sorted(read_values(cluster, topic)) == sorted(numbered(0))
 
 
-def test_batches_that_are_skipped_within_a_run_do_not_stop_it(
-    pipeline: Pipeline, cluster: Cluster
-) -> None:
+def test_batches_skipped_within_a_run_do_not_stop_it(pipeline: Pipeline, cluster: Cluster) -> None:
     pipeline.add(numbered(0), [""], [""], numbered(3), [""])
     sinks = [pipeline.sink()]
 
@@ -142,7 +140,7 @@ def test_batches_that_are_skipped_within_a_run_do_not_stop_it(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
 
-def test_a_query_whose_first_batches_are_skipped_is_let_in_with_may_skip(
+def test_a_query_may_skip_its_first_batches_with_may_skip(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add([""], numbered(1))
@@ -158,7 +156,7 @@ def test_a_query_whose_first_batches_are_skipped_is_let_in_with_may_skip(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1))
 
 
-def test_skipping_a_batch_enters_it_and_can_be_repeated(
+def test_a_skipped_batch_is_recorded_and_the_skip_can_be_repeated(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2))
@@ -203,7 +201,7 @@ def test_skipping_a_batch_enters_it_and_can_be_repeated(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
 
-def test_a_failure_that_is_swallowed_refuses_the_next_batch(
+def test_after_a_swallowed_failure_the_next_batch_is_refused(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2))
@@ -230,7 +228,7 @@ def test_a_failure_that_is_swallowed_refuses_the_next_batch(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(2))
 
 
-def test_a_call_that_failed_may_be_repeated_with_the_same_rows_only(
+def test_a_failed_call_may_be_retried_only_with_the_same_rows(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.add(numbered(0), numbered(1))
@@ -261,7 +259,7 @@ def test_a_call_that_failed_may_be_repeated_with_the_same_rows_only(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_the_sink_works_in_a_thread_of_the_users_pool(pipeline: Pipeline, cluster: Cluster) -> None:
+def test_the_sink_works_in_a_users_thread_pool(pipeline: Pipeline, cluster: Cluster) -> None:
     pipeline.add(numbered(0), numbered(1))
     sink = pipeline.sink()
     with ThreadPoolExecutor(1) as pool:
@@ -289,7 +287,9 @@ def test_the_sink_works_in_a_thread_of_the_users_pool(pipeline: Pipeline, cluste
     assert len(read_values(cluster, pipeline.topic)) == 120
 
 
-def test_two_threads_at_once_commit_nothing(pipeline: Pipeline, cluster: Cluster) -> None:
+def test_concurrent_calls_from_two_threads_commit_nothing(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
     pipeline.add(numbered(0))
     is_written, is_refused = threading.Event(), threading.Event()
 
@@ -319,7 +319,7 @@ def test_two_threads_at_once_commit_nothing(pipeline: Pipeline, cluster: Cluster
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
 
 
-def test_batch_ids_that_are_not_sparks_are_refused(pipeline: Pipeline, cluster: Cluster) -> None:
+def test_a_batch_id_other_than_sparks_is_refused(pipeline: Pipeline, cluster: Cluster) -> None:
     pipeline.add(numbered(0))
     sink = pipeline.sink()
     failure = pipeline.run(lambda df, batch_id: sink(df, 1_700_000_000))
@@ -339,7 +339,7 @@ def test_batch_ids_that_are_not_sparks_are_refused(pipeline: Pipeline, cluster: 
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_a_query_that_is_stopped_in_mid_batch_ends_without_an_exception(
+def test_a_query_stopped_in_mid_batch_ends_without_an_exception(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marker = str(pipeline.folder / "writing")
@@ -456,7 +456,7 @@ def test_one_sink_cannot_serve_two_queries_at_once(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_outside_of_a_query_the_sink_says_how_it_is_called(spark: SparkSession) -> None:
+def test_outside_a_query_the_sink_explains_how_to_call_it(spark: SparkSession) -> None:
     sink = TransactionalSink("localhost:9092", transactional_id="x", topic="t")
     rows = spark.range(1).selectExpr("cast(id AS string) AS value")
     attempts: list[Callable[[], Any]] = [
@@ -469,9 +469,7 @@ def test_outside_of_a_query_the_sink_says_how_it_is_called(spark: SparkSession) 
             attempt()
 
 
-def test_rows_that_do_not_come_from_the_batch_and_none_at_all_are_written(
-    pipeline: Pipeline, cluster: Cluster
-) -> None:
+def test_a_call_may_write_rows_from_elsewhere_or_none(pipeline: Pipeline, cluster: Cluster) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2))
     sink = pipeline.sink()
     elsewhere = pipeline.spark.newSession().createDataFrame([("elsewhere",)], "value string")
@@ -493,7 +491,7 @@ def test_rows_that_do_not_come_from_the_batch_and_none_at_all_are_written(
     assert "elsewhere" in found
 
 
-def test_what_the_function_raises_after_the_sink_does_not_double_the_batch(
+def test_an_exception_after_the_sink_call_does_not_duplicate_the_batch(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2))
@@ -515,7 +513,7 @@ def test_what_the_function_raises_after_the_sink_does_not_double_the_batch(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
 
-def test_an_empty_mapping_skips_the_batch_and_odd_dataframes_are_refused_or_written(
+def test_an_empty_mapping_skips_the_batch_and_a_streaming_dataframe_is_refused(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2))
@@ -538,7 +536,7 @@ def test_an_empty_mapping_skips_the_batch_and_odd_dataframes_are_refused_or_writ
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1) + numbered(2))
 
 
-def test_a_sink_whose_query_has_ended_is_outside_of_a_query(
+def test_after_its_query_has_ended_a_sink_refuses_calls(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(numbered(0))
@@ -584,7 +582,7 @@ def test_a_copied_checkpoint_writes_nothing_twice(
         ("x" * 1_001, "has 1001 bytes"),
     ],
 )
-def test_a_name_that_no_broker_takes_is_refused_at_once(name: Any, words: str) -> None:
+def test_an_invalid_transactional_id_is_refused_at_once(name: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         TransactionalSink("127.0.0.1:9092", transactional_id=name, topic="t")
 
@@ -592,7 +590,7 @@ def test_a_name_that_no_broker_takes_is_refused_at_once(name: Any, words: str) -
 @pytest.mark.parametrize(
     "name", ["a b/c\n'\"\\", "Zählung-残高-🧾", "x" * 1_000], ids=["odd", "text", "long"]
 )
-def test_an_odd_name_has_a_ledger_like_any_other(
+def test_an_unusual_transactional_id_has_a_working_ledger(
     pipeline: Pipeline, cluster: Cluster, name: str
 ) -> None:
     pipeline.transactional_id = f"{pipeline.topic}{name}"[:1_000]

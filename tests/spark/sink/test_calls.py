@@ -54,7 +54,9 @@ def failed(batch_id: int, *before: int) -> RunCalls:
         (failed(4), Call(4), BatchPosition.UNKNOWN),
     ],
 )
-def test_what_a_run_knows_of_a_batch(calls: RunCalls, call: Call, known: BatchPosition) -> None:
+def test_a_run_knows_the_position_of_a_batch(
+    calls: RunCalls, call: Call, known: BatchPosition
+) -> None:
     assert calls.begin(call) is known
 
 
@@ -73,7 +75,7 @@ def test_what_a_run_knows_of_a_batch(calls: RunCalls, call: Call, known: BatchPo
         (failed(4, 2, 3), Call(3, ROWS), "failed in batch 4"),
     ],
 )
-def test_what_would_lose_rows_is_refused_and_goes_on_being_refused(
+def test_a_call_that_would_lose_rows_is_refused_and_so_are_all_later_calls(
     calls: RunCalls, call: Call, words: str
 ) -> None:
     with pytest.raises(SinkRefused, match=words):
@@ -83,7 +85,7 @@ def test_what_would_lose_rows_is_refused_and_goes_on_being_refused(
             calls.begin(later)
 
 
-def test_a_repeated_call_may_fail_again_and_then_succeed() -> None:
+def test_a_retried_call_may_fail_again_and_then_succeed() -> None:
     calls = failed(4, 3)
     calls.begin(Call(4, ROWS))
     calls.fail(Call(4, ROWS), ValueError())
@@ -93,7 +95,7 @@ def test_a_repeated_call_may_fail_again_and_then_succeed() -> None:
 
 
 @pytest.mark.parametrize("later", [Call(4, ROWS), Call(4), Call(5, ROWS), Call(9)])
-def test_a_skip_that_failed_loses_nothing(later: Call) -> None:
+def test_a_failed_skip_loses_nothing(later: Call) -> None:
     calls = finished(3)
     calls.begin(Call(4))
     calls.fail(Call(4), RuntimeError("no broker"))
@@ -101,7 +103,7 @@ def test_a_skip_that_failed_loses_nothing(later: Call) -> None:
     assert calls.is_again
 
 
-def test_two_calls_at_the_same_time_are_both_given_up() -> None:
+def test_of_two_concurrent_calls_neither_commits() -> None:
     calls = finished(3)
     first = Call(4, ROWS)
     calls.begin(first)
@@ -116,7 +118,7 @@ def test_two_calls_at_the_same_time_are_both_given_up() -> None:
     assert calls.last == 3
 
 
-def test_the_book_is_that_of_the_process_and_of_one_run() -> None:
+def test_calls_are_tracked_per_process_and_run() -> None:
     one = calls_of("id", iter(["b:2", "a:1"]), ("q", "r"))
     assert calls_of("id", iter(["a:1", "b:2"]), ("q", "r")) is one
     assert calls_of("id", iter(["a:1", "b:2"]), ("q", "s")) is not one
@@ -126,7 +128,7 @@ def test_the_book_is_that_of_the_process_and_of_one_run() -> None:
     assert calls_of("id", iter(["a:1", "b:2"]), ("q", "r")) is not one
 
 
-def test_a_call_that_is_refused_while_another_commits_leaves_the_batch_short() -> None:
+def test_a_call_refused_while_another_commits_leaves_the_batch_incomplete() -> None:
     calls = RunCalls()
     first = Call(4, ROWS)
     calls.begin(first)
@@ -138,7 +140,7 @@ def test_a_call_that_is_refused_while_another_commits_leaves_the_batch_short() -
     assert calls.take_damage() is None
 
 
-def test_what_a_restart_must_know_is_kept_for_the_ledger() -> None:
+def test_damage_that_a_restart_must_know_about_is_kept_for_the_ledger() -> None:
     calls = finished(3)
     with pytest.raises(SinkRefused):
         calls.begin(Call(3, ROWS))
@@ -155,7 +157,7 @@ def test_what_a_restart_must_know_is_kept_for_the_ledger() -> None:
     assert calls.take_damage() is None
 
 
-def test_a_second_sink_in_one_query_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_sink_in_one_query_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     calls_of("first-id", iter(["a:1"]), ("two-sinks", "r"))
     assert not caplog.records
     calls_of("second-id", iter(["a:1"]), ("two-sinks", "r"))

@@ -50,7 +50,7 @@ def session(version: str = "4.2.0", slots: int = 2, **conf: str) -> Any:
         session(spark_authenticate_enableSaslEncryption="true"),
     ],
 )
-def test_rows_take_no_plain_socket_where_spark_encrypts(given: Any) -> None:
+def test_rows_are_not_sent_over_plain_sockets_if_spark_encrypts(given: Any) -> None:
     rows: Any = SimpleNamespace(sparkSession=given)
     nothing_else_is_asked: Any = None
     assert job._run_direct(rows, nothing_else_is_asked) is None
@@ -67,7 +67,7 @@ def test_rows_take_no_plain_socket_where_spark_encrypts(given: Any) -> None:
         (session(slots=0), "at least one free core"),
     ],
 )
-def test_a_session_that_cannot_keep_the_promise_is_refused(
+def test_a_session_that_cannot_guarantee_exactly_once_is_refused(
     given: Any, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fencepost.spark.sink.checks.EXECUTOR_WAIT_SECONDS", 0.0)
@@ -75,7 +75,7 @@ def test_a_session_that_cannot_keep_the_promise_is_refused(
         check_session(given)
 
 
-def test_executors_that_are_on_their_way_are_waited_for() -> None:
+def test_the_check_waits_for_executors_to_register() -> None:
     given = session()
     answers = iter([0, 0, 2])
     given.sparkContext._jsc.sc().maxNumConcurrentTasks = lambda profile: next(answers)
@@ -83,7 +83,7 @@ def test_executors_that_are_on_their_way_are_waited_for() -> None:
     assert next(answers, None) is None
 
 
-def test_workers_of_this_machine_run_the_drivers_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_workers_run_the_drivers_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     given = session()
     check_session(given)
@@ -99,7 +99,7 @@ class ConnectSession:
         )
 
 
-def test_a_session_of_spark_connect_is_refused() -> None:
+def test_a_spark_connect_session_is_refused() -> None:
     sink = TransactionalSink("localhost:9092", transactional_id="id", topic="out")
     rows: Any = SimpleNamespace(sparkSession=ConnectSession())
     with pytest.raises(SinkRefused, match="Spark Connect"):
@@ -182,7 +182,7 @@ OFFSETS_UNSETTLED = LedgerEntry("somebody of an older version", 0)
         (FakeStore(None, None, "CompleteCommit"), 0, "but has no ledger of it"),
     ],
 )
-def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
+def test_an_id_owned_by_another_query_is_refused_before_its_owner_is_fenced(
     store: FakeStore, batch: int, named: str
 ) -> None:
     with pytest.raises(SinkRefused, match=named):
@@ -209,13 +209,13 @@ def test_an_id_of_others_is_refused_before_it_is_taken_from_them(
         (FakeStore(None, None), 0),
     ],
 )
-def test_what_the_fence_may_still_change_is_not_refused_before_it(
+def test_nothing_that_the_fence_may_still_change_is_refused_before_it(
     store: FakeStore, batch: int
 ) -> None:
     check_ledger(store, "id", Batch("q", batch))
 
 
-def test_a_query_that_may_skip_batches_is_not_let_in_without_its_ledger() -> None:
+def test_a_query_with_may_skip_is_refused_if_its_ledger_is_lost() -> None:
     """The first batch with rows may come late. But an id that has committed has a ledger."""
     overrides = Overrides(may_skip=True)
     check_ledger(FakeStore(None, None), "id", Batch("q", 7), overrides=overrides)
@@ -225,12 +225,12 @@ def test_a_query_that_may_skip_batches_is_not_let_in_without_its_ledger() -> Non
         check_ledger(lost, "id", Batch("q", 7), overrides=overrides)
 
 
-def test_who_adopts_is_not_asked_whether_a_ledger_was_lost() -> None:
+def test_adopt_overrides_a_lost_ledger() -> None:
     store = FakeStore(None, None, "CompleteCommit")
     check_ledger(store, "id", Batch("q", 0), overrides=Overrides(adopt=True))
 
 
-def test_a_stateful_query_that_adopts_is_refused_before_the_owner_is_fenced() -> None:
+def test_a_stateful_query_with_adopt_is_refused_before_the_owner_is_fenced() -> None:
     store = FakeStore(LedgerEntry("p", 3), LedgerEntry("p", 3))
     batch = Batch("q", 0, is_stateful=True)
     with pytest.raises(SinkRefused, match="allow_empty_state=True"):
@@ -238,7 +238,7 @@ def test_a_stateful_query_that_adopts_is_refused_before_the_owner_is_fenced() ->
     check_ledger(store, "id", batch, overrides=Overrides(adopt=True, allow_empty_state=True))
 
 
-def test_a_timeout_below_the_last_batches_is_refused_and_says_how_to_forget_them() -> None:
+def test_a_timeout_shorter_than_recent_batches_is_refused_with_the_command_to_forget_them() -> None:
     settings = read_settings("localhost:9092", {"kafka.transaction.timeout.ms": "100"})
     check_timeout("id", settings, None)
     check_timeout("id", settings, LedgerEntry("q", 3, recent_ms=(99, 7)))
@@ -246,7 +246,7 @@ def test_a_timeout_below_the_last_batches_is_refused_and_says_how_to_forget_them
         check_timeout("id", settings, LedgerEntry("q", 3, recent_ms=(100, 7)))
 
 
-def test_a_ledger_where_the_rows_go_is_a_mistake() -> None:
+def test_the_ledger_topic_cannot_be_an_output_topic() -> None:
     for topic, ledger in [("fencepost-ledger", None), ("mine", "mine")]:
         with pytest.raises(ConfigError, match="rows cannot go there"):
             TransactionalSink(
@@ -254,7 +254,7 @@ def test_a_ledger_where_the_rows_go_is_a_mistake() -> None:
             )
 
 
-def test_what_a_task_said_is_found_in_what_spark_makes_of_it() -> None:
+def test_a_tasks_message_is_extracted_from_sparks_error() -> None:
     text = (
         "Job aborted\n  File x\nfencepost.spark.failures.RowRefused: a row has no topic: fill it\n"
         "\tat org.apache.spark.Foo\nSQLSTATE: 39000"

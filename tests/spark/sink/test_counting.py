@@ -55,15 +55,15 @@ def counted(micro_batch: Any, *runs: tuple[Any, int], parts: int = 1) -> int:
     return rows_now
 
 
-def test_a_plan_that_runs_again_counts_its_last_run() -> None:
+def test_a_plan_that_runs_again_counts_only_its_last_run() -> None:
     assert counted(CountedBatch(7), (frame(), 7), (frame(), 7)) == 7
 
 
-def test_rows_that_were_cached_before_stay_counted() -> None:
+def test_rows_cached_before_stay_counted() -> None:
     assert counted(CountedBatch(7), (frame(reads_batch=False), 0)) == 7
 
 
-def test_of_several_parts_the_one_that_read_most_counts() -> None:
+def test_with_several_parts_the_largest_count_is_kept() -> None:
     for sizes in ((7, 3), (3, 7), (7, 0), (0, 7)):
         assert counted(CountedBatch(), *((frame(), size) for size in sizes), parts=2) == 7
 

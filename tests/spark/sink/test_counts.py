@@ -36,7 +36,7 @@ def counts(pipeline: Pipeline, sink: Sink) -> list[tuple[int, int]]:
     ]
 
 
-def test_a_small_batch_that_is_followed_by_a_larger_one_counts_once(
+def test_a_small_batch_followed_by_a_larger_one_is_counted_once(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(numbered(0), numbered(1, 3_000), numbered(2), numbered(3))
@@ -50,7 +50,7 @@ def test_a_small_batch_that_is_followed_by_a_larger_one_counts_once(
     assert len(read_values(cluster, pipeline.topic)) == 3_120
 
 
-def test_rows_of_an_attempt_that_failed_count_once(
+def test_rows_of_a_failed_attempt_are_counted_once(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chaos.in_tasks(monkeypatch, chaos.FailOnce(str(pipeline.folder / "failed-once")))
@@ -58,7 +58,7 @@ def test_rows_of_an_attempt_that_failed_count_once(
     assert counts(pipeline, pipeline.sink()) == [(40, 40), (40, 40)]
 
 
-def test_rows_that_come_from_a_cache_stay_counted(
+def test_rows_read_from_a_cache_stay_counted(
     pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     other = new_topic(1)
@@ -76,7 +76,7 @@ def test_rows_that_come_from_a_cache_stay_counted(
     assert len(read_values(cluster, other)) == 4 + 300
 
 
-def test_a_cache_of_something_else_does_not_make_rows_count_twice(pipeline: Pipeline) -> None:
+def test_an_unrelated_cache_does_not_make_rows_count_twice(pipeline: Pipeline) -> None:
     prices = pipeline.spark.createDataFrame([("a", 1)], "name string, price int").persist()
     assert prices.count() == 1
     pipeline.add(numbered(0), numbered(1), numbered(2, 3_000))
@@ -90,7 +90,7 @@ def test_a_cache_of_something_else_does_not_make_rows_count_twice(pipeline: Pipe
 
 
 @pytest.mark.parametrize("is_looked_at", [False, True])
-def test_rows_that_went_through_a_shuffle_stay_counted_when_its_result_is_used_again(
+def test_rows_stay_counted_if_the_result_of_a_shuffle_is_reused(
     pipeline: Pipeline, is_looked_at: bool
 ) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2, 1_500))
@@ -144,7 +144,7 @@ def looked_at_as_an_rdd(df: DataFrame) -> DataFrame:
     "taken",
     [collected, checkpointed, persisted, persisted_as_an_rdd, looked_at_as_an_rdd],
 )
-def test_rows_that_the_function_has_taken_from_the_batch_stay_counted_and_count_once(
+def test_rows_that_the_function_materialized_are_counted_once(
     pipeline: Pipeline, taken: Callable[[DataFrame], DataFrame]
 ) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2, 1_500))
@@ -153,7 +153,7 @@ def test_rows_that_the_function_has_taken_from_the_batch_stay_counted_and_count_
     assert found == [(40, 40), (40, 40), (1_500, 1_500)]
 
 
-def test_a_source_that_several_parts_read_counts_once(
+def test_a_source_read_by_several_parts_is_counted_once(
     pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     other, fixed = new_topic(1), new_topic(1)
@@ -172,7 +172,7 @@ def test_a_source_that_several_parts_read_counts_once(
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_an_observation_in_the_function_has_all_rows_of_its_batch(
+def test_an_observation_in_the_function_sees_all_rows_of_its_batch(
     pipeline: Pipeline, first: int
 ) -> None:
     from pyspark.sql import Observation, functions

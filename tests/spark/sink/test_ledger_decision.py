@@ -84,7 +84,7 @@ def test_the_ledger_decides_what_happens_to_a_batch(
     assert decision.reason
 
 
-def test_adopting_overrides_a_missing_ledger_and_another_query_but_no_contradiction() -> None:
+def test_adopt_overrides_a_missing_ledger_and_another_query_but_not_a_contradiction() -> None:
     rival = LegacyLedger((OLD_PLACE,), entry("q", 5))
     assert decide(NOTHING, Batch("q", 7), ADOPT).verdict is Verdict.WRITE
     assert decide(LedgerView(None, None, MOVED), Batch("q", 0), ADOPT).verdict is Verdict.WRITE
@@ -154,14 +154,14 @@ def written(
         (written(3, "a", run="second"), called(3, "a", run=""), "drain", "drain", "drain"),
     ],
 )
-def test_what_was_skipped_or_is_not_whole(
+def test_skipped_lost_and_incomplete_batches_are_decided_by_the_overrides(
     found: LedgerView, batch: Batch, alone: str, may_skip: str, adopt: str
 ) -> None:
     decisions = [decide(found, batch, overrides) for overrides in (Overrides(), MAY_SKIP, ADOPT)]
     assert [decision.verdict.value for decision in decisions] == [alone, may_skip, adopt]
 
 
-def test_a_batch_is_completed_with_what_is_missing_and_nothing_else() -> None:
+def test_a_batch_is_completed_with_its_missing_parts_only() -> None:
     found = decide(written(3, "a", "c"), called(3, "a", "b", "c", "*"), ADOPT)
     assert (found.verdict, found.missing) == (Verdict.COMPLETE, ("b", "*"))
     refused = decide(written(3, "a"), called(3, "a", "b", "c"))
@@ -172,7 +172,7 @@ def test_a_batch_is_completed_with_what_is_missing_and_nothing_else() -> None:
     assert "with no rows" in decide(written(3), called(3, "a")).reason
 
 
-def test_the_refusal_of_a_gap_names_every_way_out() -> None:
+def test_the_refusal_of_a_gap_names_every_remedy() -> None:
     reason = decide(view("q", 3, {P0: 9}), Batch("q", 5)).reason
     for way in (
         "sink.skip(batch_id)",
@@ -184,7 +184,7 @@ def test_the_refusal_of_a_gap_names_every_way_out() -> None:
         assert way in reason
 
 
-def test_what_has_gone_wrong_is_noted_once_and_in_the_right_entry() -> None:
+def test_damage_is_recorded_once_and_in_the_right_entry() -> None:
     here = entry("q", 3)
     assert (noted := with_damage(here, "q", 3, None)) is not None
     assert (noted.is_short, noted.batch_id, noted.serial) == (True, 3, here.serial + 1)
@@ -227,7 +227,7 @@ def test_what_has_gone_wrong_is_noted_once_and_in_the_right_entry() -> None:
         ({P0: 9}, replace(new_query({P0: 9}), topic_ids={}), Verdict.REFUSE),
     ],
 )
-def test_a_query_takes_over_by_itself_only_where_the_entry_proves_that_it_continues(
+def test_a_query_takes_over_without_overrides_only_if_the_entry_proves_that_it_continues(
     ended: Offsets | None, batch: Batch, verdict: Verdict
 ) -> None:
     assert decide(view("p", 5, ended), batch).verdict is verdict
@@ -248,13 +248,13 @@ def test_a_query_takes_over_by_itself_only_where_the_entry_proves_that_it_contin
         ({P0: 9}, new_query({P0: 9}), "x", Verdict.REFUSE),
     ],
 )
-def test_take_over_names_the_query_and_is_held_against_what_is_known(
+def test_take_over_must_name_the_owner_and_agree_with_known_offsets(
     ended: Offsets | None, batch: Batch, named: str, verdict: Verdict
 ) -> None:
     assert decide(view("p", 5, ended), batch, Overrides(take_over=named)).verdict is verdict
 
 
-def test_take_over_means_nothing_to_a_query_that_owns_the_ledger() -> None:
+def test_take_over_has_no_effect_if_the_query_owns_the_ledger() -> None:
     overrides = Overrides(take_over="p")
     assert decide(view("q", 4), Batch("q", 5), overrides).verdict is Verdict.WRITE
     assert decide(view("q", 5), Batch("q", 5), overrides).verdict is Verdict.DRAIN
@@ -263,7 +263,7 @@ def test_take_over_means_nothing_to_a_query_that_owns_the_ledger() -> None:
 
 
 @pytest.mark.parametrize("how", [Overrides(), Overrides(take_over="p"), ADOPT], ids=str)
-def test_a_stateful_query_with_a_new_checkpoint_does_not_take_over_unless_it_may_begin_empty(
+def test_a_stateful_query_with_a_new_checkpoint_takes_over_only_with_allow_empty_state(
     how: Overrides,
 ) -> None:
     found = view("p", 5, {P0: 9})
@@ -276,14 +276,14 @@ def test_a_stateful_query_with_a_new_checkpoint_does_not_take_over_unless_it_may
     assert decide(found, new_query({P0: 9}, stateful=False), how).verdict is Verdict.TAKE_OVER
 
 
-def test_where_the_plan_cannot_be_seen_the_entry_tells_whether_there_was_state() -> None:
+def test_if_the_plan_is_unknown_the_entry_tells_whether_there_was_state() -> None:
     found = LedgerView(PLACE, replace(entry("p", 5, {P0: 9}), is_stateful=True))
     assert decide(found, new_query({P0: 9})).verdict is Verdict.REFUSE
     # The query was changed, and keeps no state now.
     assert decide(found, new_query({P0: 9}, stateful=False)).verdict is Verdict.TAKE_OVER
 
 
-def test_a_stateful_query_with_a_checkpoint_of_its_own_brings_its_state() -> None:
+def test_a_stateful_query_with_its_own_checkpoint_keeps_its_state() -> None:
     batch = Batch("q", 7, "g", {P0: 9}, IDS, is_stateful=True)
     assert decide(view("p", 5, {P0: 9}), batch).verdict is Verdict.TAKE_OVER
 
@@ -298,7 +298,7 @@ def test_a_refused_take_over_says_where_to_start_and_what_to_pass() -> None:
 # The record.
 
 
-def test_an_entry_survives_being_written() -> None:
+def test_an_entry_survives_encoding() -> None:
     full = LedgerEntry(
         "q",
         12,
@@ -319,7 +319,7 @@ def test_an_entry_survives_being_written() -> None:
     assert decode_entry(encode_entry(bare)) == bare
 
 
-def test_a_record_with_more_than_we_know_is_read() -> None:
+def test_a_record_with_unknown_fields_is_read() -> None:
     fields = json.loads(encode_entry(LedgerEntry("q", 3))) | {"later": {"deep": [1]}}
     assert decode_entry(json.dumps(fields).encode()).batch_id == 3
 
@@ -336,12 +336,12 @@ def test_a_record_with_more_than_we_know_is_read() -> None:
         (b'{"v":3,"queryId":"q","batchId":1}', "a newer fencepost has written it"),
     ],
 )
-def test_a_record_that_is_no_entry_says_so(value: bytes, words: str) -> None:
+def test_a_record_that_is_not_an_entry_is_refused(value: bytes, words: str) -> None:
     with pytest.raises(EntryUnreadable, match=words):
         decode_entry(value)
 
 
-def test_a_slow_batch_is_forgotten_after_some_others() -> None:
+def test_a_slow_batch_is_forgotten_after_enough_others() -> None:
     last = next_entry(None, LedgerEntry("q", 0), 90_000)
     for number in range(1, RECENT_BATCHES):
         last = next_entry(last, LedgerEntry("q", number), 5)
@@ -349,7 +349,7 @@ def test_a_slow_batch_is_forgotten_after_some_others() -> None:
     assert next_entry(last, LedgerEntry("q", RECENT_BATCHES), 5).longest_ms == 5
 
 
-def test_every_entry_has_a_higher_serial_than_the_one_before() -> None:
+def test_each_entry_has_a_higher_serial_than_the_last() -> None:
     first = next_entry(None, LedgerEntry("q", 0), 1)
     assert next_entry(first, LedgerEntry("q", 1), None).serial == first.serial + 1
 

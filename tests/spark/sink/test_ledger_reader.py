@@ -104,18 +104,18 @@ def values(found: PartitionFold) -> tuple[bytes | None, bytes | None]:
         ([data(0, b"a", key=b"mine too"), marker(1, True)], (None, None)),
     ],
 )
-def test_a_record_is_what_its_own_producers_marker_says(
+def test_a_record_is_decided_by_its_own_producers_marker(
     batches: list[SealedBatch], expected: tuple[bytes | None, bytes | None]
 ) -> None:
     assert values(fold(*batches)) == expected
 
 
-def test_a_tombstone_is_the_newest_record_of_its_key() -> None:
+def test_a_tombstone_counts_as_the_newest_record_of_its_key() -> None:
     found = fold(data(0, b"a"), marker(1, True), data(2, None), marker(3, True)).committed[KEY]
     assert (found.offset, found.value) == (2, None)
 
 
-def test_all_keys_are_told_apart() -> None:
+def test_keys_are_read_independently() -> None:
     found = fold(
         data(0, b"a"), data(1, b"x", key=b"other", pid=2), marker(2, True), marker(3, False, pid=2),
         key=None,
@@ -158,12 +158,12 @@ def home() -> Iterator[LedgerCluster]:
         yield found
 
 
-def test_an_end_that_was_compacted_away_is_an_end(home: LedgerCluster) -> None:
+def test_reading_ends_even_if_the_last_batches_were_compacted_away(home: LedgerCluster) -> None:
     fake = FakePartition(home, [data(0, b"a"), marker(1, True)], end=7, watermark=7)
     assert values(read_fake(fake)[PLACE]) == (b"a", None)
 
 
-def test_an_end_that_the_broker_does_not_show_yet_is_waited_for(home: LedgerCluster) -> None:
+def test_reading_waits_for_an_end_that_the_broker_does_not_return_yet(home: LedgerCluster) -> None:
     """After a leader change the high watermark may lag, and hide our newest record."""
     fake = FakePartition(home, [data(0, b"a"), marker(1, True)], end=7, watermark=2)
     fake.options = replace(fake.options, default_api_timeout_ms=50)
@@ -173,7 +173,7 @@ def test_an_end_that_the_broker_does_not_show_yet_is_waited_for(home: LedgerClus
         read_fake(fake)
 
 
-def test_a_damaged_batch_is_not_read_over(home: LedgerCluster) -> None:
+def test_a_damaged_batch_is_not_skipped(home: LedgerCluster) -> None:
     broken = bytearray(data(0, b"a").data)
     broken[-3] ^= 1
     fake = FakePartition(home, [read_header(broken, 0)], end=1, watermark=1)
@@ -181,7 +181,7 @@ def test_a_damaged_batch_is_not_read_over(home: LedgerCluster) -> None:
         read_fake(fake)
 
 
-def test_a_long_read_says_how_far_it_is(
+def test_a_long_read_logs_its_progress(
     home: LedgerCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ledger_reader, "PROGRESS_SECONDS", 0.0)
@@ -211,7 +211,7 @@ def test_the_last_committed_batch_is_found_and_an_aborted_one_is_not(
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
-def test_a_foreign_open_transaction_hides_nothing(home: LedgerCluster, version: int) -> None:
+def test_another_ids_open_transaction_hides_nothing(home: LedgerCluster, version: int) -> None:
     name, stranger = f"patient-{version}", f"stranger-{version}"
     place = home.place_of(name)
     home.commit(name, 0)
@@ -227,7 +227,7 @@ def test_a_foreign_open_transaction_hides_nothing(home: LedgerCluster, version: 
     home.cluster.end_txn(foreign, commit=False)
 
 
-def test_an_open_record_of_ones_own_is_undecided_until_the_fence(home: LedgerCluster) -> None:
+def test_our_own_open_record_is_undecided_until_the_fence(home: LedgerCluster) -> None:
     home.commit("open", 0)
     identity = home.begin("open")
     home.write(identity, 1)
@@ -241,7 +241,7 @@ def test_an_open_record_of_ones_own_is_undecided_until_the_fence(home: LedgerClu
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
-def test_a_change_of_the_producer_id_changes_nothing(
+def test_a_new_producer_id_does_not_hide_entries(
     home: LedgerCluster, version: int, commit: bool
 ) -> None:
     name = f"exhausted-{version}-{commit}"
@@ -270,7 +270,7 @@ def age(home: LedgerCluster, transactional_id: str) -> None:
     home.broker.call(forward)
 
 
-def test_a_transaction_that_ends_while_the_producer_id_changes_is_matched(
+def test_a_transaction_ended_while_the_producer_id_changes_is_matched_to_its_marker(
     home: LedgerCluster,
 ) -> None:
     """A successor's fence ends it with a marker of the old producer id, then gets a new one."""
@@ -286,7 +286,7 @@ def test_a_transaction_that_ends_while_the_producer_id_changes_is_matched(
     assert home.batch_in("moving") == 0
 
 
-def test_records_that_were_compacted_are_read_as_before() -> None:
+def test_compaction_does_not_change_what_is_read() -> None:
     with embedded_ledger() as home:
         settings = {
             "internal.segment.bytes": "400",
@@ -322,7 +322,7 @@ def count_batches(home: LedgerCluster) -> int:
     return found
 
 
-def test_an_open_transaction_holds_the_cleaner_and_the_ledger_is_read_all_the_same() -> None:
+def test_the_ledger_is_read_while_an_open_transaction_blocks_compaction() -> None:
     with embedded_ledger() as home:
         home.create(1, **{"internal.segment.bytes": "400", "min.cleanable.dirty.ratio": "0.0"})
         home.commit("steady", 0)
@@ -336,7 +336,7 @@ def test_an_open_transaction_holds_the_cleaner_and_the_ledger_is_read_all_the_sa
         home.cluster.end_txn(foreign, commit=True)
 
 
-def test_added_partitions_change_nothing(home: LedgerCluster) -> None:
+def test_adding_partitions_does_not_hide_entries(home: LedgerCluster) -> None:
     with embedded_ledger() as other:
         other.create(1)
         names = [f"id-{n}" for n in range(10)]
@@ -362,7 +362,7 @@ def test_a_forgotten_id_has_no_entry(home: LedgerCluster) -> None:
     assert home.batch_in("forgotten") == 0
 
 
-def test_a_record_that_cannot_be_read_is_refused_and_named(home: LedgerCluster) -> None:
+def test_an_unreadable_record_is_refused_and_named(home: LedgerCluster) -> None:
     identity = home.begin("future")
     append_record(home.cluster, identity, home.place_of("future"), b'{"v":99}')
     home.cluster.end_txn(identity, commit=True)
@@ -372,7 +372,7 @@ def test_a_record_that_cannot_be_read_is_refused_and_named(home: LedgerCluster) 
         home.view("future")
 
 
-def test_a_topic_that_does_not_exist_has_no_entry() -> None:
+def test_a_missing_topic_has_no_entry() -> None:
     with embedded_ledger() as home:
         assert home.view("id").entry is None
 

@@ -73,7 +73,7 @@ def committed(home: LedgerCluster, name: str) -> dict[TopicPartition, CommittedO
 
 @pytest.mark.parametrize("beside", [None, OUT], ids=["after the rows", "beside the rows"])
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
-def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_at_all(
+def test_the_entry_and_the_source_offsets_are_committed_together_or_not_at_all(
     home: LedgerCluster, version: int, beside: TopicPartition | None
 ) -> None:
     name = f"together-{version}-{beside}"
@@ -91,7 +91,7 @@ def test_the_entry_and_the_offsets_of_the_sources_are_committed_together_or_not_
     assert committed(home, name) == {SOURCE: CommittedOffset(42)}
 
 
-def test_offsets_that_are_not_committed_are_in_the_entry_all_the_same(home: LedgerCluster) -> None:
+def test_source_offsets_are_in_the_entry_even_if_not_committed(home: LedgerCluster) -> None:
     view = enter(home, "uncommitted", sources=SourceUse(are_ours=True, commits=False))
     assert view.entry is not None
     assert (view.entry.sources, view.entry.sources_committed) == ({SOURCE: 42}, False)
@@ -99,7 +99,7 @@ def test_offsets_that_are_not_committed_are_in_the_entry_all_the_same(home: Ledg
     assert committed(home, "uncommitted") == {}
 
 
-def test_a_source_of_another_cluster_has_no_topic_ids_unless_it_says_them(
+def test_a_source_on_another_cluster_has_topic_ids_only_if_it_reports_them(
     home: LedgerCluster,
 ) -> None:
     """A topic of the same name in this cluster is another one."""
@@ -115,14 +115,14 @@ def test_a_source_of_another_cluster_has_no_topic_ids_unless_it_says_them(
     assert view.entry.topic_ids == {"source": text}
 
 
-def test_a_topic_that_is_missing_is_in_the_entry_and_not_committed(home: LedgerCluster) -> None:
+def test_offsets_of_a_missing_topic_are_in_the_entry_but_not_committed(home: LedgerCluster) -> None:
     view = enter(home, "missing", ends='{"@gone:lost::0=7": {}, "source": {"0": 42}}')
     assert view.entry is not None
     assert view.entry.sources == {SOURCE: 42, TopicPartition("lost", 0): 7}
     assert committed(home, "missing") == {SOURCE: CommittedOffset(42)}
 
 
-def test_a_query_that_does_not_read_topics_has_an_entry_without_sources(
+def test_a_query_that_reads_no_topics_has_an_entry_without_sources(
     home: LedgerCluster,
 ) -> None:
     view = enter(home, "files", ends='{"logOffset": 3}')
@@ -131,7 +131,7 @@ def test_a_query_that_does_not_read_topics_has_an_entry_without_sources(
     assert home.view("files") == view
 
 
-def test_an_empty_batch_is_entered_like_any_other_and_before_the_first_row(
+def test_an_empty_batch_is_recorded_like_any_other(
     home: LedgerCluster,
 ) -> None:
     enter(home, "empty", 0)
@@ -150,7 +150,7 @@ def ends_in(home: LedgerCluster, topic: str, offset: int) -> str:
     return f'{{"@id:{topic}:{text}": {{}}, "{topic}": {{"0": {offset}}}, "source": {{"0": 42}}}}'
 
 
-def test_offsets_of_a_topic_that_was_created_again_are_left_out(
+def test_offsets_of_a_recreated_topic_are_not_committed(
     home: LedgerCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """On the new topic, `startingOffsets=committed` would skip records."""
@@ -166,7 +166,9 @@ def test_offsets_of_a_topic_that_was_created_again_are_left_out(
     assert committed(home, "anew-1")[TopicPartition("anew-1", 0)] == CommittedOffset(3)
 
 
-def test_a_source_that_says_no_ids_is_held_against_the_entry_before(home: LedgerCluster) -> None:
+def test_a_source_without_topic_ids_is_compared_with_the_previous_entry(
+    home: LedgerCluster,
+) -> None:
     home.cluster.create_topics([NewTopic("silent", 1, 1)])
     place = TopicPartition("silent", 0)
     enter(home, "silent", 0, ends='{"silent": {"0": 7}}')
@@ -178,7 +180,7 @@ def test_a_source_that_says_no_ids_is_held_against_the_entry_before(home: Ledger
 
 
 @pytest.mark.parametrize("is_back", [True, False], ids=["created again", "gone"])
-def test_a_source_topic_that_changes_beside_the_rows_costs_one_attempt_and_commits_nothing_wrong(
+def test_a_source_topic_that_changes_while_rows_are_written_costs_one_attempt(
     home: LedgerCluster, is_back: bool
 ) -> None:
     name = f"beside-{is_back}"
@@ -199,7 +201,7 @@ def test_a_source_topic_that_changes_beside_the_rows_costs_one_attempt_and_commi
     assert home.view(name) == view
 
 
-def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
+def test_a_record_stays_in_its_partition_if_partitions_are_added() -> None:
     with embedded_ledger() as home:
         home.create(1)
         for name in ("a", "b", "c"):
@@ -215,7 +217,7 @@ def test_the_record_stays_in_its_partition_when_partitions_are_added() -> None:
 
 
 @pytest.mark.parametrize("ending", [True, False, None], ids=["committed", "aborted", "open"])
-def test_a_successor_that_is_writing_is_not_taken_for_a_predecessor_that_has_committed(
+def test_a_successors_open_transaction_is_not_mistaken_for_a_committed_one(
     home: LedgerCluster, ending: bool | None
 ) -> None:
     """A driver suspended between fence and read would lose the batch as already written."""
@@ -242,7 +244,7 @@ class WithoutMarker(LedgerStore):
         return LedgerView(TopicPartition(self.topic, 0), LedgerEntry("q", 5), is_settled=False)
 
 
-def test_a_record_whose_marker_is_gone_is_committed_for_whoever_owns_the_id(
+def test_a_record_without_its_marker_counts_as_committed_for_the_owner_of_the_id(
     home: LedgerCluster,
 ) -> None:
     producer = home.producer("no-marker")
@@ -254,7 +256,7 @@ def test_a_record_whose_marker_is_gone_is_committed_for_whoever_owns_the_id(
         store.read("q", producer)
 
 
-def test_a_topic_that_a_broker_does_not_know_is_not_taken_for_an_empty_one() -> None:
+def test_an_unknown_topic_is_not_mistaken_for_an_empty_ledger() -> None:
     """Otherwise the first batch, which Spark repeats after a crash, would be written again."""
     with embedded_ledger() as home:
         enter(home, "id", 0, ends="")
@@ -266,7 +268,7 @@ def test_a_topic_that_a_broker_does_not_know_is_not_taken_for_an_empty_one() -> 
             store.read("q", producer)
 
 
-def test_partitions_that_a_broker_does_not_know_yet_are_read_all_the_same(
+def test_partitions_missing_from_stale_metadata_are_read(
     home: LedgerCluster,
 ) -> None:
     """Its metadata may have fewer partitions than at the start."""
@@ -312,7 +314,7 @@ class Outage:
         patch.setattr(cluster, "list_offsets", deaf)
 
 
-def test_a_partition_without_a_leader_stops_only_queries_whose_record_may_be_there(
+def test_an_offline_partition_stops_only_queries_whose_record_may_be_in_it(
     home: LedgerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = enter(home, "elsewhere", 0, ends="")
@@ -330,7 +332,7 @@ def test_a_partition_without_a_leader_stops_only_queries_whose_record_may_be_the
             store.read("q", producer)
 
 
-def test_a_query_that_was_forgotten_may_have_its_record_in_a_partition_without_a_leader(
+def test_a_forgotten_query_may_have_its_record_in_an_offline_partition(
     home: LedgerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records left in the other partition do not count."""
@@ -344,7 +346,7 @@ def test_a_query_that_was_forgotten_may_have_its_record_in_a_partition_without_a
         store.peek("q", stable=True)
 
 
-def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a_moment(
+def test_a_record_stays_in_its_partition_if_a_broker_briefly_forgets_the_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise an id would have two records, and an offline partition could hide the newer."""
@@ -370,7 +372,7 @@ def test_the_record_stays_in_its_partition_when_a_broker_forgets_the_topic_for_a
 # The topic.
 
 
-def test_the_sink_makes_the_topic_where_there_is_none() -> None:
+def test_the_sink_creates_a_missing_ledger_topic() -> None:
     with embedded_ledger() as home:
         home.store("id")
         view = home.cluster.metadata([LEDGER_TOPIC]).topics[LEDGER_TOPIC]
@@ -381,7 +383,7 @@ def test_the_sink_makes_the_topic_where_there_is_none() -> None:
         assert home.cluster.find_topic("a-teams-own") is not None
 
 
-def test_sinks_that_start_at_the_same_time_share_the_topic() -> None:
+def test_sinks_that_start_at_the_same_time_share_the_ledger_topic() -> None:
     with embedded_ledger() as home:
         servers = str(home.cluster.options.bootstrap[0])
         options = [read_options(servers, {"client.id": f"c{n}"}) for n in range(8)]
@@ -394,7 +396,7 @@ def test_sinks_that_start_at_the_same_time_share_the_topic() -> None:
             cluster_of(each).close()
 
 
-def test_a_broker_that_has_not_heard_of_the_new_topic_is_asked_again(
+def test_a_broker_that_does_not_know_the_new_topic_yet_is_retried(
     home: LedgerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     genuine, refusals = home.cluster.describe_configs, [1, 2, 3]
@@ -422,7 +424,7 @@ def test_a_broker_that_has_not_heard_of_the_new_topic_is_asked_again(
         ({"segment.bytes": str(1024**3)}, f"set it to {SEGMENT_BYTES}"),
     ],
 )
-def test_a_topic_that_would_not_keep_the_ledger_is_refused(
+def test_a_topic_with_unsafe_settings_is_refused_as_ledger(
     settings: dict[str, str], named: str
 ) -> None:
     with embedded_ledger() as home:
@@ -469,7 +471,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Any:
         ErrorCode.INVALID_REPLICATION_FACTOR,
     ],
 )
-def test_who_may_not_create_the_topic_is_told_the_command(
+def test_without_permission_to_create_the_topic_the_error_gives_the_command(
     home: LedgerCluster, guarded: Any, code: ErrorCode
 ) -> None:
     store = guarded(home, create_topics=code)
@@ -478,13 +480,15 @@ def test_who_may_not_create_the_topic_is_told_the_command(
     assert home.cluster.find_topic("guarded") is None
 
 
-def test_who_may_not_see_the_topic_is_told_what_to_grant(home: LedgerCluster, guarded: Any) -> None:
+def test_without_permission_to_see_the_topic_the_error_says_what_to_grant(
+    home: LedgerCluster, guarded: Any
+) -> None:
     store = guarded(home, find_topic=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(SinkRefused, match="grant READ, WRITE and DESCRIBE"):
         store.prepare()
 
 
-def test_settings_that_may_not_be_seen_are_warned_of(
+def test_without_permission_to_read_settings_a_warning_is_logged(
     home: LedgerCluster, guarded: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = guarded(home, describe_configs=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -493,7 +497,7 @@ def test_settings_that_may_not_be_seen_are_warned_of(
     home.cluster.delete_topics(["guarded"])
 
 
-def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
+def test_a_ledger_topic_deleted_under_a_running_query_is_created_again() -> None:
     with embedded_ledger() as home:
         store = home.store("id")
         micro_batch = FakeMicroBatch("q", 0)
@@ -507,7 +511,7 @@ def test_a_topic_that_is_deleted_under_a_running_query_is_made_again() -> None:
         assert home.view("id") == view
 
 
-def test_a_topic_that_is_lost_while_the_query_is_stopped_is_missed() -> None:
+def test_a_ledger_topic_deleted_while_the_query_is_stopped_leaves_no_entry() -> None:
     with embedded_ledger() as home:
         enter(home, "id", ends="")
         home.delete()
@@ -527,7 +531,7 @@ def put_former(home: LedgerCluster, name: str, *places: TopicPartition) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["tv1", "tv2"])
-def test_the_old_ledger_is_found_and_moves_with_the_first_entry(
+def test_a_legacy_ledger_is_found_and_moved_with_the_first_entry(
     home: LedgerCluster, version: int
 ) -> None:
     name = f"legacy-{version}"
@@ -549,21 +553,21 @@ def test_the_old_ledger_is_found_and_moves_with_the_first_entry(
     assert source_offsets(left) == {SOURCE: 42}
 
 
-def test_offsets_of_the_group_are_not_taken_for_the_old_entrys(home: LedgerCluster) -> None:
+def test_group_offsets_are_not_used_as_the_legacy_entrys_sources(home: LedgerCluster) -> None:
     put_former(home, "stale")
     entry = home.view("stale").entry
     assert entry is not None
     assert entry.sources is None
 
 
-def test_the_mark_gives_way_to_the_offset_of_a_source(home: LedgerCluster) -> None:
+def test_a_source_offset_replaces_the_moved_mark(home: LedgerCluster) -> None:
     put_former(home, "shared", TopicPartition("source", 0))
     view = enter(home, "shared", 7)
     assert committed(home, "shared") == {SOURCE: CommittedOffset(42)}
     assert home.view("shared").entry == view.entry
 
 
-def test_a_mark_without_a_record_is_a_lost_topic() -> None:
+def test_a_moved_mark_without_a_record_means_a_lost_topic() -> None:
     with embedded_ledger() as home:
         home.cluster.create_topics([NewTopic(name, 1, 1) for name in ("source", "out", "old-out")])
         put_former(home, "id")
@@ -579,7 +583,7 @@ def test_a_mark_without_a_record_is_a_lost_topic() -> None:
         assert adopted.verdict is Verdict.WRITE
 
 
-def test_an_older_version_that_wrote_after_the_move_is_noticed_and_adopting_settles_it(
+def test_writes_of_an_older_version_after_the_move_are_refused_until_adopted(
     home: LedgerCluster,
 ) -> None:
     put_former(home, "rival")
@@ -599,7 +603,7 @@ def test_an_older_version_that_wrote_after_the_move_is_noticed_and_adopting_sett
 # Taking over.
 
 
-def test_a_query_continues_where_the_entry_ends_and_not_where_the_group_stands(
+def test_a_query_continues_where_the_entry_ends_not_where_the_group_offsets_are(
     home: LedgerCluster,
 ) -> None:
     """A run without commit_source_offsets in between leaves the group's offsets behind."""
@@ -625,7 +629,7 @@ def test_a_query_continues_where_the_entry_ends_and_not_where_the_group_stands(
     assert decide(60, Overrides(take_over="p"), sources=SourceUse()) is Verdict.TAKE_OVER
 
 
-def test_a_topic_that_was_made_again_is_not_continued(home: LedgerCluster) -> None:
+def test_a_recreated_topic_is_not_continued(home: LedgerCluster) -> None:
     home.cluster.create_topics([NewTopic("again", 1, 1)])
     place = TopicPartition("again", 0)
     enter(home, "anew", 0, query_id="p", ends='{"again": {"0": 3}}')
@@ -637,7 +641,7 @@ def test_a_topic_that_was_made_again_is_not_continued(home: LedgerCluster) -> No
     assert "was deleted and created again" in decision.reason
 
 
-def test_a_partition_that_is_new_since_begins_at_its_beginning() -> None:
+def test_a_partition_added_since_must_begin_at_its_first_offset() -> None:
     with embedded_ledger() as home:
         home.cluster.create_topics([NewTopic("source", 2, 1)])
         enter(home, "id", 0, query_id="p")

@@ -20,7 +20,7 @@ PLACE, OTHER = TopicPartition("out", 0), TopicPartition("elsewhere", 0)
 SOURCE = TopicPartition("in", 0)
 
 
-def test_an_entry_of_an_older_version_is_read() -> None:
+def test_a_legacy_entry_is_decoded() -> None:
     written = '{"v":1,"queryId":"q","batchId":12,"fingerprint":"abc","longestMs":345}'
     entry = decode_legacy(CommittedOffset(12, written))
     assert entry == LedgerEntry("q", 12, "abc", (345,))
@@ -31,18 +31,18 @@ def test_an_entry_of_an_older_version_is_read() -> None:
     "metadata",
     ["", "no json", "[]", "{}", '{"v":2}', '{"v":1,"batchId":3,"queryId":"q","fingerprint":""}'],
 )
-def test_an_offset_of_somebody_else_is_no_entry(metadata: str) -> None:
+def test_an_ordinary_committed_offset_is_not_an_entry(metadata: str) -> None:
     assert decode_legacy(CommittedOffset(4, metadata)) is None
     assert not is_ledger(CommittedOffset(4, metadata))
 
 
-def test_a_mark_is_no_entry_to_an_older_version_and_no_offset_of_a_source_to_this_one() -> None:
+def test_a_moved_mark_is_neither_a_legacy_entry_nor_a_source_offset() -> None:
     mark = moved_to("fencepost-ledger")
     assert decode_legacy(mark) is None
     assert is_ledger(mark)
 
 
-def test_entries_and_marks_are_told_from_source_offsets_and_the_own_query_is_preferred() -> None:
+def test_legacy_entries_are_separated_from_source_offsets_and_our_own_is_preferred() -> None:
     committed = {
         PLACE: encode_legacy(LedgerEntry("q", 3)),
         OTHER: encode_legacy(LedgerEntry("p", 9)),

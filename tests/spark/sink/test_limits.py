@@ -41,7 +41,7 @@ def limits_with(**options: Any) -> TopicLimits:
     )
 
 
-def test_batches_fit_into_what_the_topic_says_and_it_is_asked_once(
+def test_batches_fit_max_message_bytes_which_is_requested_once(
     cluster: ConfiguredCluster,
 ) -> None:
     found = limits_with()
@@ -53,7 +53,7 @@ def test_batches_fit_into_what_the_topic_says_and_it_is_asked_once(
     assert limits_with(compression_type="lz4").batch_bytes("small") < 5_000 - 61
 
 
-def test_a_topic_that_may_not_be_asked_is_learned_by_halves(cluster: ConfiguredCluster) -> None:
+def test_without_permission_the_limit_is_found_by_halving(cluster: ConfiguredCluster) -> None:
     found = limits_with()
     sizes = []
     size, takes = 1_000_000, 1_000
@@ -67,7 +67,7 @@ def test_a_topic_that_may_not_be_asked_is_learned_by_halves(cluster: ConfiguredC
     assert found.batch_bytes("small") == 5_000 - 61
 
 
-def test_a_limit_that_was_lowered_meanwhile_is_asked_for_again(cluster: ConfiguredCluster) -> None:
+def test_a_lowered_limit_is_requested_again(cluster: ConfiguredCluster) -> None:
     found = limits_with()
     assert found.batch_bytes("small") == 5_000 - 61
     cluster.values["small"] = 2_000
@@ -92,14 +92,14 @@ def test_a_limit_that_was_lowered_meanwhile_is_asked_for_again(cluster: Configur
         ("secret", r"9000 bytes: it is larger than max.message.bytes of the topic\. Raise"),
     ],
 )
-def test_a_record_that_is_too_large_by_itself_is_refused(
+def test_a_single_record_above_the_limit_is_refused(
     cluster: ConfiguredCluster, topic: str, words: str
 ) -> None:
     with pytest.raises(RowRefused, match=words):
         limits_with().learn(BatchTooLarge(topic, 1, 9_000))
 
 
-def test_what_a_task_said_of_a_batch_is_found_in_what_spark_makes_of_it() -> None:
+def test_a_batch_too_large_error_is_extracted_from_sparks_error() -> None:
     problem = BatchTooLarge("a.topic-1", 12, 3456)
     text = f"Traceback\nfencepost.spark.failures.BatchTooLarge: {problem}\n\tat org.apache"
     found = BatchTooLarge.found_in(text)

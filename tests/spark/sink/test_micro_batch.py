@@ -61,7 +61,7 @@ class FakeEngine:
         return self.run
 
 
-def test_the_run_of_a_query_is_looked_for_once() -> None:
+def test_the_run_of_a_query_is_looked_up_once() -> None:
     engine = FakeEngine("q")
     first = read_micro_batch(engine.session(), 0)
     second = read_micro_batch(engine.session(), 1, first)
@@ -69,7 +69,7 @@ def test_the_run_of_a_query_is_looked_for_once() -> None:
     assert (second.batch_id, engine.searches) == (1, 1)
 
 
-def test_a_query_that_was_started_again_is_another_run() -> None:
+def test_a_restarted_query_is_another_run() -> None:
     engine = FakeEngine("q")
     first = read_micro_batch(engine.session(), 0)
     engine.run.active = False
@@ -77,12 +77,12 @@ def test_a_query_that_was_started_again_is_another_run() -> None:
     assert read_micro_batch(engine.session(), 1, first).run == ("q", "second")
 
 
-def test_another_query_is_not_taken_for_the_one_before() -> None:
+def test_another_query_does_not_reuse_the_previous_run() -> None:
     engine = FakeEngine("q")
     before = MicroBatch("other", "run", 3, FakeRun("run"))
     assert read_micro_batch(engine.session(), 4, before).run == ("q", "first")
 
 
-def test_outside_of_a_streaming_query_the_sink_is_refused() -> None:
+def test_outside_a_streaming_query_the_call_is_refused() -> None:
     with pytest.raises(SinkRefused, match="outside of a streaming query"):
         read_micro_batch(FakeEngine(None).session(), 0)

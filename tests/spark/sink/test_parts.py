@@ -16,7 +16,7 @@ A: Any = SimpleNamespace(_jdf="a")
 B: Any = SimpleNamespace(_jdf="b")
 
 
-def test_every_part_has_its_topic_and_rows_cannot_name_that_of_another_part() -> None:
+def test_every_part_has_its_topic_which_rows_of_other_parts_cannot_name() -> None:
     parts = read_parts({"one": A, None: B}, None, "ledger")
     assert [(part.topic, part.df, part.name) for part in parts] == [
         ("one", A, "one"),
@@ -42,7 +42,7 @@ def test_every_part_has_its_topic_and_rows_cannot_name_that_of_another_part() ->
         ({"ledger": A}, "which holds the ledger"),
     ],
 )
-def test_what_makes_no_sense_is_refused(given: Any, words: str) -> None:
+def test_invalid_arguments_are_refused(given: Any, words: str) -> None:
     with pytest.raises(SinkRefused, match=words):
         read_parts(given, "one", "ledger")
 
@@ -52,7 +52,7 @@ def account(*places: tuple[str, int], opened_ms: int = 0) -> Account:
     return Account(2 * len(places), reports, opened_ms)
 
 
-def test_the_parts_of_a_batch_add_up_and_share_no_partition() -> None:
+def test_accounts_of_parts_are_summed_and_may_not_share_a_partition() -> None:
     whole = sum_accounts(
         [account(("a", 0), opened_ms=7), account(), account(("b", 0), ("b", 1), opened_ms=9)]
     )

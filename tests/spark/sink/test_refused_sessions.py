@@ -36,7 +36,7 @@ REFUSED = {
 }
 
 
-def test_sessions_that_cannot_keep_the_promise_refuse_and_lose_nothing(
+def test_sessions_that_cannot_guarantee_exactly_once_are_refused_and_lose_nothing(
     sessions: Sessions,
     bootstrap: str,
     cluster: Cluster,

@@ -74,7 +74,7 @@ def test_every_row_is_written_once_to_the_partition_of_its_key(
 
 @pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])
 @pytest.mark.parametrize("arrived", [True, False], ids=["arrived", "lost"])
-def test_an_unknown_outcome_of_end_txn_is_settled_by_asking(
+def test_an_unknown_outcome_of_end_txn_is_resolved_from_the_ledger(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -102,9 +102,7 @@ def test_an_unknown_outcome_of_end_txn_is_settled_by_asking(
         assert sorted(read_values(cluster, "out")) == sorted(numbered(0) + numbered(1))
 
 
-def test_an_unknown_outcome_is_not_settled_against_a_successor(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_unknown_outcome_does_not_fence_a_successor(spark: SparkSession, tmp_path: Path) -> None:
     with Broker() as broker, connect(broker.bootstrap_servers) as cluster:
         cluster.create_topics([NewTopic("out", 3, 1)])
         pipeline = Pipeline(spark, broker.bootstrap_servers, tmp_path, "out")
@@ -186,7 +184,7 @@ def test_a_second_producer_with_the_same_id_stops_the_first(
     assert read_values(cluster, pipeline.topic) == []
 
 
-def test_an_executor_that_wakes_up_late_cannot_write(pipeline: Pipeline, cluster: Cluster) -> None:
+def test_a_late_executor_cannot_write(pipeline: Pipeline, cluster: Cluster) -> None:
     pipeline.add(numbered(0))
     sink = pipeline.sink()
     borrowed: list[Any] = []
@@ -242,7 +240,7 @@ def at(step: str, batch_id: int, act: Callable[[], None]) -> Callable[[str, int]
     return on_step
 
 
-def test_a_ledger_that_is_deleted_while_the_query_is_stopped_is_missed(
+def test_a_ledger_deleted_while_the_query_is_stopped_is_noticed(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     own = {"ledger_topic": ledger_of(pipeline)}
@@ -260,7 +258,7 @@ def test_a_ledger_that_is_deleted_while_the_query_is_stopped_is_missed(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_a_first_batch_whose_ledger_is_deleted_is_not_written_again(
+def test_a_first_batch_is_not_rewritten_after_its_ledger_is_deleted(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     """Spark repeats it, because the driver died before Spark logged its end."""
@@ -275,7 +273,7 @@ def test_a_first_batch_whose_ledger_is_deleted_is_not_written_again(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
 
 
-def test_a_ledger_that_is_deleted_while_the_query_runs_is_written_again(
+def test_a_ledger_deleted_while_the_query_runs_is_recreated(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     own = {"ledger_topic": ledger_of(pipeline)}
@@ -288,7 +286,7 @@ def test_a_ledger_that_is_deleted_while_the_query_runs_is_written_again(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
 
-def test_a_query_whose_ledger_is_deleted_from_under_its_transaction_is_refused_after_a_crash(
+def test_a_query_whose_ledger_is_deleted_during_a_transaction_is_refused_after_a_crash(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     own = {"ledger_topic": ledger_of(pipeline)}
@@ -306,7 +304,7 @@ def test_a_query_whose_ledger_is_deleted_from_under_its_transaction_is_refused_a
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_a_topic_that_rows_went_to_may_be_deleted_without_the_ledger(
+def test_deleting_an_output_topic_does_not_affect_the_ledger(
     pipeline: Pipeline, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     """The ledger does not depend on the topics in a topic column."""
@@ -323,7 +321,9 @@ def test_a_topic_that_rows_went_to_may_be_deleted_without_the_ledger(
     assert sorted(read_values(cluster, second)) == sorted(numbered(1))
 
 
-def test_a_query_without_a_row_yet_is_started_again(pipeline: Pipeline, cluster: Cluster) -> None:
+def test_a_query_that_has_written_no_rows_can_be_restarted(
+    pipeline: Pipeline, cluster: Cluster
+) -> None:
     def nothing_yet(lines: DataFrame) -> DataFrame:
         return lines.where("value NOT LIKE '0-%'").selectExpr(
             "value", f"'{pipeline.topic}' AS topic"
@@ -335,7 +335,7 @@ def test_a_query_without_a_row_yet_is_started_again(pipeline: Pipeline, cluster:
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(1))
 
 
-def test_rows_for_the_topic_of_the_ledger_are_refused_and_never_seen(
+def test_rows_for_the_ledger_topic_are_refused_and_never_visible(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(["x"])
@@ -348,7 +348,7 @@ def test_rows_for_the_topic_of_the_ledger_are_refused_and_never_seen(
     assert read_ledger_view(cluster, "x", fenced=False).entry is None
 
 
-def test_an_old_ledger_is_continued_and_an_older_version_finds_none(
+def test_a_legacy_ledger_is_continued_and_hidden_from_older_versions(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     """Replaces the ledger record of batch 0 by a legacy entry."""
@@ -369,7 +369,9 @@ def test_an_old_ledger_is_continued_and_an_older_version_finds_none(
     assert decode_legacy(left[old_place]) is None
 
 
-def test_a_transaction_timeout_that_the_brokers_do_not_allow_is_named(pipeline: Pipeline) -> None:
+def test_a_transaction_timeout_above_the_brokers_maximum_is_refused_by_name(
+    pipeline: Pipeline,
+) -> None:
     pipeline.add(numbered(0))
     failure = pipeline.run(pipeline.sink(options={"kafka.transaction.timeout.ms": "99000000"}))
     assert failure is not None
@@ -389,7 +391,7 @@ def test_a_transaction_timeout_below_the_longest_batch_is_refused(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_brokers_that_are_down_are_named_and_nothing_is_lost(
+def test_unreachable_brokers_are_named_and_nothing_is_lost(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(numbered(0))
@@ -407,7 +409,7 @@ def test_brokers_that_are_down_are_named_and_nothing_is_lost(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
 
 
-def test_a_sink_outside_of_a_stream_says_how_it_is_used(spark: SparkSession) -> None:
+def test_a_sink_outside_a_stream_explains_how_to_use_it(spark: SparkSession) -> None:
     sink = TransactionalSink("localhost:9092", transactional_id="x", topic="t")
     with pytest.raises(SinkRefused, match=r"writeStream\.foreachBatch\(TransactionalSink"):
         sink(spark.range(1).selectExpr("cast(id AS string) AS value"), 0)
@@ -468,7 +470,7 @@ def test_several_topics_and_headers_share_one_transaction(
         (["repeat(value, 1000000) AS value"], "kafka.max.request.size allows"),
     ],
 )
-def test_rows_that_cannot_be_written_fail_the_query_with_a_sentence_and_write_nothing(
+def test_rows_that_cannot_be_written_fail_the_query_with_a_clear_message_and_write_nothing(
     pipeline: Pipeline, cluster: Cluster, expressions: list[str], named: str
 ) -> None:
     pipeline.add(["good"])
@@ -490,7 +492,7 @@ def test_rows_that_cannot_be_written_fail_the_query_with_a_sentence_and_write_no
         ({"cleanup.policy": "compact"}, ["value"], "-0: the topic does not accept these rows"),
     ],
 )
-def test_rows_that_the_brokers_refuse_fail_the_query_with_a_sentence_and_nothing_is_seen(
+def test_rows_refused_by_the_brokers_fail_the_query_with_a_clear_message_and_stay_invisible(
     pipeline: Pipeline,
     cluster: Cluster,
     configs: dict[str, str],
@@ -511,7 +513,7 @@ def test_rows_that_the_brokers_refuse_fail_the_query_with_a_sentence_and_nothing
 
 @pytest.mark.parametrize("way", ["collected", "direct", "shuffled"])
 @pytest.mark.parametrize("may_ask", [True, False], ids=["asked", "learned"])
-def test_batches_become_as_small_as_the_topic_wants_them(
+def test_batches_are_split_to_fit_max_message_bytes(
     pipeline: Pipeline,
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
@@ -534,7 +536,7 @@ def test_batches_become_as_small_as_the_topic_wants_them(
 
 
 @pytest.mark.parametrize("version", [2, 1], ids=["tv2", "tv1"])
-def test_a_job_that_fails_after_writing_is_aborted_and_tried_again(
+def test_a_job_that_fails_after_writing_is_aborted_and_retried(
     pipeline: Pipeline, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     chaos.speak_by_name(monkeypatch)
@@ -547,7 +549,7 @@ def test_a_job_that_fails_after_writing_is_aborted_and_tried_again(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0))
 
 
-def test_large_batches_take_the_compiled_path_and_arrive_whole(
+def test_large_batches_take_the_compiled_path_and_arrive_complete(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     pipeline.add(["x"])
@@ -561,7 +563,7 @@ def test_large_batches_take_the_compiled_path_and_arrive_whole(
     assert sorted(map(int, read_values(cluster, pipeline.topic))) == list(range(1, 50001))
 
 
-def test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction(
+def test_offsets_of_a_source_on_the_same_cluster_are_committed_in_the_transaction(
     copy: SinkCopyQuery, cluster: Cluster
 ) -> None:
     assert copy.run(copy.bootstrap) is None
@@ -574,7 +576,7 @@ def test_offsets_of_a_source_of_the_same_cluster_are_in_the_transaction(
     assert read_values(cluster, copy.target) == ["a", "b"]
 
 
-def test_offsets_of_a_source_of_another_cluster_are_not(
+def test_offsets_of_a_source_on_another_cluster_are_not_committed(
     copy: SinkCopyQuery, cluster: Cluster, own_broker: BrokerProcess
 ) -> None:
     with connect(own_broker.bootstrap_servers) as other:
@@ -592,7 +594,7 @@ def test_offsets_of_a_source_of_another_cluster_are_not(
         assert read_values(other, copy.target) == ["a", "b"]
 
 
-def test_offsets_of_files_are_not_asked_of_the_cluster(pipeline: Pipeline) -> None:
+def test_commit_source_offsets_is_refused_for_a_file_source(pipeline: Pipeline) -> None:
     pipeline.add(["a"])
     failure = pipeline.run(pipeline.sink(commit_source_offsets=True))
     assert failure is not None

@@ -85,7 +85,7 @@ def copy(
     return TakenOverQuery(spark, cluster, tmp_path, new_topic(1, "in"), new_topic(1, "out"))
 
 
-def test_offsets_that_a_run_has_left_behind_are_not_trusted(copy: TakenOverQuery) -> None:
+def test_stale_group_offsets_are_not_trusted(copy: TakenOverQuery) -> None:
     copy.add("a")
     assert copy.run() is None
     copy.add("b")
@@ -110,7 +110,7 @@ def test_offsets_that_a_run_has_left_behind_are_not_trusted(copy: TakenOverQuery
     assert copy.output == ["a", "b", "c", "d"]
 
 
-def test_a_partition_that_is_new_since_is_read_from_its_beginning(copy: TakenOverQuery) -> None:
+def test_a_partition_added_since_is_read_from_its_first_offset(copy: TakenOverQuery) -> None:
     copy.add("a", "b")
     assert copy.run() is None
     copy.lose_checkpoint()
@@ -120,7 +120,7 @@ def test_a_partition_that_is_new_since_is_read_from_its_beginning(copy: TakenOve
     assert copy.output == ["a", "b", "c"]
 
 
-def test_the_query_that_is_named_must_be_the_owner_and_must_have_ended_there(
+def test_take_over_requires_the_owners_id_and_its_end_offsets(
     copy: TakenOverQuery,
 ) -> None:
     copy.add("a", "b")
@@ -146,7 +146,7 @@ def counted(rows: DataFrame) -> DataFrame:
     )
 
 
-def test_a_stateful_query_does_not_continue_with_empty_state_unless_it_may(
+def test_a_stateful_query_continues_with_empty_state_only_if_allowed(
     copy: TakenOverQuery,
 ) -> None:
     copy.add("x", "x")
@@ -190,7 +190,7 @@ STATELESS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 
 @pytest.mark.parametrize("name", [*STATEFUL, *STATELESS])
-def test_the_plan_says_whether_a_query_keeps_state(spark: SparkSession, name: str) -> None:
+def test_the_plan_shows_whether_a_query_is_stateful(spark: SparkSession, name: str) -> None:
     from fencepost.spark.sink.micro_batch import MicroBatch
 
     rows = spark.readStream.format("rate").load()
@@ -200,7 +200,7 @@ def test_the_plan_says_whether_a_query_keeps_state(spark: SparkSession, name: st
     assert MicroBatch("q", "r", 0, engine).is_stateful is (name in STATEFUL)
 
 
-def test_where_the_plan_cannot_be_seen_it_is_not_known_whether_there_is_state() -> None:
+def test_without_a_plan_it_is_unknown_whether_a_query_is_stateful() -> None:
     from fencepost.spark.sink.micro_batch import MicroBatch
 
     assert MicroBatch("q", "r", 0).is_stateful is None

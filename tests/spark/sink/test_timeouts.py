@@ -18,7 +18,7 @@ SHORT = {"kafka.transaction.timeout.ms": "1000"}
     ("version", "step"),
     [(2, "written"), (2, "entered"), (2, "in a task"), (1, "written"), (1, "ending")],
 )
-def test_a_batch_that_takes_longer_than_the_timeout_stops_the_query_with_a_sentence(
+def test_a_batch_that_exceeds_the_transaction_timeout_stops_the_query_with_a_clear_message(
     pipeline: Pipeline,
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,

@@ -93,7 +93,9 @@ def lane(cluster: Cluster, bootstrap: str) -> Lane:
 @settings(max_examples=12)
 @given(st.lists(st.tuples(FIELD, FIELD, TIMES, HEADERS), min_size=1, max_size=20))
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_confluent_kafka_writes_is_read(lane: Lane, codec: str, sent: list[Any]) -> None:
+def test_records_written_by_confluent_kafka_are_read(
+    lane: Lane, codec: str, sent: list[Any]
+) -> None:
     start = lane.end()
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": lane.bootstrap_servers, "compression.type": codec, "linger.ms": 2}
@@ -118,7 +120,7 @@ SENDABLE = st.tuples(FIELD, FIELD, TIMES, BYTES_HEADERS).filter(
 @settings(max_examples=6)
 @given(st.lists(SENDABLE, min_size=1, max_size=20))
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_kafka_python_writes_is_read(lane: Lane, codec: str, sent: list[Any]) -> None:
+def test_records_written_by_kafka_python_are_read(lane: Lane, codec: str, sent: list[Any]) -> None:
     start = lane.end()
     producer = kafka.KafkaProducer(
         bootstrap_servers=lane.bootstrap_servers,
@@ -252,7 +254,7 @@ def reader(request: pytest.FixtureRequest, lane: Lane) -> Iterator[Any]:
     st.lists(st.tuples(FIELD, FIELD, st.none() | HEADERS), min_size=1, max_size=20), st.booleans()
 )
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_the_sink_writes_is_read_by_others_and_by_us(
+def test_records_written_by_the_sink_are_read_by_other_clients_and_by_the_source(
     lane: Lane, reader: Any, codec: str, sent: list[Any], is_compiled: bool
 ) -> None:
     start = write(lane, codec, sent, is_compiled=is_compiled)
@@ -297,7 +299,7 @@ def test_small_and_large_batches_give_the_same_rows(
     assert len(found["plain"]) == max(0, min(end, 200) - start)
 
 
-def test_a_worker_does_not_load_numba_before_it_is_worthwhile() -> None:
+def test_importing_the_package_does_not_load_numba() -> None:
     said = (
         "import sys, fencepost.spark.sink.job, fencepost.spark.sink.sink, "
         "fencepost.spark.source.data_source\n"
@@ -308,7 +310,7 @@ def test_a_worker_does_not_load_numba_before_it_is_worthwhile() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_without_numba_everything_goes_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_every_range_takes_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     known = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "numba" else known(name)
@@ -322,7 +324,7 @@ def test_without_numba_everything_goes_the_plain_way(monkeypatch: pytest.MonkeyP
     assert "fencepost.records.columns" not in sys.modules
 
 
-def test_a_worker_loads_the_compiled_way_for_large_batches_only(
+def test_a_worker_loads_the_compiled_path_only_for_large_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert fast.compiled_columns(fast.WARM_ROWS) is sys.modules["fencepost.records.columns"]
@@ -331,7 +333,7 @@ def test_a_worker_loads_the_compiled_way_for_large_batches_only(
     assert fast.compiled_columns(fast.COLD_ROWS - 1) is None
 
 
-def test_a_large_range_is_read_the_compiled_way_though_it_comes_in_small_portions(
+def test_a_large_range_takes_the_compiled_path_even_if_fetched_in_small_portions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "fencepost.records.columns")

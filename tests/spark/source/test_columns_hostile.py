@@ -154,7 +154,7 @@ def a_hostile_batch(draw: st.DrawFn) -> SealedBatch:
 
 @settings(max_examples=200)
 @given(a_hostile_batch())
-def test_an_inside_that_lies_is_refused_or_read_alike(batch: SealedBatch) -> None:
+def test_both_readers_agree_on_batches_with_false_contents(batch: SealedBatch) -> None:
     agree(batch)
 
 
@@ -163,13 +163,13 @@ def test_an_inside_that_lies_is_refused_or_read_alike(batch: SealedBatch) -> Non
 @example(b"\x0c\x00\x00\x00\x01\x01\x00", 1, 0)
 @example(b"\x0c\x00\x00\x00\x01\x01\x00", 2**31 - 1, 2**31 - 1)
 @example(b"", 0, 0)
-def test_noise_is_refused_or_read_alike(payload: bytes, count: int, last_delta: int) -> None:
+def test_both_readers_agree_on_random_bytes(payload: bytes, count: int, last_delta: int) -> None:
     agree(sealed(payload, count=count, last_delta=last_delta))
 
 
 @settings(max_examples=150)
 @given(st.sampled_from(sorted(Codec)), st.data())
-def test_damaged_compression_is_refused_or_read_alike(codec: Codec, data: st.DataObject) -> None:
+def test_both_readers_agree_on_damaged_compression(codec: Codec, data: st.DataObject) -> None:
     whole = build_batch([Record(key=b"k" * 9, value=b"v" * 90)] * 3, timestamp_ms=1)[HEADER_BYTES:]
     packed = bytearray(compress(codec, bytes(whole)))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -178,7 +178,7 @@ def test_damaged_compression_is_refused_or_read_alike(codec: Codec, data: st.Dat
     agree(sealed(bytes(packed[:cut]), count=3, last_delta=2, attributes=codec))
 
 
-def test_a_sound_batch_is_read_by_both() -> None:
+def test_a_valid_batch_is_read_by_both() -> None:
     """So that the tests above cannot pass by refusing everything."""
     headers = (("h", b"1"), ("h", None), ("é", b""))
     records = [
@@ -196,7 +196,7 @@ def test_a_sound_batch_is_read_by_both() -> None:
     assert (rows[0]["topic"], rows[0]["partition"], rows[0]["timestampType"]) == ("t", 3, 0)
 
 
-def test_a_name_that_is_not_text_is_read_with_a_replacement_as_java_does() -> None:
+def test_invalid_utf_8_in_a_header_name_is_replaced_as_in_java() -> None:
     payload = b"".join([b"\x14\x00\x00\x00\x01\x01", b"\x02", b"\x04a\xff", b"\x01"])
     payload = write_varint(len(payload) - 1) + payload[1:]
     rows = agree(sealed(payload))
@@ -205,7 +205,9 @@ def test_a_name_that_is_not_text_is_read_with_a_replacement_as_java_does() -> No
 
 
 @pytest.mark.parametrize("timestamp_ms", [2**62, -(2**62), 2**63 - 1])
-def test_a_time_that_spark_cannot_hold_is_named_and_can_be_left_out(timestamp_ms: int) -> None:
+def test_a_timestamp_out_of_sparks_range_is_refused_unless_its_column_is_left_out(
+    timestamp_ms: int,
+) -> None:
     batch = sealed(b"\x0c\x00\x00\x00\x01\x01\x00", base_timestamp=timestamp_ms, base_offset=4)
     for read in (plainly, compiled):
         with pytest.raises(RowRefused, match=f"offset 4 of t-3 has the timestamp {timestamp_ms}"):
@@ -215,7 +217,7 @@ def test_a_time_that_spark_cannot_hold_is_named_and_can_be_left_out(timestamp_ms
 
 @pytest.mark.parametrize("read", [plainly, compiled])
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
-def test_a_bomb_is_refused(read: Any, codec: Codec) -> None:
+def test_a_decompression_bomb_is_refused(read: Any, codec: Codec) -> None:
     megabyte, megabytes = bytes(2**20), MAX_DECOMPRESSED_BYTES // 2**20 + 8
     if codec is Codec.GZIP:
         press = zlib.compressobj(wbits=31)
@@ -231,7 +233,7 @@ def test_a_bomb_is_refused(read: Any, codec: Codec) -> None:
         read(batch)
 
 
-def test_many_small_bombs_are_opened_one_after_another() -> None:
+def test_many_small_bombs_are_not_in_memory_at_once() -> None:
     """Each is within the limit, and all of them together are not in memory at once."""
     value = bytes(4 * 2**20)
     bomb = bytes(build_batch([Record(value=value)] * 2, timestamp_ms=1, codec=Codec.ZSTD))
@@ -243,7 +245,7 @@ def test_many_small_bombs_are_opened_one_after_another() -> None:
 
 @settings(max_examples=100)
 @given(st.data())
-def test_whatever_a_broker_sends_is_refused_unless_its_crc_is_right(data: st.DataObject) -> None:
+def test_bytes_from_a_broker_are_refused_unless_their_crc_is_right(data: st.DataObject) -> None:
     sent = bytearray(build_batch([Record(key=b"k", value=b"v" * 20)] * 2, timestamp_ms=1))
     sent += build_batch([Record(value=b"w")], timestamp_ms=1, base_offset=2)
     position = data.draw(st.integers(0, len(sent) - 1))

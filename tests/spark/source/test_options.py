@@ -66,7 +66,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
         ({"subscribe": " , "}, "subscribe must name at least one topic"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_would_do(extra: dict[str, str], named: str) -> None:
+def test_a_wrong_option_is_named_with_a_correction(extra: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         read_source_options(BASE | extra, streaming=True)
 
@@ -82,7 +82,9 @@ def test_a_wrong_option_is_named_with_what_would_do(extra: dict[str, str], named
         ({"subscribePattern": " "}, "must not be empty"),
     ],
 )
-def test_topics_that_cannot_be_found_out_are_named(given: dict[str, str], named: str) -> None:
+def test_an_invalid_topic_selection_is_refused_with_the_reason(
+    given: dict[str, str], named: str
+) -> None:
     with pytest.raises(ConfigError, match=named):
         read_source_options({"kafka.bootstrap.servers": "localhost:9092"} | given, streaming=True)
 
@@ -111,18 +113,18 @@ def test_topics_that_cannot_be_found_out_are_named(given: dict[str, str], named:
         ),
     ],
 )
-def test_a_range_that_is_none_is_refused_in_a_batch(extra: dict[str, str], named: str) -> None:
+def test_an_invalid_range_is_refused_in_a_batch(extra: dict[str, str], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         read_source_options(BASE | extra, streaming=False)
 
 
-def test_an_end_that_is_no_offset_is_refused() -> None:
+def test_an_invalid_end_offset_is_refused() -> None:
     for name, number in [("endingOffsets", -3), ("endingOffsetsByTimestamp", -1)]:
         with pytest.raises(ConfigError, match=f"{name} of a-0 is {number}; it must be"):
             read_source_options(BASE | {name: f'{{"a":{{"0":{number}}}}}'}, streaming=False)
 
 
-def test_limits_of_a_trigger_are_without_effect_in_a_batch(
+def test_trigger_limits_have_no_effect_in_a_batch(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     limits = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "1m"}
@@ -143,12 +145,12 @@ def test_limits_of_a_trigger_are_without_effect_in_a_batch(
         ("3000us", 3),
     ],
 )
-def test_a_delay_is_written_as_spark_writes_times(text: str, milliseconds: int) -> None:
+def test_a_delay_uses_sparks_time_format(text: str, milliseconds: int) -> None:
     options = read_source_options(BASE | {"maxTriggerDelay": text}, streaming=True)
     assert options.max_delay_ms == milliseconds
 
 
-def test_a_time_wins_over_times_and_those_over_offsets() -> None:
+def test_one_timestamp_overrides_timestamps_per_partition_which_override_offsets() -> None:
     given = BASE | {"startingOffsets": "earliest"}
     assert read_source_options(given, streaming=True).starting.word == "earliest"
     given |= {"startingOffsetsByTimestamp": '{"a":{"0":5}}'}
@@ -157,7 +159,7 @@ def test_a_time_wins_over_times_and_those_over_offsets() -> None:
     assert read_source_options(given, streaming=True).starting.timestamp_ms == 7
 
 
-def test_every_other_option_arrives() -> None:
+def test_every_other_option_is_read() -> None:
     given = {
         "failOnDataLoss": "false",
         "maxOffsetsPerTrigger": "9",
@@ -191,7 +193,7 @@ def test_every_other_option_arrives() -> None:
     assert "hush" not in repr(found)
 
 
-def test_a_login_that_we_do_not_speak_is_refused_by_its_mechanism() -> None:
+def test_an_unsupported_sasl_mechanism_is_refused() -> None:
     given = {
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "OAUTHBEARER",
@@ -201,7 +203,7 @@ def test_a_login_that_we_do_not_speak_is_refused_by_its_mechanism() -> None:
         read_source_options(BASE | given, streaming=True)
 
 
-def test_headers_join_the_columns_that_were_chosen() -> None:
+def test_headers_are_added_to_the_chosen_columns() -> None:
     given = BASE | {"columns": "value", "includeHeaders": "true"}
     assert read_source_options(given, streaming=True).columns == ("value", "headers")
     assert read_source_options(BASE | {"columns": "headers"}, streaming=True).columns == (
@@ -222,7 +224,7 @@ def test_option_names_may_be_spelled_in_any_case() -> None:
     assert options.columns[-1] == "headers"
 
 
-def test_defaults_are_those_of_sparks_source_except_isolation() -> None:
+def test_defaults_match_sparks_source_except_isolation() -> None:
     options = read_source_options(BASE, streaming=True)
     assert options.starting.word == "latest"
     assert read_source_options(BASE, streaming=False).starting.word == "earliest"
@@ -245,13 +247,13 @@ def test_a_wrong_option_of_the_sink_is_named(options: dict[str, str], named: str
         read_settings("localhost:9092", options)
 
 
-def test_a_batch_is_by_default_no_larger_than_a_request_may_be() -> None:
+def test_the_default_batch_size_does_not_exceed_the_request_size() -> None:
     assert read_settings("localhost:9092", {}).batch_bytes == 1_000_000
     small = {"kafka.max.request.size": "200000"}
     assert read_settings("localhost:9092", small).batch_bytes == 200_000
 
 
-def test_offsets_are_written_in_order_and_read_back() -> None:
+def test_offsets_are_written_in_order_and_can_be_read_back() -> None:
     offsets = {TopicPartition("b", 0): 1, TopicPartition("a", 10): 3, TopicPartition("a", 2): 2}
     layout = to_layout(offsets)
     assert list(layout) == ["a", "b"]
@@ -272,7 +274,7 @@ IDS = {"a": b"\xff" * 16, "b": b"b" * 16}
     ],
     ids=str,
 )
-def test_ids_of_topics_are_read_back_and_look_like_topics_without_partitions(
+def test_topic_ids_can_be_read_back_and_look_like_topics_without_partitions(
     offsets: SourceOffsets,
 ) -> None:
     layout = json.loads(json.dumps(offsets.layout()))
@@ -286,7 +288,7 @@ def test_ids_of_topics_are_read_back_and_look_like_topics_without_partitions(
     } == offsets.offsets
 
 
-def test_offsets_of_other_sources_are_not_taken_for_topics() -> None:
+def test_offsets_of_other_sources_are_not_parsed_as_topics() -> None:
     assert parse_sources(['{"a":{"0":5}}', '{"b":{"0":7}}']) == {A0: 5, B0: 7}
     assert parse_sources(['{"offset":200,"timestamp":1000}']) is None
     assert parse_sources(["3"]) is None
@@ -295,14 +297,14 @@ def test_offsets_of_other_sources_are_not_taken_for_topics() -> None:
     assert parse_starts(['{"a":{"0":9}}']) is None
 
 
-def test_a_limit_is_shared_out_by_how_much_each_partition_has() -> None:
+def test_a_limit_is_divided_in_proportion_to_each_partitions_backlog() -> None:
     start, end = {A0: 0, A1: 0, B0: 0}, {A0: 900, A1: 100, B0: 0}
     assert limit_offsets(start, end, 100) == {A0: 90, A1: 10, B0: 0}
     assert limit_offsets(start, end, 5000) == end
     assert limit_offsets(start, end, 1) == {A0: 1, A1: 1, B0: 0}
 
 
-def test_ranges_are_split_without_a_hole() -> None:
+def test_ranges_are_split_without_gaps() -> None:
     parts = split_ranges(
         [OffsetRange(A0, 5, 105), OffsetRange(A1, 3, 3)], max_records=30, min_partitions=None
     )
@@ -315,7 +317,7 @@ def test_ranges_are_split_without_a_hole() -> None:
     assert more[-1].end == 90
 
 
-def test_small_ranges_stay_whole_and_large_ones_share_the_rest_of_the_tasks() -> None:
+def test_small_ranges_stay_whole_and_large_ones_share_the_remaining_tasks() -> None:
     ranges = [OffsetRange(A0, 0, 1), OffsetRange(A1, 0, 1), OffsetRange(B0, 0, 98)]
     parts = split_ranges(ranges, max_records=None, min_partitions=12)
     assert parts[:2] == ranges[:2]
@@ -349,7 +351,7 @@ def test_tasks_cover_every_offset_once(
     st.dictionaries(st.sampled_from([A0, A1, B0]), st.integers(0, 10**6), min_size=1),
     st.integers(1, 10**6),
 )
-def test_a_limit_starves_nobody_and_takes_no_more_than_there_is(
+def test_a_limit_starves_no_partition_and_does_not_exceed_the_backlog(
     sizes: dict[TopicPartition, int], limit: int
 ) -> None:
     start = dict.fromkeys(sizes, 7)

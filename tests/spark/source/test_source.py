@@ -98,7 +98,7 @@ def test_a_wrong_option_is_an_error_that_names_it(
 
 
 @pytest.mark.parametrize("schema", ["value string", "value binary, key binary"])
-def test_a_schema_of_the_users_own_is_refused(
+def test_a_user_defined_schema_is_refused(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path, schema: str
 ) -> None:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": new_topic(1)}
@@ -112,7 +112,7 @@ def test_a_schema_of_the_users_own_is_refused(
         drain(stream, tmp_path)
 
 
-def test_who_writes_with_the_format_is_told_how_to_write(
+def test_writing_with_the_format_fails_and_explains_how_to_write(
     spark: SparkSession, bootstrap: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": new_topic(1)}
@@ -129,7 +129,7 @@ def drain(rows: DataFrame, folder: Path, into: str = "noop") -> None:
     query.trigger(availableNow=True).start().awaitTermination()
 
 
-def test_offsets_that_are_gone_are_a_loss_unless_told_otherwise(
+def test_missing_offsets_are_data_loss_unless_fail_on_data_loss_is_false(
     read: Callable[..., DataFrame], cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(1)
@@ -193,7 +193,7 @@ def copy(
     return SourceCopyQuery(spark, bootstrap, tmp_path, new_topic(2, "in"), new_topic(2, "out"))
 
 
-def test_a_stream_is_read_in_limited_batches_and_goes_on_from_its_checkpoint(
+def test_a_stream_is_read_in_limited_batches_and_continues_from_its_checkpoint(
     copy: SourceCopyQuery, cluster: Cluster
 ) -> None:
     write(cluster, copy.source, [str(n) for n in range(30)])
@@ -204,7 +204,7 @@ def test_a_stream_is_read_in_limited_batches_and_goes_on_from_its_checkpoint(
     assert sorted(read_values(cluster, copy.target)) == sorted([*map(str, range(30)), "more"])
 
 
-def test_the_first_batch_is_repeated_from_where_it_began(
+def test_the_first_batch_is_repeated_from_its_original_start(
     copy: SourceCopyQuery, cluster: Cluster
 ) -> None:
     """With startingOffsets=latest, the start has moved when Spark requests it again."""
@@ -222,7 +222,7 @@ def test_the_first_batch_is_repeated_from_where_it_began(
     assert sorted(read_values(cluster, copy.target)) == ["after", "meanwhile"]
 
 
-def test_a_lost_checkpoint_is_taken_over_from_the_committed_offsets(
+def test_after_a_lost_checkpoint_a_query_continues_from_the_committed_offsets(
     copy: SourceCopyQuery, cluster: Cluster
 ) -> None:
     write(cluster, copy.source, ["a", "b"])
@@ -237,7 +237,7 @@ def test_a_lost_checkpoint_is_taken_over_from_the_committed_offsets(
     assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
 
 
-def test_what_is_hidden_by_an_open_transaction_is_read_by_the_run_after_its_end(
+def test_records_hidden_by_an_open_transaction_are_read_by_the_run_after_its_end(
     copy: SourceCopyQuery, cluster: Cluster
 ) -> None:
     write(cluster, copy.source, ["a"])
@@ -250,7 +250,7 @@ def test_what_is_hidden_by_an_open_transaction_is_read_by_the_run_after_its_end(
     assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c"]
 
 
-def test_a_query_that_stands_still_says_who_pins_it(
+def test_a_blocked_query_names_the_transaction_that_blocks_it(
     cluster: Cluster,
     bootstrap: str,
     new_topic: Callable[..., str],
@@ -354,7 +354,7 @@ def delete_before(bootstrap: str, topic: str, offset: int) -> None:
         done.result(30)
 
 
-def test_records_that_were_deleted_before_they_were_read_are_a_loss_unless_told_otherwise(
+def test_records_deleted_before_they_are_read_are_data_loss_by_default(
     copy: SourceCopyQuery, bootstrap: str, cluster: Cluster
 ) -> None:
     write(cluster, copy.source, ["read"])
@@ -368,7 +368,7 @@ def test_records_that_were_deleted_before_they_were_read_are_a_loss_unless_told_
     assert sorted(read_values(cluster, copy.target)) == ["left", "read"]
 
 
-def test_a_topic_that_was_made_anew_is_a_loss(copy: SourceCopyQuery, cluster: Cluster) -> None:
+def test_a_recreated_topic_is_data_loss(copy: SourceCopyQuery, cluster: Cluster) -> None:
     write(cluster, copy.source, ["a", "b", "c"])
     assert copy.run(startingOffsets="earliest") is None
     cluster.delete_topics([copy.source])
@@ -378,7 +378,7 @@ def test_a_topic_that_was_made_anew_is_a_loss(copy: SourceCopyQuery, cluster: Cl
     assert f"deleted and created again: {copy.source}" in failure
 
 
-def test_a_query_goes_on_without_the_topic_that_was_deleted(
+def test_a_query_continues_without_a_deleted_topic(
     copy: SourceCopyQuery, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     """The transactions commit the source offsets of the topics that exist."""
@@ -395,7 +395,7 @@ def test_a_query_goes_on_without_the_topic_that_was_deleted(
     assert sorted(read_values(cluster, copy.target)) == ["a", "b", "c", "d", "e", "f"]
 
 
-def test_a_topic_that_is_deleted_before_its_offsets_are_committed_does_not_end_the_query(
+def test_a_topic_deleted_before_its_offsets_are_committed_does_not_end_the_query(
     copy: SourceCopyQuery, cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     """The checkpoint has it in the offsets of the batch, so every retry would find it again."""

@@ -67,7 +67,7 @@ def beginning(sentence: str) -> str | None:
     return next((" ".join(piece[:8]) for piece in known if len(piece) >= 3), None)
 
 
-def test_every_refusal_is_in_the_table_of_remedies() -> None:
+def test_every_error_message_is_in_the_table_of_remedies() -> None:
     found = [(name, words) for name, text in sentences() if (words := beginning(text))]
     assert len(found) > 30
     missing = [(name, words) for name, words in found if words not in WORDS]
@@ -75,11 +75,11 @@ def test_every_refusal_is_in_the_table_of_remedies() -> None:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_of_the_source_is_in_the_table(name: str) -> None:
+def test_every_source_option_is_in_the_table(name: str) -> None:
     assert f"`{name.removeprefix('kafka.')}`" in PAGE or f"`{name}`" in PAGE
 
 
-def test_every_argument_of_the_sink_is_in_the_table() -> None:
+def test_every_sink_argument_is_in_the_table() -> None:
     arguments = set(inspect.signature(TransactionalSink).parameters) - {"bootstrap_servers"}
     assert {name for name in arguments if f"| `{name}` |" not in PAGE} == set()
 
@@ -95,7 +95,7 @@ def run_example(code: str, name: str) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(180)
 @pytest.mark.filterwarnings("default")
-def test_the_quick_start_does_what_it_says(
+def test_the_quick_start_works_as_described(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -110,7 +110,7 @@ def test_the_quick_start_does_what_it_says(
 @pytest.mark.spark
 @pytest.mark.timeout(180)
 @pytest.mark.filterwarnings("default")
-def test_the_examples_of_the_readme_do_what_they_say(
+def test_the_readme_examples_work_as_described(
     spark: SparkSession,
     own_broker: BrokerProcess,
     tmp_path: Path,

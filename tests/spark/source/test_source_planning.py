@@ -99,7 +99,7 @@ def through_json(offsets: Mapping[str, Any]) -> dict[str, Any]:
     return again
 
 
-def test_the_first_batch_is_planned_again_from_where_it_began(world: PlanningCluster) -> None:
+def test_the_first_batch_is_planned_again_from_its_original_start(world: PlanningCluster) -> None:
     first = reader()
     start = first.initialOffset()
     world.ends = {A0: 110, A1: 50}
@@ -112,7 +112,7 @@ def test_the_first_batch_is_planned_again_from_where_it_began(world: PlanningClu
     ]
 
 
-def test_the_second_batch_goes_on_behind_the_first_in_sparks_own_layout(
+def test_the_second_batch_follows_the_first_in_sparks_own_layout(
     world: PlanningCluster,
 ) -> None:
     source = reader()
@@ -125,12 +125,12 @@ def test_the_second_batch_goes_on_behind_the_first_in_sparks_own_layout(
     assert source.reportLatestOffset() == {"a": {"0": 120, "1": 50}}
 
 
-def test_an_end_that_has_not_moved_is_the_very_text_that_spark_has(world: PlanningCluster) -> None:
+def test_an_unchanged_end_is_returned_as_the_same_text(world: PlanningCluster) -> None:
     known = through_json({"@start": {"a": {"0": 1}}, "a": {"1": 50, "0": 100}})
     assert json.dumps(reader().latestOffset(known, EVERYTHING)) == json.dumps(known)
 
 
-def test_ids_that_are_learned_only_now_are_no_reason_for_a_batch(world: PlanningCluster) -> None:
+def test_learning_topic_ids_does_not_trigger_a_batch(world: PlanningCluster) -> None:
     """A checkpoint of Spark's own source, or of a fencepost that kept no ids."""
     known = through_json({"a": {"1": 50, "0": 100}})
     world.topic_ids = {"a": b"first".ljust(16)}
@@ -144,7 +144,7 @@ def test_ids_that_are_learned_only_now_are_no_reason_for_a_batch(world: Planning
     ]
 
 
-def test_another_topic_of_the_same_name_is_a_loss_though_it_has_grown_past_the_old_one(
+def test_a_recreated_topic_is_data_loss_even_if_it_is_longer_than_the_old_one(
     world: PlanningCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.topic_ids = {"a": b"first".ljust(16)}
@@ -167,7 +167,7 @@ def test_another_topic_of_the_same_name_is_a_loss_though_it_has_grown_past_the_o
         reader().partitions(end, later)
 
 
-def test_an_end_that_is_the_same_in_another_topic_is_a_batch(world: PlanningCluster) -> None:
+def test_the_same_end_offset_in_a_recreated_topic_is_a_new_batch(world: PlanningCluster) -> None:
     world.topic_ids = {"a": b"first".ljust(16)}
     known = through_json(reader().latestOffset(through_json(reader().initialOffset()), EVERYTHING))
     world.topic_ids = {"a": b"second".ljust(16)}
@@ -184,7 +184,7 @@ def test_an_end_that_is_the_same_in_another_topic_is_a_batch(world: PlanningClus
         {"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "latest"},
     ],
 )
-def test_a_first_batch_of_another_source_is_refused_where_its_start_is_not_known(
+def test_a_first_batch_begun_by_another_source_is_refused_if_its_start_is_unknown(
     world: PlanningCluster, given: dict[str, str]
 ) -> None:
     source = reader(**given)
@@ -193,7 +193,7 @@ def test_a_first_batch_of_another_source_is_refused_where_its_start_is_not_known
 
 
 @pytest.mark.parametrize("word", ["earliest", '{"a":{"0":100,"1":50}}'])
-def test_a_first_batch_of_another_source_is_read_where_its_start_is_sure(
+def test_a_first_batch_begun_by_another_source_is_read_if_its_start_is_certain(
     world: PlanningCluster, word: str
 ) -> None:
     source = reader(startingOffsets=word)
@@ -201,7 +201,7 @@ def test_a_first_batch_of_another_source_is_read_where_its_start_is_sure(
     assert ranges(planned) == [OffsetRange(A0, 100, 110)]
 
 
-def test_available_now_ends_where_it_found_the_end_and_not_before_it_began(
+def test_available_now_ends_at_the_end_found_on_start_but_not_before_its_start_offset(
     world: PlanningCluster,
 ) -> None:
     """Spark prepares before it requests the start: that end could be before a start at "latest"."""
@@ -217,7 +217,7 @@ def test_available_now_ends_where_it_found_the_end_and_not_before_it_began(
 
 
 @pytest.mark.parametrize("is_available_now", [True, False])
-def test_partitions_that_are_gone_are_a_loss(
+def test_missing_partitions_are_data_loss(
     world: PlanningCluster, caplog: pytest.LogCaptureFixture, is_available_now: bool
 ) -> None:
     known = {"a": {"0": 100, "1": 50, "2": 7}}
@@ -237,7 +237,9 @@ def test_partitions_that_are_gone_are_a_loss(
     assert re.search(lost, caplog.text)
 
 
-def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: PlanningCluster) -> None:
+def test_an_end_before_the_read_position_is_data_loss_unless_a_retry_corrects_it(
+    world: PlanningCluster,
+) -> None:
     known = {"a": {"0": 100, "1": 50}}
     source = reader(**{"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "70"})
     world.answers = [{A0: 90, A1: 50}]
@@ -257,7 +259,9 @@ def test_an_end_before_what_was_read_is_a_loss_unless_it_was_a_slip(world: Plann
     assert ranges(lenient.partitions(known, end)) == []
 
 
-def test_a_start_beyond_the_end_is_not_said_to_have_been_read(world: PlanningCluster) -> None:
+def test_the_error_for_a_start_beyond_the_end_does_not_claim_it_was_read(
+    world: PlanningCluster,
+) -> None:
     source = reader(startingOffsets='{"a":{"0":100,"1":50}}', **{"fetchOffset.numRetries": "1"})
     start = through_json(source.initialOffset())
     world.ends = {A0: 3, A1: 50}
@@ -268,7 +272,7 @@ def test_a_start_beyond_the_end_is_not_said_to_have_been_read(world: PlanningClu
         source.partitions(start, {"@start": start, "a": {"0": 3, "1": 50}})
 
 
-def test_a_new_partition_is_read_from_its_first_record_which_must_be_the_first(
+def test_a_new_partition_is_read_from_its_first_offset_which_must_be_0(
     world: PlanningCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     known, end = {"a": {"0": 100}}, {"a": {"0": 100, "1": 50}}
@@ -280,7 +284,9 @@ def test_a_new_partition_is_read_from_its_first_record_which_must_be_the_first(
     assert "a-1 is new" in caplog.text
 
 
-def test_a_limit_counts_what_a_new_partition_has_left(world: PlanningCluster) -> None:
+def test_a_limit_counts_only_the_remaining_records_of_a_new_partition(
+    world: PlanningCluster,
+) -> None:
     world.ends, world.begins = {A0: 100, A1: 1000}, {A1: 980}
     source = reader(maxOffsetsPerTrigger="10", failOnDataLoss="false")
     limit = source.getDefaultReadLimit()
@@ -297,7 +303,7 @@ def grown(source: StreamReader, known: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("more", [{}, {"maxOffsetsPerTrigger": "20"}])
-def test_a_batch_waits_for_enough_rows_but_not_longer_than_the_delay(
+def test_a_batch_waits_for_min_offsets_but_no_longer_than_the_delay(
     world: PlanningCluster, more: dict[str, str]
 ) -> None:
     source = reader(minOffsetsPerTrigger="20", maxTriggerDelay="30s", **more)
@@ -317,7 +323,7 @@ def test_a_batch_waits_for_enough_rows_but_not_longer_than_the_delay(
     assert grown(source, known)
 
 
-def test_a_run_that_ends_leaves_no_rest_behind_for_want_of_rows(world: PlanningCluster) -> None:
+def test_available_now_reads_the_rest_even_below_min_offsets(world: PlanningCluster) -> None:
     source = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30")
     source.prepareForTriggerAvailableNow()
     known = {"a": {"0": 90, "1": 50}}
@@ -348,7 +354,7 @@ class Told:
         return self.watch.look({A0: a0, A1: a1}, **more)
 
 
-def test_one_partition_that_stands_still_is_noticed_while_others_go_on(
+def test_a_stalled_partition_is_noticed_while_others_advance(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = Told(monkeypatch)
@@ -359,7 +365,7 @@ def test_one_partition_that_stands_still_is_noticed_while_others_go_on(
     assert "somebody pins it" in caplog.text
 
 
-def test_the_same_is_not_said_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_warning_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(monkeypatch)
     told.look(0, 5, 1)
     assert told.look(PATIENCE_SECONDS, 5, 1) is not None
@@ -367,7 +373,7 @@ def test_the_same_is_not_said_again_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert told.look(REPEAT_SECONDS, 5, 1) is not None
 
 
-def test_a_topic_to_which_nobody_writes_is_asked_about_now_and_then(
+def test_an_idle_topic_is_checked_at_intervals(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = Told(monkeypatch)
@@ -378,13 +384,13 @@ def test_a_topic_to_which_nobody_writes_is_asked_about_now_and_then(
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-def test_the_only_look_of_a_run_has_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_only_check_of_a_run_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(monkeypatch)
     assert told.look(0, 5, 1, is_only_look=True) == "somebody pins it"
     assert told.asked == [{A0: 5, A1: 1}]
 
 
-def test_who_reads_everything_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_uncommitted_query_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(monkeypatch, **{"kafka.isolation.level": "read_uncommitted"})
     told.look(0, 5, 1)
     assert told.look(PATIENCE_SECONDS, 5, 1) is None

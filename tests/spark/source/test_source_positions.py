@@ -85,13 +85,13 @@ def end_of(asked: Positions) -> dict[TopicPartition, int]:
     ("pattern", "found"),
     [("refunds|audit", [B0, A0, A1]), ("fund", [A0, A1]), (".*", [B0, A0, A1]), ("^fund", [])],
 )
-def test_a_pattern_matches_a_part_of_a_name_and_never_the_clusters_own_topics(
+def test_a_pattern_matches_part_of_a_name_and_never_an_internal_topic(
     cluster: ThreeTopicCluster, pattern: str, found: list[TopicPartition]
 ) -> None:
     assert asking(subscribePattern=pattern).subscribed().partitions == found
 
 
-def test_an_assigned_partition_that_does_not_exist_is_told(
+def test_an_assigned_partition_that_does_not_exist_logs_a_warning(
     cluster: ThreeTopicCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = asking(assign='{"refunds":[1,7]}', startingOffsets="earliest")
@@ -147,7 +147,7 @@ def test_a_batch_ends_where_the_options_say(
         (26, "endingOffsets of refunds-1 is 26, and the partition ends at 25"),
     ],
 )
-def test_an_end_that_is_not_there_is_refused_at_once_or_cut(
+def test_an_end_beyond_the_readable_records_is_refused_or_lowered(
     cluster: ThreeTopicCluster, caplog: pytest.LogCaptureFixture, end: int, why: str
 ) -> None:
     given: dict[str, Any] = {
@@ -160,7 +160,7 @@ def test_an_end_that_is_not_there_is_refused_at_once_or_cut(
     assert re.search(why, caplog.text)
 
 
-def test_a_topic_that_does_not_exist_is_refused_or_left_out(
+def test_a_missing_topic_is_refused_or_left_out(
     cluster: ThreeTopicCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     given: dict[str, Any] = {"subscribe": "refunds,nowhere", "startingOffsets": "earliest"}
@@ -172,7 +172,7 @@ def test_a_topic_that_does_not_exist_is_refused_or_left_out(
         asking(subscribe="nowhere,nowhere-else", failOnDataLoss="false").subscribed()
 
 
-def test_offsets_of_a_topic_that_is_left_out_may_be_given(cluster: ThreeTopicCluster) -> None:
+def test_offsets_may_name_a_topic_that_is_left_out(cluster: ThreeTopicCluster) -> None:
     bounds = '{"refunds":{"0":11,"1":12},"nowhere":{"0":3}}'
     given: dict[str, Any] = {"subscribe": "refunds,nowhere", "failOnDataLoss": "false"}
     assert start_of(asking(startingOffsets=bounds, **given)) == {A0: 11, A1: 12}
@@ -198,14 +198,14 @@ def test_offsets_of_a_topic_that_is_left_out_may_be_given(cluster: ThreeTopicClu
         ({"startingOffsets": "committed"}, "needs kafka.group.id"),
     ],
 )
-def test_a_start_that_is_not_clear_is_refused(
+def test_an_incomplete_start_is_refused(
     cluster: ThreeTopicCluster, given: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(ConfigError, match=named):
         start_of(asking(**given))
 
 
-def test_committed_offsets_are_those_of_the_group_and_the_beginning_where_it_has_none(
+def test_committed_starts_at_the_groups_offsets_or_at_the_beginning_without_one(
     cluster: ThreeTopicCluster,
 ) -> None:
     cluster.committed[A1] = CommittedOffset(17)
@@ -215,7 +215,7 @@ def test_committed_offsets_are_those_of_the_group_and_the_beginning_where_it_has
 
 
 @pytest.mark.parametrize("old", [encode_legacy(LedgerEntry("q", 17)), moved_to("t")], ids=str)
-def test_an_old_ledger_is_no_place_to_start(
+def test_a_legacy_ledger_entry_is_not_used_as_a_start_offset(
     cluster: ThreeTopicCluster, old: CommittedOffset
 ) -> None:
     """Where its topic was also a source, partition 0 would have begun at the number of a batch."""

@@ -134,7 +134,7 @@ def began(engine: Engine, **options: str) -> Engine:
     return engine
 
 
-def test_one_of_two_topics_is_deleted_while_the_query_runs(
+def test_a_query_continues_if_one_of_two_topics_is_deleted(
     engine: Engine, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     began(engine, **LENIENT)
@@ -150,7 +150,7 @@ def test_one_of_two_topics_is_deleted_while_the_query_runs(
     assert caplog.text == ""
 
 
-def test_a_query_that_must_not_lose_data_stops_before_its_checkpoint_is_changed(
+def test_with_fail_on_data_loss_a_query_stops_before_its_checkpoint_changes(
     engine: Engine, cluster: Cluster
 ) -> None:
     began(engine)
@@ -166,7 +166,7 @@ def test_a_query_that_must_not_lose_data_stops_before_its_checkpoint_is_changed(
     assert engine.batch() == ["a3"]
 
 
-def test_a_topic_that_is_missing_at_the_start_is_left_out_until_it_appears(
+def test_a_topic_missing_at_the_start_is_left_out_until_it_appears(
     broker: Broker, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     create(cluster, "a")
@@ -183,14 +183,14 @@ def test_a_topic_that_is_missing_at_the_start_is_left_out_until_it_appears(
     assert engine.batch() == ["b1"]
 
 
-def test_no_topic_at_all_is_a_wrong_name(broker: Broker, cluster: Cluster) -> None:
+def test_if_no_topic_exists_the_query_fails(broker: Broker, cluster: Cluster) -> None:
     engine = Engine(broker)
     engine.restart(**LENIENT)
     with pytest.raises(ConfigError, match="no topic a, b"):
         engine.batch()
 
 
-def test_the_only_topic_is_deleted_and_the_query_waits_for_it(
+def test_if_its_only_topic_is_deleted_the_query_waits_for_it(
     broker: Broker, cluster: Cluster
 ) -> None:
     create(cluster, "a")
@@ -209,7 +209,7 @@ def test_the_only_topic_is_deleted_and_the_query_waits_for_it(
 
 @pytest.mark.parametrize("old_records", [1, 3], ids=["shorter", "longer"])
 @pytest.mark.parametrize("is_seen_missing", [True, False])
-def test_a_topic_that_was_created_again_is_read_from_its_first_record(
+def test_a_recreated_topic_is_read_from_its_first_record(
     broker: Broker, cluster: Cluster, old_records: int, is_seen_missing: bool
 ) -> None:
     """Even if it has grown past the end of the old one, which offsets alone do not show."""
@@ -235,7 +235,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_first_record(
     assert engine.batch() == ["new3"]
 
 
-def test_a_topic_that_a_broker_did_not_know_for_a_while_is_not_read_again(
+def test_a_topic_briefly_unknown_to_a_broker_is_not_read_again(
     engine: Engine, cluster: Cluster
 ) -> None:
     """Missing in one answer, back in the next with the same id: nothing is lost or read twice."""
@@ -254,7 +254,7 @@ def test_a_topic_that_a_broker_did_not_know_for_a_while_is_not_read_again(
     assert engine.batch() == ["b2"]
 
 
-def test_a_topic_is_deleted_between_planning_and_reading(
+def test_a_topic_may_be_deleted_between_planning_and_reading(
     engine: Engine, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     began(engine, **LENIENT)
@@ -274,7 +274,7 @@ def recreate_longer(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before planning again", "before reading"])
-def test_records_of_another_topic_are_never_taken_for_those_that_were_planned(
+def test_records_of_a_recreated_topic_are_never_read_in_place_of_the_planned_ones(
     engine: Engine, cluster: Cluster, moment: str
 ) -> None:
     """The offsets that were planned exist in the new topic too."""
@@ -294,7 +294,7 @@ def test_records_of_another_topic_are_never_taken_for_those_that_were_planned(
     assert engine.batch() == []
 
 
-def test_the_first_batch_is_planned_again_after_its_topic_was_created_again(
+def test_the_first_batch_can_be_planned_again_after_its_topic_is_recreated(
     engine: Engine, cluster: Cluster
 ) -> None:
     engine.restart(**LENIENT)
@@ -305,7 +305,7 @@ def test_the_first_batch_is_planned_again_after_its_topic_was_created_again(
     assert engine.batch() == [f"new{n}" for n in range(5)]
 
 
-def test_a_topic_is_deleted_between_the_question_what_exists_and_where_it_ends(
+def test_a_topic_may_be_deleted_between_metadata_and_list_offsets(
     engine: Engine, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencepost.spark.source.positions import Positions
@@ -328,7 +328,7 @@ def test_a_topic_is_deleted_between_the_question_what_exists_and_where_it_ends(
 @pytest.mark.parametrize(
     ("how", "topics"), [("assign", '{"a":[0],"b":[0,1]}'), ("subscribePattern", "^[ab]$")]
 )
-def test_topics_come_and_go_however_they_are_named(
+def test_topics_may_be_deleted_and_recreated_with_assign_and_subscribe_pattern(
     broker: Broker, cluster: Cluster, how: str, topics: str
 ) -> None:
     cluster.create_topics([NewTopic("a", 1, 1), NewTopic("b", 2, 1)])
@@ -361,7 +361,7 @@ NAMED = [
 
 @pytest.mark.parametrize(("how", "both", "one"), NAMED)
 @pytest.mark.parametrize("what", ["deleted", "not named"])
-def test_a_query_that_must_not_lose_data_keeps_its_checkpoint_however_its_topics_are_named(
+def test_with_fail_on_data_loss_the_checkpoint_is_kept_for_every_kind_of_subscription(
     broker: Broker, engine: Engine, cluster: Cluster, how: str, both: str, one: str, what: str
 ) -> None:
     engine = began(Engine(broker, both, how))
@@ -381,7 +381,7 @@ def test_a_query_that_must_not_lose_data_keeps_its_checkpoint_however_its_topics
 
 
 @pytest.mark.parametrize(("how", "both", "one"), NAMED)
-def test_a_topic_that_is_named_again_goes_on_where_it_was_left(
+def test_a_topic_that_is_subscribed_again_continues_where_it_was_left(
     broker: Broker, engine: Engine, cluster: Cluster, how: str, both: str, one: str
 ) -> None:
     """Or that a broker did not have for a while: for a pattern that is the same."""
@@ -398,7 +398,7 @@ def test_a_topic_that_is_named_again_goes_on_where_it_was_left(
     assert engine.batch() == []
 
 
-def test_a_partition_that_is_named_again_goes_on_where_it_was_left(
+def test_a_partition_that_is_assigned_again_continues_where_it_was_left(
     broker: Broker, cluster: Cluster
 ) -> None:
     cluster.create_topics([NewTopic("a", 2, 1)])
@@ -417,7 +417,7 @@ def test_a_partition_that_is_named_again_goes_on_where_it_was_left(
     assert engine.batch() == ["z2"]
 
 
-def test_a_run_to_the_end_goes_on_without_a_topic_that_is_created_again_meanwhile(
+def test_available_now_continues_without_a_topic_that_is_recreated_during_the_run(
     engine: Engine, cluster: Cluster
 ) -> None:
     """Its end was fixed when the run began, in the topic that is gone."""
@@ -450,7 +450,7 @@ def batch_values(
     )
 
 
-def test_a_batch_reads_the_topics_that_are_left(
+def test_a_batch_reads_the_remaining_topics(
     broker: Broker, engine: Engine, cluster: Cluster
 ) -> None:
     assert batch_values(broker, LENIENT, lambda: recreate_longer(cluster)) == ["a1", "a2"]
@@ -462,7 +462,9 @@ def test_a_batch_reads_the_topics_that_are_left(
     assert batch_values(broker, LENIENT) == ["a1", "a2"]
 
 
-def test_a_batch_does_not_wait_for_an_end_that_is_not_there(broker: Broker, engine: Engine) -> None:
+def test_a_batch_does_not_wait_for_an_end_that_does_not_exist(
+    broker: Broker, engine: Engine
+) -> None:
     end = {"endingOffsets": '{"a":{"0":2},"b":{"0":2}}'}
     with pytest.raises(ConfigError, match="endingOffsets of b-0 is 2, and the partition ends at 1"):
         batch_values(broker, end)

@@ -15,11 +15,11 @@ def manifest(number: int) -> dict[str, str]:
     return {"manifest": f'{{"map": {number}, "rows": 0, "lanes": []}}'}
 
 
-def test_packing_tasks_are_heard_in_any_order() -> None:
+def test_packing_tasks_may_report_in_any_order() -> None:
     assert settle_accounts([manifest(1), manifest(0)]).rows == 0
 
 
-def test_a_packing_task_that_nobody_heard_of_is_missed() -> None:
+def test_a_missing_packing_task_is_noticed() -> None:
     """A lost shuffle block loses the manifest, and all rows of its task if they were in it."""
     with pytest.raises(CountsDisagree, match=r"only \[0, 2\] were heard of"):
         settle_accounts([manifest(0), manifest(2)])
@@ -46,7 +46,7 @@ def wrote(partition: int, records: int, last_sequence: int | None = None) -> dic
     }
 
 
-def test_what_was_packed_and_acknowledged_is_accounted_for() -> None:
+def test_packed_and_acknowledged_records_add_up() -> None:
     account = settle_accounts([packed(0, 3, 2, 1), packed(1, 1, 1), wrote(0, 3), wrote(1, 1)])
     assert (account.rows, account.records) == (4, 4)
 

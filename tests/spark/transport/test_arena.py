@@ -61,7 +61,7 @@ def test_another_process_reads_and_writes_the_same_bytes() -> None:
     assert arena.memory[20:24].tobytes() == b"back"
 
 
-def test_memory_that_is_not_the_one_that_was_meant_is_not_looked_into() -> None:
+def test_memory_that_does_not_match_its_handle_is_not_mapped() -> None:
     arena, other = Arena(4096), Arena(4096)
     handle = handle_of(arena)
     assert map_arena(handle) is not None
@@ -75,14 +75,14 @@ def test_memory_that_is_not_the_one_that_was_meant_is_not_looked_into() -> None:
     assert map_arena(no_such_process + handle[8:]) is None
 
 
-def test_memory_of_a_process_that_is_done_with_it_is_not_looked_into() -> None:
+def test_freed_memory_is_not_mapped() -> None:
     arena = Arena(4096)
     handle = handle_of(arena)
     del arena
     assert map_arena(handle) is None
 
 
-def test_where_such_memory_is_forbidden_it_is_plain_and_nobody_is_introduced(
+def test_without_shared_memory_an_arena_is_private_and_has_no_handle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forbidden(_: str) -> int:
@@ -95,14 +95,14 @@ def test_where_such_memory_is_forbidden_it_is_plain_and_nobody_is_introduced(
     assert arena.handle is None
 
 
-def test_the_next_task_gets_the_memory_of_the_last_one() -> None:
+def test_the_next_task_reuses_the_memory_of_the_last_one() -> None:
     first = take_arena(100)
     keep_arena(first)
     assert take_arena(100) is first
     assert take_arena(100) is not first
 
 
-def test_memory_that_is_too_small_or_of_another_process_is_not_taken_over() -> None:
+def test_memory_that_is_too_small_or_of_another_process_is_not_reused() -> None:
     first = take_arena(100)
     keep_arena(first)
     assert len(take_arena(len(first.memory) + 1).memory) > len(first.memory)
@@ -111,7 +111,7 @@ def test_memory_that_is_too_small_or_of_another_process_is_not_taken_over() -> N
     assert take_arena(100) is not first
 
 
-def test_memory_of_which_something_is_still_out_is_not_left_to_the_next_task() -> None:
+def test_memory_that_is_still_lent_out_is_not_reused_by_the_next_task() -> None:
     regions = Regions(1000, 4)
     region = regions.take()
     regions.release()
@@ -154,7 +154,7 @@ def ends() -> Iterator[tuple[Lender, Any]]:
         yield Lender(here), there
 
 
-def test_what_is_lent_is_done_with_when_the_neighbour_says_so(
+def test_lent_memory_is_released_when_the_peer_returns_it(
     ends: tuple[Lender, socket.socket],
 ) -> None:
     lender, peer = ends
@@ -171,7 +171,7 @@ def test_what_is_lent_is_done_with_when_the_neighbour_says_so(
     assert lender.losses == []
 
 
-def test_a_neighbour_that_is_lost_with_what_was_lent_ends_the_waiting(
+def test_losing_a_peer_with_lent_memory_ends_the_wait(
     ends: tuple[Lender, socket.socket],
 ) -> None:
     lender, peer = ends

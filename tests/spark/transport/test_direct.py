@@ -106,7 +106,7 @@ def rows_of(task: int, count: int) -> Any:
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
 @pytest.mark.usefixtures("either_way")
-def test_every_row_comes_to_the_writer_of_its_partition_once_and_in_order(
+def test_every_row_reaches_the_writer_of_its_partition_once_and_in_order(
     cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous, tasks: int
 ) -> None:
     stage = BarrierStage(cluster, new_topic(PARTITIONS), rendezvous)
@@ -125,7 +125,7 @@ def test_every_row_comes_to_the_writer_of_its_partition_once_and_in_order(
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="memory is shared on Linux only")
-def test_neighbours_on_one_machine_lend_their_batches(
+def test_tasks_on_one_machine_lend_their_batches(
     cluster: Cluster,
     new_topic: Callable[..., str],
     rendezvous: Rendezvous,
@@ -163,7 +163,7 @@ def test_a_task_without_rows_still_writes_what_others_send(
     cluster.end_txn(stage.identity, commit=False)
 
 
-def test_when_one_task_fails_the_others_do_not_wait_for_it(
+def test_if_one_task_fails_the_others_do_not_wait_for_it(
     cluster: Cluster, new_topic: Callable[..., str], rendezvous: Rendezvous
 ) -> None:
     def failing() -> Iterator[Any]:
@@ -179,7 +179,7 @@ def test_when_one_task_fails_the_others_do_not_wait_for_it(
     cluster.end_txn(stage.identity, commit=False)
 
 
-def test_a_second_attempt_of_a_task_is_turned_away(rendezvous: Rendezvous) -> None:
+def test_a_second_attempt_of_a_task_is_refused(rendezvous: Rendezvous) -> None:
     first = Call(rendezvous.address, SECRET)
     waiting = threading.Thread(target=first.meet, args=(0, 2, 1, 7))
     waiting.start()
@@ -191,14 +191,14 @@ def test_a_second_attempt_of_a_task_is_turned_away(rendezvous: Rendezvous) -> No
     waiting.join(SECONDS)
 
 
-def test_a_stranger_who_calls_is_ignored(rendezvous: Rendezvous) -> None:
+def test_a_connection_without_the_secret_is_ignored(rendezvous: Rendezvous) -> None:
     with socket.create_connection(rendezvous.address) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert not stranger.recv(100)
     assert len(Call(rendezvous.address, SECRET).meet(0, 1, 0, 5)) == 1
 
 
-def test_tasks_are_told_when_the_job_is_over_before_they_met(rendezvous: Rendezvous) -> None:
+def test_waiting_tasks_fail_if_the_job_ends_before_they_meet(rendezvous: Rendezvous) -> None:
     with Rendezvous("127.0.0.1", "127.0.0.1", SECRET) as short, ThreadPoolExecutor(1) as pool:
         meeting = pool.submit(Call(short.address, SECRET).meet, 0, 2, 0, 5)
         while not short.callers:
@@ -254,7 +254,7 @@ class PlayedRecord:
         self.steps.append("sent")
 
 
-def test_the_record_of_the_ledger_travels_with_the_rows_and_is_not_counted_as_one(
+def test_the_ledger_record_is_sent_with_the_rows_and_not_counted_as_a_row(
     cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     topic, ledger = new_topic(PARTITIONS), new_topic(1)
@@ -269,7 +269,7 @@ def test_the_record_of_the_ledger_travels_with_the_rows_and_is_not_counted_as_on
     assert [record.value for record in cluster.records(attached.place)] == [b"entry"]
 
 
-def test_without_rows_or_where_another_broker_leads_the_record_follows_later(
+def test_without_rows_or_on_another_broker_the_ledger_record_is_sent_later(
     cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic(PARTITIONS)
@@ -283,7 +283,7 @@ def test_without_rows_or_where_another_broker_leads_the_record_follows_later(
         assert attached.steps == ["begin", "settle"]
 
 
-def test_what_the_ledger_has_sent_is_heard_although_a_row_is_refused(
+def test_the_ledgers_response_is_read_even_if_a_row_is_refused(
     cluster: Cluster, new_topic: Callable[..., str]
 ) -> None:
     """A commit without a reader of its answer would block the abort."""

@@ -80,7 +80,7 @@ def records_of(packed: Sequence[PackedBatch]) -> dict[TopicPartition, list[tuple
 
 @settings(max_examples=50)
 @given(ROWS, st.integers(0, 4), st.integers(60, 600))
-def test_columns_become_batches_that_open_to_the_same_columns(
+def test_columns_survive_packing_into_batches(
     rows: list[tuple[Any, Any]], codec: int, batch_bytes: int
 ) -> None:
     columns = pa.RecordBatch.from_pydict(
@@ -138,7 +138,7 @@ def test_both_readers_refuse_the_same_damage(data: st.DataObject) -> None:
 
 
 @given(st.lists(FIELD, min_size=1, max_size=30))
-def test_the_compiled_hash_is_kafkas(keys: list[bytes | None]) -> None:
+def test_the_compiled_hash_matches_kafkas(keys: list[bytes | None]) -> None:
     column = column_of(pa.array(keys, pa.binary()), len(keys))
     none, one = np.zeros(0, np.int64), np.zeros(1, np.int64)
     placed = place_rows(
@@ -165,7 +165,7 @@ def test_the_compiled_hash_is_kafkas(keys: list[bytes | None]) -> None:
         max_size=60,
     )
 )
-def test_both_ways_of_packing_put_the_same_records_to_the_same_places(rows: list[Any]) -> None:
+def test_both_packers_put_the_same_records_in_the_same_partitions(rows: list[Any]) -> None:
     batch = pa.RecordBatch.from_pydict(
         {
             "key": pa.array([r[0] for r in rows], pa.binary()),
@@ -190,7 +190,7 @@ def test_both_ways_of_packing_put_the_same_records_to_the_same_places(rows: list
         ({"value": [b"x"], "topic": ["b"], "partition": [-1]}, "wants partition -1"),
     ],
 )
-def test_a_row_that_cannot_be_written_is_refused_with_a_sentence(
+def test_a_row_that_cannot_be_written_is_refused_with_a_clear_message(
     way: Any, columns: dict[str, list[Any]], named: str
 ) -> None:
     types = {"value": pa.binary(), "topic": pa.string(), "partition": pa.int32()}
@@ -200,7 +200,7 @@ def test_a_row_that_cannot_be_written_is_refused_with_a_sentence(
 
 
 @pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
-def test_a_header_without_a_name_is_refused_with_a_sentence(header: Any) -> None:
+def test_a_header_without_a_name_is_refused_with_a_clear_message(header: Any) -> None:
     rows = [{"key": b"k", "value": b"v", "headers": [{"key": "h", "value": None}, header]}]
     with pytest.raises(RowRefused, match="key b'k' has a header without a name"):
         list(Packer(plan(topic="a"), 0).pack_rows(rows))
@@ -219,7 +219,7 @@ def keyed(count: int, size: int, partition: int | None = 0) -> Any:
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
-def test_the_first_batch_of_a_partition_has_the_length_that_its_writer_wants(
+def test_the_first_batch_of_a_partition_has_the_length_set_by_its_writer(
     is_compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packing, "compiled_columns", lambda *_: columnwise if is_compiled else None)
@@ -235,7 +235,7 @@ def test_the_first_batch_of_a_partition_has_the_length_that_its_writer_wants(
     assert max(lengths[1:]) > 7
 
 
-def test_rows_with_headers_stay_behind_those_that_came_before_them(
+def test_rows_with_headers_keep_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packing, "compiled_columns", lambda *_: columnwise)
@@ -250,7 +250,7 @@ def test_rows_with_headers_stay_behind_those_that_came_before_them(
     assert [key for key, _ in found[TopicPartition("a", 0)]] == [b"0", b"1", b"2", b"last", b"0"]
 
 
-def test_a_record_larger_than_a_batch_travels_alone_in_its_place() -> None:
+def test_a_record_larger_than_a_batch_is_packed_alone_and_in_order() -> None:
     values = [b"a", b"x" * 900, b"b"]
     rows = pa.RecordBatch.from_pydict(
         {"value": pa.array(values, pa.binary()), "partition": pa.array([1, 1, 1], pa.int32())}
@@ -260,7 +260,7 @@ def test_a_record_larger_than_a_batch_travels_alone_in_its_place() -> None:
     assert [v for _, v in records_of(packed)[TopicPartition("a", 1)]] == values
 
 
-def test_more_partitions_than_memory_are_packed_with_what_there_is() -> None:
+def test_more_partitions_than_memory_regions_can_be_packed() -> None:
     arena, free = np.zeros(4 * 200, np.uint8), [0, 1, 2, 3]
     open_batches = OpenBatches(arena, 200, free.pop, free.append, codec=0, clock=lambda: 5)
     open_batches.add_lanes([2**31 - 1] * 50)
@@ -276,14 +276,14 @@ def test_more_partitions_than_memory_are_packed_with_what_there_is() -> None:
     assert sorted(free) == [0, 1, 2, 3]
 
 
-def test_waiting_for_memory_ends_when_nothing_will_come_back() -> None:
+def test_waiting_for_memory_fails_if_none_will_be_returned() -> None:
     packer = ColumnPacker(plan(topic="a"), Placement(plan(topic="a"), 0), lambda _: 9)
     packer.regions.fail(CountsDisagree("broken"))
     with pytest.raises(CountsDisagree, match="broken"):
         list(packer.pack(keyed(1, 1)))
 
 
-def test_a_row_may_leave_its_partition_open() -> None:
+def test_a_row_need_not_choose_its_partition() -> None:
     column = column_of(pa.array([b"k", None]), 2)
     counts, first = np.array([4]), np.array([0])
     chosen = np.array([NOT_CHOSEN, 2])
@@ -292,7 +292,7 @@ def test_a_row_may_leave_its_partition_open() -> None:
     assert placed.lanes.tolist() == [(murmur2(b"k") & 0x7FFFFFFF) % 4, 2]
 
 
-def test_a_task_ends_with_a_manifest_of_all_it_packed() -> None:
+def test_a_task_ends_with_a_manifest_of_what_it_packed() -> None:
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"x"] * 10, pa.binary())})
     rows = [row for out in pack(plan(topic="a"), 4, iter([batch])) for row in out.to_pylist()]
     manifest = rows[-1]
@@ -342,7 +342,7 @@ def manifest(number: int, rows: int, lanes: str) -> dict[str, Any]:
     return {"manifest": f'{{"map": {number}, "rows": {rows}, "lanes": {lanes}}}'}
 
 
-def test_accounts_that_add_up_are_settled() -> None:
+def test_accounts_that_add_up_are_accepted() -> None:
     account = settle_accounts(
         [
             report("a", 0, 3),
@@ -397,7 +397,7 @@ def _tasks_until_compiled(value_bytes: int, rows: int, monkeypatch: pytest.Monke
         (100, 50, 1_000),
     ],
 )
-def test_a_worker_that_is_kept_goes_over_to_the_compiled_way(
+def test_a_long_lived_worker_switches_to_the_compiled_path(
     value_bytes: int, rows: int, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _tasks_until_compiled(value_bytes, rows, monkeypatch) == tasks

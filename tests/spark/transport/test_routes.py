@@ -44,7 +44,7 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-def test_after_a_small_batch_the_driver_writes_small_ones_itself_and_the_record_with_them(
+def test_after_a_small_batch_the_driver_writes_small_ones_itself_with_their_ledger_records(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone: list[int] = []
@@ -63,7 +63,7 @@ def test_after_a_small_batch_the_driver_writes_small_ones_itself_and_the_record_
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(expected)
 
 
-def test_bytes_that_were_cast_to_text_arrive_unchanged_on_every_route(
+def test_bytes_cast_to_string_arrive_unchanged_on_every_route(
     pipeline: Pipeline, cluster: Cluster, routes: list[str]
 ) -> None:
     """Spark casts bytes to a string unchecked, and Kafka's payloads are often not UTF-8."""
@@ -81,7 +81,7 @@ def test_bytes_that_were_cast_to_text_arrive_unchanged_on_every_route(
     assert found == {(b"\x00\xff\xfeA", b"\x00\xff\xfeA")}
 
 
-def test_columns_that_change_between_small_batches_are_looked_at_again(
+def test_columns_that_change_between_small_batches_are_checked_again(
     pipeline: Pipeline, cluster: Cluster
 ) -> None:
     """Treated as binary, the number 7 would be seven zero bytes."""
@@ -94,7 +94,7 @@ def test_columns_that_change_between_small_batches_are_looked_at_again(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0) + numbered(1))
 
 
-def test_collecting_a_small_batch_leaves_the_settings_of_the_session_alone(
+def test_collecting_a_small_batch_does_not_change_session_settings(
     pipeline: Pipeline, routes: list[str]
 ) -> None:
     pipeline.add(numbered(0), numbered(1), numbered(2))
@@ -112,7 +112,7 @@ def test_collecting_a_small_batch_leaves_the_settings_of_the_session_alone(
     assert seen == ["1", "1", "3"]
 
 
-def test_a_batch_that_is_larger_than_the_driver_thought_is_written_by_tasks(
+def test_a_batch_larger_than_the_driver_expected_is_written_by_tasks(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collected, "collect_limit_after", lambda account: account.records - 1)
@@ -134,7 +134,7 @@ def test_rows_in_more_partitions_than_slots_go_through_the_shuffle(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(numbered(0, 2_000) + numbered(1))
 
 
-def test_a_plan_that_no_barrier_stage_takes_goes_through_the_shuffle_at_once(
+def test_a_plan_that_cannot_run_in_a_barrier_stage_goes_through_the_shuffle_at_once(
     pipeline: Pipeline, cluster: Cluster, routes: list[str]
 ) -> None:
     sink, attempts = pipeline.sink(), []
@@ -156,7 +156,7 @@ def test_a_plan_that_no_barrier_stage_takes_goes_through_the_shuffle_at_once(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
 
 
-def test_a_plan_that_spark_unexpectedly_keeps_from_a_barrier_stage_is_not_a_failed_attempt(
+def test_a_plan_that_spark_unexpectedly_refuses_in_a_barrier_stage_is_not_a_failed_attempt(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencepost.spark.sink import job
@@ -172,7 +172,7 @@ def test_a_plan_that_spark_unexpectedly_keeps_from_a_barrier_stage_is_not_a_fail
     assert len(read_values(cluster, pipeline.topic)) == 2_000
 
 
-def test_an_attempt_that_fails_sends_only_its_own_batch_through_the_shuffle(
+def test_a_failed_attempt_sends_only_its_own_batch_through_the_shuffle(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chaos.in_tasks(monkeypatch, chaos.FailOnce(str(pipeline.folder / "failed-once")))
@@ -183,7 +183,7 @@ def test_an_attempt_that_fails_sends_only_its_own_batch_through_the_shuffle(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
 
 
-def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
+def test_if_tasks_cannot_connect_the_batch_goes_through_the_shuffle(
     pipeline: Pipeline, cluster: Cluster, routes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fencepost.spark.sink import job
@@ -216,7 +216,7 @@ def test_a_task_that_loses_its_neighbours_is_made_good_through_the_shuffle(
     assert sorted(read_values(cluster, pipeline.topic)) == sorted(itertools.chain(*batches))
 
 
-def test_a_stateful_query_of_small_batches_counts_on(
+def test_a_stateful_query_of_small_batches_keeps_its_counts(
     pipeline: Pipeline, cluster: Cluster, routes: list[str]
 ) -> None:
     def counted(lines: DataFrame) -> DataFrame:
